@@ -1,0 +1,128 @@
+"""The error tree. An exit status belongs to a class; nothing else in the project chooses one.
+
+Errors are for what stops a command. Damage in a store is not an error but a value: see ``findings``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """The one table of exit statuses."""
+
+    DONE = 0
+    NO = 1
+    USAGE = 2
+    NOT_A_STORE = 3
+    IN_USE = 4
+    REFUSED = 5
+    SKIPPED = 6
+    WRITE_FAILED = 7
+    OPTIONAL_MISSING = 8
+    BUG = 70
+    INTERRUPTED = 130
+    CLOSED_PIPE = 141
+
+
+# When several apply, the first of these is the status of the command.
+PRECEDENCE = (
+    Exit.BUG,
+    Exit.WRITE_FAILED,
+    Exit.IN_USE,
+    Exit.NOT_A_STORE,
+    Exit.OPTIONAL_MISSING,
+    Exit.SKIPPED,
+    Exit.NO,
+)
+
+
+def worst(*statuses: int) -> Exit:
+    """Return the status that speaks for all of ``statuses``."""
+    for candidate in PRECEDENCE:
+        if candidate in statuses:
+            return candidate
+    return max((Exit(status) for status in statuses), default=Exit.DONE)
+
+
+class RmqtoolError(Exception):
+    """What stops a command: a sentence, where, and what to type next.
+
+    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command.
+    """
+
+    exit_status = Exit.BUG
+    code = "error"
+
+    def __init__(
+        self, message: str, *, file: str | None = None, offset: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.offset = offset
+        self.hint = hint
+
+    def as_json(self) -> dict[str, object]:
+        """Return the ``error`` object of the contract."""
+        found: dict[str, object] = {"code": self.code, "message": self.message}
+        for name in ("file", "offset", "hint"):
+            value = getattr(self, name)
+            if value is not None:
+                found[name] = value
+        return found
+
+
+class NotFound(RmqtoolError):
+    """What was asked for is proven not to be there."""
+
+    exit_status = Exit.NO
+    code = "not-found"
+
+
+class UsageError(RmqtoolError):
+    """The words of the command line contradict each other or do not parse."""
+
+    exit_status = Exit.USAGE
+    code = "usage"
+
+
+class StoreError(RmqtoolError):
+    """Not a store, not readable, or not supported."""
+
+    exit_status = Exit.NOT_A_STORE
+    code = "not-a-store"
+
+
+class ReadFailed(StoreError):
+    """A file of the store could not be read: permission, I/O error, vanished, not a regular file."""
+
+    code = "read-failed"
+
+
+class StoreInUse(RmqtoolError):
+    """A broker, or another rmqtool, holds the store's lock."""
+
+    exit_status = Exit.IN_USE
+    code = "in-use"
+
+
+class Refused(RmqtoolError):
+    """Needs ``--apply``, ``--yes`` or ``--allow``; or the store changed since the plan."""
+
+    exit_status = Exit.REFUSED
+    code = "refused"
+
+
+class WriteFailed(RmqtoolError):
+    """A write, fsync or rename failed; nothing half-written was left."""
+
+    exit_status = Exit.WRITE_FAILED
+    code = "write-failed"
+
+
+class OptionalMissing(RmqtoolError):
+    """An optional part is not installed: PySpark, Java, RocksDB."""
+
+    exit_status = Exit.OPTIONAL_MISSING
+    code = "optional-missing"

@@ -1,0 +1,52 @@
+"""Findings: damage and oddities as values, and the registry of their codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong or odd, and where.
+
+    ``file`` is relative to the store, ``offset`` lies within the file. ``data`` holds the figures behind the message.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    file: str | None = None
+    offset: int | None = None
+    length: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    consequence: str | None = None
+    fix: str | None = None
+    data: dict[str, object] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the Finding object of the contract."""
+        found: dict[str, object] = {"code": self.code, "severity": self.severity.value, "file": self.file}
+        for name, value in (
+            ("offset", self.offset),
+            ("length", self.length),
+            ("topic", self.topic),
+            ("queueId", self.queue_id),
+        ):
+            if value is not None:
+                found[name] = value
+        found["message"] = self.message
+        for name, text in (("consequence", self.consequence), ("fix", self.fix)):
+            if text is not None:
+                found[name] = text
+        found["data"] = dict(self.data)
+        return found

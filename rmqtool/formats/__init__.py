@@ -1,0 +1,1 @@
+"""Bytes to values and back: construct declares each layout once, everything else is derived."""

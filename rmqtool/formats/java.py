@@ -1,0 +1,87 @@
+"""Java's own arithmetic and text rules, where stored bytes depend on them.
+
+Upstream: ``String.hashCode``, ``HashMap.put``, ``UtilAll.crc32``, ``new String(bytes, UTF_8)``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import zlib
+from collections.abc import Iterable
+from typing import TypeVar
+
+Key = TypeVar("Key", str, int)
+
+INT_MIN = -(1 << 31)
+INT_MAX = (1 << 31) - 1
+LONG_MIN = -(1 << 63)
+LONG_MAX = (1 << 63) - 1
+
+
+def int32(value: int) -> int:
+    """Wrap ``value`` as a Java ``int`` does."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def string_hash(text: str) -> int:
+    """Return ``text.hashCode()``: over UTF-16 code units, signed 32 bits."""
+    hashed = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            hashed = (31 * hashed + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return hashed - (1 << 32) if hashed & 0x80000000 else hashed
+
+
+def string_length(text: str) -> int:
+    """Return ``text.length()``: UTF-16 code units."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def crc31(data: bytes | bytearray | memoryview) -> int:
+    """Return the checksum of bodies: CRC-32 with the top bit cleared."""
+    return zlib.crc32(data) & 0x7FFFFFFF
+
+
+def hash_map_order(keys: Iterable[Key], bins: int) -> list[Key]:
+    """Return ``keys`` as a ``HashMap`` of ``bins`` initial bins iterates over them.
+
+    Inside one bin the order is that of insertion; the table doubles when three quarters of it are exceeded.
+    The order inside a bin after a growth is not predictable in general (a growth keeps it, a treeified bin does not).
+    """
+    listed = list(dict.fromkeys(keys))
+    while len(listed) > bins * 3 // 4:
+        bins *= 2
+    return sorted(listed, key=lambda key: _spread(key) & (bins - 1))
+
+
+def _spread(key: str | int) -> int:
+    hashed = (string_hash(key) if isinstance(key, str) else int32(key)) & 0xFFFFFFFF
+    return hashed ^ (hashed >> 16)
+
+
+def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
+    """Replace a malformed sequence as Java does: an encoded surrogate is one replacement, not three."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    at = error.start
+    three = error.object[at : at + 3]
+    if len(three) == 3 and three[0] == 0xED and 0xA0 <= three[1] <= 0xBF and 0x80 <= three[2] <= 0xBF:
+        return "\ufffd", at + 3
+    return "\ufffd", error.end
+
+
+codecs.register_error("java-replace", _replace_as_java)
+
+
+def decode_text(data: bytes | bytearray | memoryview) -> str:
+    """Return ``new String(data, UTF_8)``: malformed input becomes U+FFFD by Java's rule."""
+    return codecs.decode(data, "utf-8", "java-replace")
+
+
+def encode_text(text: str) -> bytes:
+    """Return ``text.getBytes(UTF_8)``: a lone surrogate becomes a question mark."""
+    return text.encode("utf-8", "replace")
