@@ -1,0 +1,130 @@
+"""Derive ``layouts`` from ``declarations``: construct in, plain tables out.
+
+Run ``python -m rmqtool.formats.derive --write`` after changing a declaration (``make docs`` does); without
+``--write`` the text goes to stdout. A test compares the committed module with what this one makes.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
+
+from rmqtool.formats import declarations
+from rmqtool.formats.layout import Field
+
+KINDS = {("b", 1): "i8", ("h", 2): "i16", ("l", 4): "i32", ("q", 8): "i64", ("L", 4): "u32"}
+
+HEAD = '''"""The fixed layouts, derived from ``declarations``. Do not edit: ``make docs`` writes this module."""
+
+# fmt: off
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqtool.formats.layout import Field, Layout
+'''
+
+
+def fields_of(declared: Construct[Any, Any], context: Container[Any] | None = None) -> Iterator[Field]:
+    """Yield the leading fields of fixed size; stop where a size depends on a value.
+
+    ``context`` decides the branches (which host is IPv6); a nested struct's fields get its name in front.
+    """
+    yield from _walk(declared, context or Container(), "", 0)
+
+
+def _walk(declared: Construct[Any, Any], context: Container[Any], prefix: str, at: int) -> Iterator[Field]:
+    for part in declared.subcons:
+        name, doc = prefix + part.name, str(part.docs).strip()
+        inner = _bare(part, context)
+        if isinstance(inner, Struct):
+            for field in _walk(inner, context, f"{name}_", at):
+                yield field._replace(doc=doc)
+                at = field.offset + field.size
+            continue
+        if isinstance(inner, FormatField):
+            kind, size = KINDS[inner.fmtstr[1], inner.length], inner.length
+        elif isinstance(inner, Bytes) and isinstance(inner.length, int):
+            kind, size = "bytes", inner.length
+        else:
+            return
+        yield Field(name, at, size, kind, doc)
+        at += size
+
+
+def _bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
+    while isinstance(part, Renamed | IfThenElse):
+        if isinstance(part, Renamed):
+            part = part.subcon
+        elif "sys_flag" in context or "magic" in context:
+            part = part.thensubcon if part.condfunc(context) else part.elsesubcon
+        else:
+            break
+    return part
+
+
+def message_prefixes() -> Iterator[tuple[str, tuple[Field, ...], str]]:
+    """Yield the four prefixes of a message record, up to the length of its body."""
+    words = {0: "V4", declarations.BORN_HOST_V6: "V6"}, {0: "V4", declarations.STORE_HOST_V6: "V6"}
+    for born, born_word in words[0].items():
+        for store, store_word in words[1].items():
+            fields = tuple(fields_of(declarations.MESSAGE, Container(sys_flag=born | store)))
+            doc = f"Message record up to the body: born host IP{born_word.lower()}, store host IP{store_word.lower()}"
+            yield f"MessagePrefix{born_word}{store_word}", fields, doc
+
+
+def _constant(name: str) -> str:
+    name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.replace("RocksDB", "Rocksdb").replace("DLedger", "Dledger"))
+    return name.upper()
+
+
+def _value_class(name: str, fields: tuple[Field, ...], doc: str) -> str:
+    lines = [f"class {name}(NamedTuple):", f'    """{doc}."""', ""]
+    lines += [f"    {field.name}: {'bytes' if field.kind == 'bytes' else 'int'}" for field in fields]
+    return "\n".join(lines)
+
+
+def _layout(constant: str, name: str, fields: tuple[Field, ...], doc: str) -> str:
+    lines = [f"{constant} = Layout(", f'    "{name}",', f'    "{doc}",', "    ("]
+    lines += [
+        f'        Field("{field.name}", {field.offset}, {field.size}, "{field.kind}", "{field.doc}"),'
+        for field in fields
+    ]
+    return "\n".join([*lines, "    ),", f"    {name},", ")"])
+
+
+def layouts_module() -> str:
+    """Return the text of ``layouts``."""
+    parts = [HEAD]
+    prefixes = list(message_prefixes())
+    parts.append("\n" + _value_class("MessagePrefix", prefixes[0][1], "Message record up to the body") + "\n")
+    for name, fields, doc in prefixes:
+        constant = "MESSAGE_PREFIX_" + name.removeprefix("MessagePrefix")
+        parts.append("\n" + _layout(constant, "MessagePrefix", fields, doc))
+    batch_item = tuple(fields_of(declarations.BATCH_ITEM))
+    fixed = {name: (tuple(fields_of(declared)), doc) for name, (declared, doc) in declarations.FIXED.items()}
+    fixed["BatchItemPrefix"] = (batch_item, "Message of a client batch up to the body")
+    for name, (fields, doc) in fixed.items():
+        parts.append("\n\n" + _value_class(name, fields, doc) + "\n")
+        parts.append("\n" + _layout(_constant(name), name, fields, doc))
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Write the module, or print it."""
+    text = layouts_module()
+    if "--write" in sys.argv[1:]:
+        pathlib.Path(__file__).with_name("layouts.py").write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
