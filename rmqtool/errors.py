@@ -48,7 +48,8 @@ def worst(*statuses: int) -> Exit:
 class RmqtoolError(Exception):
     """What stops a command: a sentence, where, and what to type next.
 
-    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command.
+    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command,
+    or a sentence that shows a way out.
     """
 
     exit_status = Exit.BUG
@@ -126,3 +127,17 @@ class OptionalMissing(RmqtoolError):
 
     exit_status = Exit.OPTIONAL_MISSING
     code = "optional-missing"
+
+
+class Interrupted(RmqtoolError):
+    """Ctrl-C, obeyed at a safe boundary."""
+
+    exit_status = Exit.INTERRUPTED
+    code = "interrupted"
+
+
+class Bug(RmqtoolError):
+    """An exception that nobody expected."""
+
+    exit_status = Exit.BUG
+    code = "bug"
