@@ -91,6 +91,13 @@ def _value_class(name: str, fields: tuple[Field, ...], doc: str) -> str:
     return "\n".join(lines)
 
 
+def _record_class(name: str, prefix: tuple[Field, ...], declared: Construct[Any, Any]) -> str:
+    """The prefix, then the variable parts as raw bytes; their lengths are theirs and need no field."""
+    variable = [part.name for part in declared.subcons if isinstance(_bare(part, Container()), Bytes)]
+    parts = tuple(Field(f"raw_{part}", 0, 0, "bytes", "") for part in variable)
+    return _value_class(name, prefix + parts, "Message record: prefix, then body, topic and properties as stored")
+
+
 def _layout(constant: str, name: str, fields: tuple[Field, ...], doc: str) -> str:
     lines = [f"{constant} = Layout(", f'    "{name}",', f'    "{doc}",', "    ("]
     lines += [
@@ -108,6 +115,7 @@ def layouts_module() -> str:
     for name, fields, doc in prefixes:
         constant = "MESSAGE_PREFIX_" + name.removeprefix("MessagePrefix")
         parts.append("\n" + _layout(constant, "MessagePrefix", fields, doc))
+    parts.append("\n\n" + _record_class("MessageRecord", prefixes[0][1], declarations.MESSAGE))
     batch_item = tuple(fields_of(declarations.BATCH_ITEM))
     fixed = {name: (tuple(fields_of(declared)), doc) for name, (declared, doc) in declarations.FIXED.items()}
     fixed["BatchItemPrefix"] = (batch_item, "Message of a client batch up to the body")

@@ -133,6 +133,31 @@ MESSAGE_PREFIX_V6V6 = Layout(
 )
 
 
+class MessageRecord(NamedTuple):
+    """Message record: prefix, then body, topic and properties as stored."""
+
+    total_size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host_ip: bytes
+    born_host_port: int
+    store_timestamp: int
+    store_host_ip: bytes
+    store_host_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    raw_body: bytes
+    raw_topic: bytes
+    raw_properties: bytes
+
+
 class RecordStart(NamedTuple):
     """The first bytes of any commit log record."""
 

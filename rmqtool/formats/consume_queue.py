@@ -1,0 +1,101 @@
+"""Consume queue units: simple, extended, batch and sparse.
+
+Upstream: ``ConsumeQueue`` (20 bytes; queue offset = position / 20), ``ConsumeQueueExt``, ``BatchConsumeQueue`` and
+``SparseConsumeQueue`` (46 bytes). The end of a queue is stored nowhere: the first unit that is not valid ends it, and
+after a truncation stale units that look valid may follow. A queue whose first messages are gone begins with filler
+units.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import EXT_ADDRESS_BASE, FILLER_SIZE, MAX_EXT_ADDRESS
+from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.layout import Buffer
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+
+UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
+BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
+
+FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
+SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
+
+_EXT_HEAD = layouts.CONSUME_QUEUE_EXT_HEAD
+# The broker keeps room for the mark that ends a file behind every unit.
+EXT_END_ROOM = layouts.INT.size
+EXT_END_MARK = layouts.SHORT.packer.pack(-1)
+
+
+def is_written(unit: ConsumeQueueUnit) -> bool:
+    """Return the broker's test of a unit: does it belong to the queue?"""
+    return unit.physical_offset >= 0 and unit.size > 0
+
+
+def is_filler(unit: ConsumeQueueUnit) -> bool:
+    """Return whether the unit only fills the place of messages that are gone."""
+    return unit.size == FILLER_SIZE and unit.physical_offset == 0
+
+
+def is_batch_written(unit: BatchConsumeQueueUnit) -> bool:
+    """Return the broker's test of a batch unit."""
+    return unit.physical_offset >= 0 and unit.size > 0 and unit.msg_base_offset >= 0 and unit.batch_size > 0
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Return whether a tags code is an address in the queue's extension."""
+    return tags_code <= MAX_EXT_ADDRESS
+
+
+def ext_address(ext_offset: int) -> int:
+    """Return the tags code that points to ``ext_offset``."""
+    return ext_offset - EXT_ADDRESS_BASE
+
+
+def ext_offset(tags_code: int) -> int:
+    """Return the place in the extension that a tags code points to."""
+    return tags_code + EXT_ADDRESS_BASE
+
+
+class ConsumeQueueExtUnit(NamedTuple):
+    """A unit of the extension: the real tags code, the store time, the bloom bits of the SQL filters."""
+
+    size: int
+    tags_code: int
+    msg_store_time: int
+    bit_map: bytes
+
+
+class ExtFileEnd(NamedTuple):
+    """The mark behind the last unit of a full file, or the zeros behind the last one written."""
+
+    marked: bool
+
+
+def decode_ext_unit(data: Buffer, file_offset: int = 0) -> ConsumeQueueExtUnit | ExtFileEnd | Flaw:
+    """Return the unit at ``file_offset``."""
+    left = len(data) - file_offset
+    if left < layouts.SHORT.size:
+        return ExtFileEnd(False)
+    (size,) = layouts.SHORT.unpack_from(data, file_offset)
+    if size <= 0:
+        return ExtFileEnd(size == -1)
+    if size < _EXT_HEAD.size or size > left:
+        return Flaw("CQ-SIZE", f"ext unit of {size} bytes, {left} are left", 0, left)
+    head = _EXT_HEAD.decode(data, file_offset)
+    if head.bit_map_size < 0 or _EXT_HEAD.size + head.bit_map_size != size:
+        return Flaw("CQ-SIZE", f"bit map of {head.bit_map_size} bytes in an ext unit of {size}", 0, size)
+    bit_map = bytes(data[file_offset + _EXT_HEAD.size : file_offset + size])
+    return ConsumeQueueExtUnit(size, head.tags_code, head.msg_store_time, bit_map)
+
+
+def encode_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:
+    """Return the bytes of an ext unit."""
+    head = layouts.ConsumeQueueExtHead(unit.size, unit.tags_code, unit.msg_store_time, len(unit.bit_map))
+    return _EXT_HEAD.encode(head) + unit.bit_map
+
+
+def ext_unit_size(bit_map_size: int) -> int:
+    """Return the size of an ext unit with a bit map of that many bytes."""
+    return _EXT_HEAD.size + bit_map_size

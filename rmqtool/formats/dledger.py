@@ -1,0 +1,47 @@
+"""DLedger's data and index files.
+
+Upstream: the dledger library's ``DLedgerEntryCoder`` and ``DLedgerMmapFileStore``. Each entry wraps one commit log
+record whose physical offset is the entry's place plus the head; queues point at the record, not at the entry.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqtool.formats import layouts
+from rmqtool.formats.commit_log import Flaw, Nothing
+from rmqtool.formats.layout import Buffer
+from rmqtool.formats.layouts import DLedgerEntryHead
+
+HEAD_SIZE = layouts.DLEDGER_ENTRY_HEAD.size
+INDEX_UNIT_SIZE = layouts.DLEDGER_INDEX_UNIT.size
+
+MAGIC_BLANK = -1
+MAGIC_WORDS = {1: "data", 2: "no-op", 3: "configuration change", MAGIC_BLANK: "blank to the end of the file"}
+
+
+class DLedgerBlank(NamedTuple):
+    """The end of a data file; note magic and size in the other order than in the commit log."""
+
+    size: int
+
+
+def decode_entry_head(data: Buffer, file_offset: int = 0) -> DLedgerEntryHead | DLedgerBlank | Nothing | Flaw:
+    """Return the head of the entry at ``file_offset``."""
+    left = len(data) - file_offset
+    if left < 2 * layouts.INT.size:
+        return Nothing(max(left, 0))
+    (magic,) = layouts.INT.unpack_from(data, file_offset)
+    (size,) = layouts.INT.unpack_from(data, file_offset + layouts.INT.size)
+    if magic == MAGIC_BLANK:
+        return DLedgerBlank(size)
+    if magic == 0 and size == 0:
+        return Nothing(left)
+    if magic not in MAGIC_WORDS:
+        return Flaw("DL-MAGIC", f"entry magic {magic} is none of 1, 2, 3")
+    if size < HEAD_SIZE or size > left:
+        return Flaw("DL-SIZE", f"entry of {size} bytes, {left} are left")
+    head = layouts.DLEDGER_ENTRY_HEAD.decode(data, file_offset)
+    if head.body_length + HEAD_SIZE != size:
+        return Flaw("DL-SIZE", f"entry of {size} bytes with a body of {head.body_length}", 0, size)
+    return head
