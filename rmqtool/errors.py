@@ -101,6 +101,10 @@ class ReadFailed(StoreError):
     code = "read-failed"
 
 
+class FileMissing(ReadFailed):
+    """The file is not there: it never was, or it vanished since its name was read."""
+
+
 class StoreInUse(RmqtoolError):
     """A broker, or another rmqtool, holds the store's lock."""
 
@@ -120,6 +124,10 @@ class WriteFailed(RmqtoolError):
 
     exit_status = Exit.WRITE_FAILED
     code = "write-failed"
+
+
+class NoSpace(WriteFailed):
+    """The file system is full, or the quota is used up."""
 
 
 class OptionalMissing(RmqtoolError):
