@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
 
 _PREFIX = layouts.BATCH_ITEM_PREFIX

@@ -11,12 +11,13 @@ judges the rest (checksums, place).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import crc31, decode_text
 from rmqtool.formats.layout import Buffer, Layout
 from rmqtool.formats.properties import decode_properties, find_property_crc
@@ -74,15 +75,6 @@ class Blank(NamedTuple):
     """The record that ends a segment."""
 
     total_size: int
-
-
-class Flaw(NamedTuple):
-    """What is wrong with a record: a finding's code, a sentence, where (from the record's start) and how long."""
-
-    code: str
-    message: str
-    at: int = 0
-    length: int = 0
 
 
 class Nothing(NamedTuple):
@@ -152,7 +144,30 @@ def _bad_size(total_size: int, left: int) -> Flaw:
     return Flaw("CL-LEN", f"size {total_size} exceeds the {left} bytes left", 0, left)
 
 
-def check_record(message: Message, data: Buffer, file_offset: int, physical_offset: int | None) -> Iterator[Flaw]:
+def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
+    """Return what the lengths of a record add up to, from a few small reads: ``read(length, offset in the record)``.
+
+    For a record too large to be read on the word of its size alone.
+    """
+    head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
+    if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
+        return None
+    layout = PREFIXES[head[_SYS_FLAG_AT + 3] & _HOST_BITS]
+    prefix = layout.decode(head)
+    end = layout.size
+    length = prefix.body_length
+    for length_size in (1 if prefix.magic == MESSAGE_MAGIC_V1 else 2, _PROPERTIES_LENGTH_SIZE):
+        length_at = end + length
+        if length < 0 or length_at + length_size > total_size:
+            return None
+        length = int.from_bytes(read(length_size, length_at), "big", signed=True)
+        end = length_at + length_size
+    return end + length if length >= 0 else None
+
+
+def check_record(
+    message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, property_crc: bool = True
+) -> Iterator[Flaw]:
     """Yield what is wrong with a structurally whole ``message`` that stands at ``file_offset`` of ``data``.
 
     ``physical_offset`` is where the record lies in its log, None where that is not known (a raw blob). The property
@@ -167,7 +182,10 @@ def check_record(message: Message, data: Buffer, file_offset: int, physical_offs
         field = _SHORTEST.field("physical_offset")
         text = f"the record says it lies at {message.physical_offset}, it lies at {physical_offset}"
         yield Flaw("CL-PHY", text, field.offset, field.size)
-    stored = find_property_crc(message.raw_properties)
+    if message.store_timestamp <= 0:
+        at = PREFIXES[message.sys_flag & _HOST_BITS].field("store_timestamp").offset
+        yield Flaw("CL-TIME", f"store timestamp {message.store_timestamp}", at, layouts.LONG.size)
+    stored = find_property_crc(message.raw_properties) if property_crc else None
     if stored is not None:
         covered = message.total_size - stored.length
         actual = crc31(memoryview(data)[file_offset : file_offset + covered])

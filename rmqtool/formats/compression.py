@@ -10,7 +10,7 @@ import zlib
 from typing import NamedTuple
 
 from rmqtool.formats.codes import COMPRESSION_MASK, COMPRESSION_SHIFT, BodyCodec, SysFlag
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 
 # A body inflates to this at the most: the largest message a default broker takes is 4 MiB.
 DEFAULT_BODY_CAP = 128 << 20

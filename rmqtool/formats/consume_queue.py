@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import EXT_ADDRESS_BASE, FILLER_SIZE, MAX_EXT_ADDRESS
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 

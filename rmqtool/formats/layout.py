@@ -32,6 +32,12 @@ class Field(NamedTuple):
     kind: str  # i8 i16 i32 i64 u32, or bytes
     doc: str
 
+    @property
+    def upstream_name(self) -> str:
+        """The name in upstream's spelling, for people and JSON."""
+        first, *rest = self.name.replace("_crc", "_CRC").split("_")
+        return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
+
 
 # struct's letters; numpy's differ (its 'l' is the C long), hence a column of their own.
 STRUCT_LETTERS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u32": "I"}

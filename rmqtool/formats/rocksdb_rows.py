@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.layout import Buffer
 
@@ -82,6 +82,12 @@ def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
         return _flaw("bound key", key)
     (queue_id,) = _INT.unpack_from(rest, len(rest) - _INT.size)
     return BoundRowKey(decode_text(key[head : head + length]), rest[1:4].decode("ascii"), queue_id)
+
+
+def decode_bound_value(value: bytes) -> layouts.RocksDBOffsetValue | None:
+    """Return where a bound lies; None for the row of the last dispatched record, which holds one number."""
+    layout = layouts.ROCKSDB_OFFSET_VALUE
+    return layout.decode(value) if len(value) == layout.size else None
 
 
 class ConfigTable(IntEnum):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC
-from rmqtool.formats.commit_log import Flaw, Nothing
+from rmqtool.formats.commit_log import Nothing
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 
