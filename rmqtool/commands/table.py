@@ -27,7 +27,11 @@ class Entry(NamedTuple):
     help: str
 
 
-COMMANDS: tuple[Entry, ...] = ()
+COMMANDS: tuple[Entry, ...] = (
+    Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
+    Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
+    Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+)
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.
 OTHER_NAMES = {

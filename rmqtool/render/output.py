@@ -169,6 +169,17 @@ class Output:
             self.rows([value], tuple(value), _no_screen)
         self._settle()
 
+    def long_single(self, head: Row, key: str, members: Iterable[Row]) -> None:
+        """Spell one object whose last member ``key`` is an array too long to hold. Only for the two JSON modes."""
+        self._wrote_object = True
+        self._write_text(self._json(head)[:-1] + f', "{key}": [')
+        between = ""
+        for member in members:
+            self._write_text(between + self._json(member))
+            between = ",\n"
+        self._write_text("]}\n")
+        self._settle()
+
     def aside(self, value: Row, text: str) -> None:
         """Spell a line of another shape among rows: damage, a summary. Where rows are columns it is a note."""
         mode = self.look.mode

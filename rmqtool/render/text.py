@@ -7,6 +7,7 @@ and a spreadsheet must not compute them.
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -19,6 +20,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _FORMULA = re.compile(r"[\t\r\n]|\s*[=+\-@＝＋－＠]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NARROWEST = 20
 _BYTES_PER_LINE = 16
 _HALF_LINE = len("00 " * 8) - 1
 
@@ -131,6 +133,24 @@ def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
     # Not strftime: its years before 1000 are not padded.
     text = moment.isoformat(" ", "milliseconds")
     return f"{text[:23]} {text[23:29]}"
+
+
+def hanging(text: str, width: int | None, indent: int) -> list[str]:
+    """Return ``text`` broken into lines of at most ``width``, all but the first indented; no word is cut.
+
+    A no-break space keeps two words together and is shown as a space.
+    """
+    if width is None or display_width(text) <= width:
+        return [text.replace("\u00a0", " ")]
+    broken = textwrap.wrap(
+        text,
+        max(width, indent + _NARROWEST),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    return [line.replace("\u00a0", " ") for line in broken]
 
 
 def hex_lines(data: bytes | memoryview, file_offset: int = 0) -> Iterator[str]:
