@@ -53,6 +53,6 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     parts = []
     for item in items:
         size = _PREFIX.size + len(item.body) + _LENGTH_SIZE + len(item.raw_properties)
-        parts += [_PREFIX.packer.pack(size, 0, 0, item.flag, len(item.body)), item.body]
-        parts += [layouts.SHORT.packer.pack(len(item.raw_properties)), item.raw_properties]
+        parts += [_PREFIX.pack(size, 0, 0, item.flag, len(item.body)), item.body]
+        parts += [layouts.SHORT.pack(len(item.raw_properties)), item.raw_properties]
     return b"".join(parts)
