@@ -176,11 +176,14 @@ def _wrong_length(record: bytes, magic: int) -> str:
     return f"the lengths add up to {parts + properties_length}, the size says {size}"
 
 
-def check_record(message: Message, data: Buffer, file_offset: int, physical_offset: int | None) -> Iterator[Flaw]:
+def check_record(
+    message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, compacted: bool = False
+) -> Iterator[Flaw]:
     """Yield what is wrong with a structurally whole ``message`` that stands at ``file_offset`` of ``data``.
 
     ``physical_offset`` is where the record lies in its log, None where that is not known (a raw blob). The property
-    checksum covers the record before its block; it is compared wherever a block stands.
+    checksum covers the record before its block; it is compared wherever a block stands, but for ``compacted`` records:
+    they were given another place and kept the block.
     """
     actual = crc31(message.raw_body)
     if actual != message.body_crc:
@@ -191,7 +194,7 @@ def check_record(message: Message, data: Buffer, file_offset: int, physical_offs
         field = _SHORTEST.field("physical_offset")
         text = f"the record says it lies at {message.physical_offset}, it lies at {physical_offset}"
         yield Flaw("CL-PHY", text, field.offset, field.size)
-    stored = properties.find_property_crc(message.raw_properties)
+    stored = None if compacted else properties.find_property_crc(message.raw_properties)
     if stored is not None:
         covered = message.total_size - stored.length
         actual = crc31(memoryview(data)[file_offset : file_offset + covered])
