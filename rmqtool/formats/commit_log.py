@@ -203,12 +203,13 @@ def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int |
 
 
 def check_record(
-    message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, property_crc: bool = True
+    message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, compacted: bool = False
 ) -> Iterator[Flaw]:
     """Yield what is wrong with a structurally whole ``message`` that stands at ``file_offset`` of ``data``.
 
     ``physical_offset`` is where the record lies in its log, None where that is not known (a raw blob). The property
-    checksum covers the record before its block; it is compared wherever a block stands.
+    checksum covers the record before its block; it is compared wherever a block stands, but for ``compacted`` records:
+    they were given another place and kept the block.
     """
     actual = crc31(message.raw_body)
     if actual != message.body_crc:
@@ -222,7 +223,7 @@ def check_record(
     if message.store_timestamp <= 0:
         at = PREFIXES[message.sys_flag & _HOST_BITS].field("store_timestamp").offset
         yield Flaw("CL-TIME", f"store timestamp {message.store_timestamp}", at, layouts.LONG.size)
-    stored = properties.find_property_crc(message.raw_properties) if property_crc else None
+    stored = None if compacted else properties.find_property_crc(message.raw_properties)
     if stored is not None:
         covered = message.total_size - stored.length
         actual = crc31(memoryview(data)[file_offset : file_offset + covered])

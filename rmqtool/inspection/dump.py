@@ -70,7 +70,7 @@ def _regions(file: ReadableFile, what: StorePath, hints: Sequence[Geometry]) -> 
     if what.kind is FileKind.COMMIT_LOG:
         return iter_log_regions(file, what.base_offset)
     if what.kind is FileKind.COMPACTION_LOG:
-        return iter_log_regions(file, what.base_offset, property_crc=False)
+        return iter_log_regions(file, what.base_offset, compacted=True)
     if what.kind is FileKind.DLEDGER_DATA:
         return iter_dledger_regions(file, base)
     if what.kind is FileKind.INDEX:

@@ -18,14 +18,14 @@ from rmqtool.storage.walk import Place, SegmentWalk
 BODY_SHOWN = 64
 
 
-def iter_log_regions(file: ReadableFile, base_offset: int | None, *, property_crc: bool = True) -> Iterator[Region]:
+def iter_log_regions(file: ReadableFile, base_offset: int | None, *, compacted: bool = False) -> Iterator[Region]:
     """Yield the regions of a segment whose first byte lies at ``base_offset`` of its log."""
-    walk = SegmentWalk(file, base_offset, property_crc=property_crc)
+    walk = SegmentWalk(file, base_offset, compacted=compacted)
     for place in walk.places():
-        yield place_region(file, place, base_offset, property_crc=property_crc)
+        yield place_region(file, place, base_offset, compacted=compacted)
 
 
-def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, property_crc: bool = True) -> Region:
+def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, compacted: bool = False) -> Region:
     """Return the region of one place of a walk."""
     at, length, what, damaged = place
     if isinstance(what, Nothing):
@@ -37,7 +37,7 @@ def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, p
     message = damaged or what
     assert isinstance(message, Message)
     data = file.pread(message.total_size, at)
-    flaws = list(check_record(message, data, 0, _plus(base_offset, at), property_crc=property_crc))
+    flaws = list(check_record(message, data, 0, _plus(base_offset, at), compacted=compacted))
     return record_region(message, data, at, flaws)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.findings import Finding, Severity
-from rmqtool.formats import paths, rocksdb_rows
+from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.config_files import decode_config
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
@@ -115,10 +115,10 @@ def _add_v2_row(configs: Configs, key: bytes, value: bytes) -> None:
     if not isinstance(decoded, ConfigRowKey) or not decoded.names:
         return
     if decoded.table == ConfigTable.CONSUMER_OFFSET and decoded.queue_id is not None:
-        offset = rocksdb_rows.decode_long(value)
+        offset = rocksdb_rows.decode_row_value(layouts.LONG, value)
         group, topic = decoded.names
-        if isinstance(offset, int):
-            configs.offsets.setdefault((topic, group), {})[decoded.queue_id] = offset
+        if isinstance(offset, layouts.Long):
+            configs.offsets.setdefault((topic, group), {})[decoded.queue_id] = offset.value
     parsed = _json(value[1:])
     if decoded.table == ConfigTable.TOPIC and isinstance(parsed, dict):
         configs.topics[decoded.names[0]] = parsed

@@ -70,17 +70,17 @@ class SegmentWalk:
     """One walk over one segment.
 
     ``base_offset`` is the place of the file's first byte in its log, None for a blob whose place nobody knows (records
-    are then not compared with it). ``property_crc`` is False for a compaction log, whose records keep the block of
+    are then not compared with it). ``compacted`` is True for a compaction log, whose records keep the block of
     the original place.
     """
 
     def __init__(
-        self, file: ReadableFile, base_offset: int | None, end: int | None = None, *, property_crc: bool = True
+        self, file: ReadableFile, base_offset: int | None, end: int | None = None, *, compacted: bool = False
     ) -> None:
         size = file.size()
         self.end = size if end is None else min(end, size)
         self.base_offset = base_offset
-        self.property_crc = property_crc
+        self.compacted = compacted
         self.window = Window(file, self.end)
         self.last_timestamp = 0
         self.ended = False
@@ -199,7 +199,7 @@ class SegmentWalk:
     def _check(self, message: Message, file_offset: int) -> Iterator[Flaw]:
         data, at = self.window.view(file_offset, message.total_size)
         physical_offset = None if self.base_offset is None else self.base_offset + file_offset
-        return check_record(message, data, at, physical_offset, property_crc=self.property_crc)
+        return check_record(message, data, at, physical_offset, compacted=self.compacted)
 
     def _rest(self, file_offset: int, found: Nothing | Flaw, written: int | None) -> Place:
         """No record follows: a torn last record, zeros, or zeros with stale bytes that are no records behind them.

@@ -315,6 +315,14 @@ def test_property_checksum_at_another_place_in_a_buffer() -> None:
     assert builders.record_with_property_crc(EXAMPLE_B) == EXAMPLE_C
 
 
+def test_property_checksum_of_a_compacted_record_is_that_of_before() -> None:
+    moved = put(EXAMPLE_C, 28, "0000000000000000")
+    assert [flaw.at for flaw in flaws(moved, 0)] == [214]
+    assert list(check_record(decoded(moved), moved, 0, 0, compacted=True)) == []
+    changed = put(moved, 88, "00")
+    assert [flaw.code for flaw in check_record(decoded(changed), changed, 0, 0, compacted=True)] == ["CL-CRC"]
+
+
 def test_several_flaws_come_in_order() -> None:
     data = put(EXAMPLE_C, 8, "00000000")
     assert [flaw.code for flaw in flaws(data, 0)] == ["CL-CRC", "CL-PHY", "CL-CRC"]

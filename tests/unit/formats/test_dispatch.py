@@ -151,6 +151,8 @@ def test_extra_queues_get_the_same_unit() -> None:
         ("plain,%LMQ%a", ",7", []),
         ("%LMQ%a,plain", "7,", []),
         ("%LMQ%a,plain,%LMQ%b", "7,,8", [("%LMQ%a", 0, 7)]),
+        ("%LMQ%a", "9223372036854775807", [("%LMQ%a", 0, (1 << 63) - 1)]),
+        ("%LMQ%a", "9223372036854775808", []),
         ("%LMQ%a", "x", []),
         ("%LMQ%a", "9" * 5000, []),
         ("%LMQ%a", " ", []),
@@ -162,6 +164,12 @@ def test_lists_of_extra_queues(
     names: str, offsets: str, targets: list[tuple[str, int, int]], rules: DispatchRules
 ) -> None:
     assert list(dispatch_targets(light(names, offsets), rules)) == targets
+
+
+def test_rules_without_a_word_are_those_of_4_9() -> None:
+    assert DispatchRules() == OLD == rules_of("4.9.8", DELAYS)
+    assert rules_of("5.3.3", DELAYS) == MIDDLE
+    assert rules_of("5.4.0", DELAYS) == NEW
 
 
 def test_messages_without_the_lists_have_no_extra_queues() -> None:
@@ -199,7 +207,12 @@ def test_settings_of_extra_queues() -> None:
         ([], 5, 1),
         ([("INNER_NUM", "5")], 5, 1),
         ([("INNER_BASE", "100")], 5, 1),
+        ([("INNER_NUM", "32767"), ("INNER_BASE", "9223372036854775807")], (1 << 63) - 1, 32767),
+        ([("INNER_NUM", "-32768"), ("INNER_BASE", "-9223372036854775808")], -(1 << 63), -32768),
+        ([("INNER_NUM", "0" * 50 + "2"), ("INNER_BASE", "+7")], 7, 2),
         ([("INNER_NUM", "32768"), ("INNER_BASE", "100")], 5, 1),
+        ([("INNER_NUM", "-32769"), ("INNER_BASE", "100")], 5, 1),
+        ([("INNER_NUM", "2"), ("INNER_BASE", "-9223372036854775809")], 5, 1),
         ([("INNER_NUM", "x"), ("INNER_BASE", "100")], 5, 1),
         ([("INNER_NUM", "2"), ("INNER_BASE", "9223372036854775808")], 5, 1),
     ],
