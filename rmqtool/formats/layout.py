@@ -40,8 +40,13 @@ class Field(NamedTuple):
     @property
     def upstream_name(self) -> str:
         """The name in upstream's spelling, for people and JSON."""
-        first, *rest = self.name.replace("_crc", "_CRC").split("_")
-        return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
+        return upstream_name(self.name)
+
+
+def upstream_name(name: str) -> str:
+    """Return a field's name as upstream spells it: ``store_timestamp`` is ``storeTimestamp``."""
+    first, *rest = name.replace("_crc", "_CRC").split("_")
+    return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
 
 
 # struct's letters; numpy's differ (its 'l' is the C long), hence a column of their own.

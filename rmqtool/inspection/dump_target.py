@@ -13,6 +13,7 @@ from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.inspection.database_rows import DatabaseRow, iter_database_rows
 from rmqtool.inspection.dump import Dump, dump_file
 from rmqtool.inspection.log_regions import place_region
 from rmqtool.inspection.regions import Region
@@ -53,18 +54,28 @@ def parse_target(text: str) -> Target:
 
 @dataclass
 class Shown:
-    """What a target came to: the dump, the bytes behind it, and the message when it is one record of a store."""
+    """What a target came to: the dump, the bytes behind it, and the message when it is one record of a store.
+
+    A database has ``rows`` instead: its files are RocksDB's own.
+    """
 
     dump: Dump
-    file: ReadableFile
+    file: ReadableFile | None
     store: Store | None = None
     message: Message | None = None
+    rows: Iterator[DatabaseRow] | None = None
 
 
 @contextmanager
 def open_target(target: Target) -> Iterator[Shown]:
     """Open what a target names."""
     if os.path.isdir(target.path):
+        if target.start is None and (found := _find_database(target.path)) and found.store:
+            try:
+                yield found
+            finally:
+                found.store.close()
+            return
         if target.start is None or target.end is not None:
             raise UsageError(
                 f"{target.path} is a directory; dump shows a file, or one record of a store",
@@ -83,6 +94,21 @@ def open_target(target: Target) -> Iterator[Shown]:
             yield Shown(dump._replace(regions=_within(dump.regions, target)), file)
     finally:
         filesystem.close()
+
+
+def _find_database(path: str) -> Shown | None:
+    """Return the rows of the database that a directory of a store holds, None when it holds none."""
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        return None
+    parts = os.path.abspath(path).split("/")
+    for depth in (1, 2):
+        directory = "/".join(parts[-depth:])
+        if directory in paths.ROCKSDB_DATABASES:
+            store = open_store("/".join(parts[:-depth]) or "/")
+            size = sum(file.size for file in store.listing.of_kind(FileKind.ROCKSDB) if file.what.owner == directory)
+            dump = Dump(directory, size, FileKind.ROCKSDB, iter(()))
+            return Shown(dump, None, store, None, iter_database_rows(store, directory))
+    return None
 
 
 def locate(path: str) -> tuple[ReadableFileSystem, str, StorePath]:

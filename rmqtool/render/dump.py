@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rmqtool.render.output import Output
@@ -103,3 +103,20 @@ def reference_lines(output: Output, rows: Iterable[tuple[str, int | None, str, b
     for file, offset, words, right in rows:
         place = file if offset is None else f"{file}@{offset}"
         yield f"  {neutral(place)}  {neutral(words)}{_MARKS[right]}"
+
+
+def row_lines(output: Output, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the rows of a database: key, then value beneath it."""
+    family = None
+    for row in rows:
+        if row["family"] != family:
+            family = row["family"]
+            yield output.paint(f"family {neutral(family)}", "title")
+        yield from hanging(f"  {_pairs(row['key'])}", output.look.width, 4)
+        yield from hanging(f"      {_pairs(row['value'])}", output.look.width, 8)
+
+
+def _pairs(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "  ".join(f"{neutral(str(name))}\u00a0{_value(part)}" for name, part in value.items())
+    return _value(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.golden_files import check_golden
-from tests.stores import every_store, left_alone
+from tests.stores import every_store, left_alone, truth
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -111,6 +113,50 @@ def test_a_record_of_a_store_shows_who_points_at_it(store, capsysbinary):
     assert len(shown["regions"]) == 1
     queue = [ref for ref in shown["refs"] if ref["file"].startswith("consumequeue/")]
     assert [(ref["file_offset"], ref["right"]) for ref in queue] == [(0, True)]
+
+
+@pytest.mark.parametrize("name", ["53-rocksdb", "53-rocksdbv2", "54-combine", "54-rocksone"])
+def test_every_row_of_every_database_is_shown(name, store, capsysbinary):
+    for directory, families in truth(name)["rocksdb"].items():
+        status, out, _ = run(capsysbinary, "dump", store(name) / directory, "--json")
+        rows = json.loads(out)["rows"]
+        assert status == Exit.DONE
+        told = [[family, *row] for family in families for row in families[family]]
+        assert sorted([row["family"], row["keyHex"], row["valueHex"]] for row in rows) == sorted(told), directory
+
+
+def test_rows_of_queues_are_taken_apart(store, capsysbinary):
+    _, out, _ = run(capsysbinary, "dump", store("53-rocksdb") / "consumequeue", "--json")
+    row = next(row for row in json.loads(out)["rows"] if row["family"] == "default")
+    told = truth("53-rocksdb")["queues"]["RocksA"]["0"]["units"][0]
+    assert row["key"] == {"topic": "RocksA", "queueId": 0, "queueOffset": 0}
+    assert [row["value"][name] for name in ("physicalOffset", "size", "tagsCode")] == told
+
+
+def test_without_the_extra_everything_else_is_shown(store, capsysbinary, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    status, out, err = run(capsysbinary, "info", store("53-rocksdb"), "--json")
+    assert status == Exit.OPTIONAL_MISSING
+    assert json.loads(out)["commitLog"]["maxOffset"] == truth("53-rocksdb")["max_phy"]
+    assert json.loads(err)["error"]["hint"] == "pip install 'rmqtool[rocksdb]'"
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.parametrize("words", [["info", "{}"], ["dump", "{}@0", "--refs"], ["dump", "{}/consumequeue"]])
+def test_no_system_call_opens_a_file_of_the_store_for_writing(words, store, tmp_path):
+    root = store("53-rocksdb")
+    trace = tmp_path / "trace"
+    command = [sys.executable, "-m", "rmqtool", *(word.format(root) for word in words)]
+    calls = "trace=open,openat,creat,rename,renameat,renameat2,unlink,unlinkat,mkdir,mkdirat,utimensat,truncate"
+    done = subprocess.run(
+        ["strace", "-f", "-y", "-e", calls, "-o", trace, *command], capture_output=True, check=False, timeout=120
+    )
+    assert done.returncode == Exit.DONE, done.stderr
+    lines = [line for line in trace.read_text().splitlines() if str(root) in line and "ENOENT" not in line]
+    assert lines != []
+    changing = [line for line in lines if "O_WRONLY" in line or "O_RDWR" in line or " open" not in line]
+    # The database's tables are linked into a temporary directory; making the links names them, but touches nothing.
+    assert [line for line in changing if "rmqtool-rocksdb-" not in line] == []
 
 
 @pytest.mark.parametrize("width", [80, 120])
