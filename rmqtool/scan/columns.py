@@ -49,18 +49,18 @@ class SegmentScan:
     """One scan over a segment of a commit log, or of a compaction log.
 
     ``base_offset`` is the place of the file's first byte in its log. With ``checksums`` off no body is looked at: a
-    record whose body is damaged counts as right. ``property_crc`` is False for a compaction log, whose records keep
-    the block of the original place.
+    record whose body is damaged counts as right. ``compacted`` is for a compaction log, whose records keep the
+    checksum block of their original place.
     """
 
     def __init__(
-        self, file: ReadableFile, base_offset: int, *, checksums: bool = True, property_crc: bool = True
+        self, file: ReadableFile, base_offset: int, *, checksums: bool = True, compacted: bool = False
     ) -> None:
         self.file = file
         self.base_offset = base_offset
         self.checksums = checksums
-        self.property_crc = property_crc
-        self.walk = SegmentWalk(file, base_offset, property_crc=property_crc)
+        self.compacted = compacted
+        self.walk = SegmentWalk(file, base_offset, compacted=compacted)
         self.end = self.walk.end
         self.reached = 0
         self._window = WINDOW
@@ -117,7 +117,7 @@ class SegmentScan:
         right &= records.column("store_timestamp") > 0
         if self.checksums:
             right &= have_right_crc(records)
-            if self.property_crc:
+            if not self.compacted:
                 right &= have_right_property_crc(records)
         return right
 
