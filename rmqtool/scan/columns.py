@@ -123,13 +123,11 @@ class SegmentScan:
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""
-        begin = 0
-        for wrong in (*np.flatnonzero(~right[:count]).tolist(), count):
-            for first in range(begin, wrong, MOST_ROWS):
-                yield Rows(records.select(slice(first, min(first + MOST_ROWS, wrong))), at)
-            if wrong < count:
-                yield self._seen(self.walk.place_at(at + int(records.file_offsets[wrong])))
-            begin = wrong + 1
+        for part in iter_runs(right[:count]):
+            if isinstance(part, slice):
+                yield Rows(records.select(part), at)
+            else:
+                yield seen(self.walk, self.walk.place_at(at + int(records.file_offsets[part])))
         rows = np.flatnonzero(right[:count])
         if len(rows):
             self.walk.last_timestamp = int(records.column("store_timestamp")[rows[-1]])
@@ -138,21 +136,17 @@ class SegmentScan:
         """Return what the walk sees at ``file_offset``, and where that ends."""
         place = next(self.walk.places(file_offset))
         self._window = _SMALL_WINDOW
-        return self._seen(place), place.file_offset + place.length
-
-    def _seen(self, place: Place) -> Rows | Place:
-        """Return a message as a row: one too large for a window, or one that was completed since bulk looked."""
-        if not isinstance(place.what, Message):
-            return place
-        data, at = self.walk.window.view(place.file_offset, place.length)
-        records, declined = decode_records(data, np.array([at], np.int64))
-        assert declined is None, f"the walk calls a message what bulk declines: {declined}"
-        return Rows(records, place.file_offset - at)
+        return seen(self.walk, place), place.file_offset + place.length
 
 
-def _closes(what: Blank | Nothing | Flaw, left: int) -> bool:
-    """Return whether ``what`` is the blank that reaches the end."""
-    return isinstance(what, Blank) and what.total_size == left
+def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
+    """Return a message as a row: one too large for a window, or one that was completed since bulk looked."""
+    if not isinstance(place.what, Message):
+        return place
+    data, at = walk.window.view(place.file_offset, place.length)
+    records, declined = decode_records(data, np.array([at], np.int64))
+    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    return Rows(records, place.file_offset - at)
 
 
 def _first_from(records: Records, right: Mask, offset: int) -> int | None:
@@ -165,3 +159,19 @@ def _first_from(records: Records, right: Mask, offset: int) -> int | None:
 def _run_end(records: Records) -> int:
     """Return where the last record ends in the buffer."""
     return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
+
+
+def iter_runs(right: Mask) -> Iterator[slice | int]:
+    """Yield runs of right rows, each of ``MOST_ROWS`` at the most, and each wrong row by its number, in order."""
+    begin = 0
+    for wrong in (*np.flatnonzero(~right).tolist(), len(right)):
+        for first in range(begin, wrong, MOST_ROWS):
+            yield slice(first, min(first + MOST_ROWS, wrong))
+        if wrong < len(right):
+            yield wrong
+        begin = wrong + 1
+
+
+def _closes(what: Blank | Nothing | Flaw, left: int) -> bool:
+    """Return whether ``what`` is the blank that reaches the end."""
+    return isinstance(what, Blank) and what.total_size == left

@@ -72,14 +72,14 @@ STALE = ("49-ghost", "49-recovered", "49-killed-torn")
 @every_store
 def test_bulk_declines_nothing_clean(name, store, monkeypatch):
     rows = []
-    seen = SegmentScan._seen
+    seen = columns.seen
 
-    def watch(self, place):
-        found = seen(self, place)
+    def watch(walk, place):
+        found = seen(walk, place)
         rows.extend([found] if isinstance(found, Rows) else [])
         return found
 
-    monkeypatch.setattr(SegmentScan, "_seen", watch)
+    monkeypatch.setattr(columns, "seen", watch)
     opened = open_store(str(store(name)))
     for segment in () if opened.is_dledger else opened.commit_log:
         rows.clear()
