@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.posix import PosixReadableFileSystem
@@ -52,3 +53,27 @@ def _log_file(store: Store, segment: Segment, kind: LogKind) -> LogFile:
     assert isinstance(files, PosixReadableFileSystem), "a log that other processes read lies in real files"
     name = segment.path if files is store.filesystem else files.shown(segment.path)
     return LogFile(segment.base_offset, segment.size, files.root, segment.path, name, kind)
+
+
+class OpenLogs:
+    """Files of logs, a few of them open at a time."""
+
+    _MOST = 16
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[LogFile, ReadableFile] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def get(self, file: LogFile) -> ReadableFile:
+        """Return the open file; it stays open until others push it out."""
+        opened = self._open.pop(file, None) or file.open()
+        self._open[file] = opened
+        if len(self._open) > self._MOST:
+            self._open.popitem(last=False)[1].close()
+        return opened

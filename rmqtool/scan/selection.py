@@ -27,10 +27,10 @@ from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
-from rmqtool.formats.topics import LMQ_PREFIX
 
 Queue = tuple[str, int]
 
+_TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
 _EVERY_TOPIC = parse_patterns(())
 _DEFAULT_RULES = DispatchRules()
 
@@ -41,7 +41,7 @@ class Selection:
 
     ``begin`` and ``end`` bound the store time, half-open. ``least_offsets`` gives queues, each with the first queue
     offset that is wanted: no other queue is. ``physical_from`` is where in the log the first wanted message may lie.
-    ``rules`` tell which further queues a message stands in; only light queues are looked for there.
+    ``rules`` tell in which further queues a message stands; where topics are named it is wanted for those too.
     """
 
     topics: TopicPatterns = _EVERY_TOPIC
@@ -71,12 +71,6 @@ class Selection:
     def scope(self) -> Selection:
         """Return what is asked of the place of a message alone."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
-
-    @cached_property
-    def light(self) -> bool:
-        """Whether messages may be wanted for a light queue that they stand in beside their own."""
-        named = [*self.topics.patterns, *(topic for topic, _ in self.least_offsets or ())]
-        return any(name.startswith(LMQ_PREFIX) for name in named)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue may be wanted."""
@@ -126,8 +120,8 @@ class Selection:
     def _in_queues(self, records: Records) -> Mask:
         topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
         wanted = self._in_own_queue(records, topics)
-        if self.light:
-            for row in _rows_with(records, "INNER_MULTI_DISPATCH", ~wanted):
+        if self.names_queues:
+            for row in _rows_with_targets(records, ~wanted):
                 wanted[row] = any(
                     self._is_place(*place) for place in dispatch_targets(_message(records, row), self.rules)
                 )
@@ -181,14 +175,15 @@ class Selection:
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
-        """Return topic, queue and queue offset of each message: of the light queue where it is wanted for that one."""
+        """Return topic, queue and queue offset of each wanted message: of its own queue where that one is wanted."""
         topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()
-        if not self.light:
+        rows = _rows_with_targets(records, ~self._in_own_queue(records, topics)) if self.names_queues else []
+        if not rows:
             return topics, queue_ids, offsets
         names = topics.each(lambda topic: topic, np.object_)
-        for row in _rows_with(records, "INNER_MULTI_DISPATCH", ~self._in_own_queue(records, topics)):
+        for row in rows:
             places = dispatch_targets(_message(records, row), self.rules)
             names[row], queue_ids[row], offsets[row] = next(place for place in places if self._is_place(*place))
         distinct = sorted(set(names.tolist()))
@@ -197,7 +192,8 @@ class Selection:
 
     def may_want(self, message: Message) -> bool:
         """Return whether a damaged message may be among the wanted ones, as far as its queue and its time tell."""
-        if not (self.light or self.wants_queue(message.topic, message.queue_id)):
+        queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self.rules))]
+        if not any(self.wants_queue(*queue) for queue in queues):
             return False
         time = message.store_timestamp
         if time <= 0:
@@ -225,9 +221,14 @@ class _Columns:
         return self._properties.values(name)
 
 
-def _rows_with(records: Records, name: str, among: Mask) -> list[int]:
-    """Return the rows ``among`` which a property of this name stands."""
-    rows: list[int] = np.flatnonzero(decode_properties(records).find(name).present & among).tolist()
+def _rows_with_targets(records: Records, among: Mask) -> list[int]:
+    """Return the rows ``among`` which messages name further queues: few logs have any."""
+    begin = int(records.file_offsets.min(initial=len(records.data)))
+    end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
+    if not among.any() or not _TARGETS.search(records.data.data[begin:end]):
+        return []
+    named = decode_properties(records).find("INNER_MULTI_DISPATCH").present
+    rows: list[int] = np.flatnonzero(named & among).tolist()
     return rows
 
 

@@ -73,7 +73,11 @@ def test_processes_give_the_same_lines(name, store, monkeypatch):
     selection = topic(wanted)
     planned = plan_for(store(name), selection)
     alone, two = (
-        [b"".join(a.data) for a in stream.iter_line_answers(planned, selection, Effort(jobs)) if isinstance(a, Answered)]
+        [
+            b"".join(a.data)
+            for a in stream.iter_line_answers(planned, selection, Effort(jobs))
+            if isinstance(a, Answered)
+        ]
         for jobs in (1, 2)
     )
     assert b"".join(alone) == b"".join(two)
