@@ -86,6 +86,7 @@ class Store:
     def close(self) -> None:
         """Close what is open."""
         self.commit_log.close()
+        self.listing.open_files.close()
         self.filesystem.close()
 
 
