@@ -35,6 +35,13 @@ class Database:
                     return
                 yield bytes(key), bytes(value)
 
+    def find_key(self, family: str, start: bytes) -> bytes | None:
+        """Return the first key at or behind ``start``."""
+        if family not in self.families:
+            return None
+        found = next(iter(self._opened.get_column_family(family).keys(from_key=start)), None)
+        return None if found is None else bytes(found)
+
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of one row."""
         if family not in self.families:
