@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from rmqtool.config import Version
+from rmqtool.errors import OptionalMissing
 from rmqtool.formats import consume_queue, layouts
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
@@ -23,12 +26,13 @@ from rmqtool.inspection.queue_bounds import (
     QueueRow,
     has_database_queues,
     iter_file_bounds,
+    read_database_bounds,
     read_database_queue,
     simple_queues,
 )
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
-from rmqtool.storage.log_end import find_log_end
+from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.store import Store
 
@@ -83,23 +87,42 @@ class _File(NamedTuple):
         return self.segment.base_offset // _UNIT.size
 
 
-def find_offset_by_time(store: Store, queue_id: QueueId, timestamp: int, boundary: Boundary) -> int | None:
-    """Return what a broker of the store's version answers; None where there is no such queue.
+@dataclass
+class TimeLookup:
+    """Answers for one store, whose bounds are read once."""
 
-    A broker itself makes the queue then and answers 0. 4.9 knows no boundary.
-    """
-    simple = {queue.queue: queue for queue in simple_queues(store)}
-    end = find_log_end(store.commit_log, simple.values(), dledger=store.is_dledger)
-    bounds = dict(iter_file_bounds(store, list(simple.values()), end))
-    if queue_id in simple:
-        return _find_in_files(store, simple[queue_id], bounds[queue_id], end.physical_offset, timestamp, boundary)
-    if queue_id in bounds:
-        segments = store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)[queue_id]
-        return _find_in_batches(_read_batch_files(segments), bounds[queue_id], timestamp, boundary)
-    if not has_database_queues(store):
-        return None
-    rows = read_database_queue(store, queue_id)
-    return _find_in_rows(rows, timestamp, boundary) if rows else None
+    store: Store
+
+    @cached_property
+    def _simple(self) -> dict[QueueId, ConsumeQueueFiles]:
+        return {queue.queue: queue for queue in simple_queues(self.store)}
+
+    @cached_property
+    def _end(self) -> LogEnd:
+        return find_log_end(self.store.commit_log, self._simple.values(), dledger=self.store.is_dledger)
+
+    @cached_property
+    def bounds(self) -> dict[QueueId, QueueBounds]:
+        """The bounds of every queue there is; without the extra for RocksDB only of those in files."""
+        found = dict(iter_file_bounds(self.store, list(self._simple.values()), self._end))
+        try:
+            return {**read_database_bounds(self.store), **found}
+        except OptionalMissing:
+            return found
+
+    def find(self, queue: QueueId, timestamp: int, boundary: Boundary) -> int:
+        """Return what a broker of the store's version answers. 4.9 knows no boundary.
+
+        For a queue that is not there that is 0: a broker makes it. Raises ``OptionalMissing`` without the extra.
+        """
+        if queue in self._simple:
+            end = self._end.physical_offset
+            return _find_in_files(self.store, self._simple[queue], self.bounds[queue], end, timestamp, boundary)
+        segments = self.store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).get(queue)
+        if segments is not None:
+            return _find_in_batches(_read_batch_files(segments), self.bounds[queue], timestamp, boundary)
+        rows = read_database_queue(self.store, queue) if has_database_queues(self.store) else []
+        return _find_in_rows(rows, timestamp, boundary) if rows else 0
 
 
 def _find_in_files(

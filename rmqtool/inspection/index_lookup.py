@@ -61,8 +61,10 @@ class Indexes:
             self.complain("IX-HEAD", file.path, f"{file.path} is shorter than a header", 0)
             return None
         opened = open_index(readable, hints)
+        if header.index_count in (0, 1) and header.begin_phy_offset != header.end_phy_offset:
+            self.complain("IX-HEAD", file.path, f"{file.path} has no entry, but messages in its header", 0)
         if opened is None:
-            if header.index_count > 1:
+            if header.index_count not in (0, 1):
                 self.complain("IX-HEAD", file.path, f"no geometry fits {file.path}", 0)
             return None
         if opened.next_index_no > 1 and not ends_home(opened):
