@@ -16,7 +16,7 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.storage.filesystem import Entry, Kind, ReadableFileSystem, join
-from rmqtool.storage.segments import Segment, SegmentQueue
+from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
 
 _LOG_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
@@ -53,6 +53,7 @@ class StoreListing:
     strangers: list[Stranger] = field(default_factory=list)
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
 
     def of_kind(self, *kinds: FileKind) -> Iterator[FoundFile]:
         """Yield the files of these kinds, in the order of their paths."""
@@ -64,11 +65,12 @@ class StoreListing:
 
     def segments(self, files: Iterable[FoundFile]) -> SegmentQueue:
         """Return the segment queue that ``files`` make."""
-        return SegmentQueue(
+        found = (
             Segment(file.what.base_offset, file.size, file.path, self.filesystem)
             for file in files
             if file.what.base_offset is not None
         )
+        return SegmentQueue(found, files=self.open_files)
 
     def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
         """Return the queues of a kind, by topic and number."""
