@@ -64,6 +64,8 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         self._is_slave = setup.config.broker_role is BrokerRole.SLAVE
         self._clock = setup.clock
+        # Why the queues are behind the log.
+        self._without_room: NoSpace | None = None
 
     @classmethod
     def create(cls, setup: Setup) -> Self:
@@ -188,13 +190,15 @@ class MessageStore:
         engine = self._engine
         try:
             count = engine.dispatcher.dispatch()
-        except NoSpace:
+        except NoSpace as error:
             # The log is the truth: the queues are completed when there is room again.
+            self._without_room = error
             engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, engine.dispatcher.behind > _MOST_BEHIND)
             return 0
         except WriteFailed as error:
             engine.health.poison(error)
             return 0
+        self._without_room = None
         engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
         return count
 
@@ -302,8 +306,9 @@ class MessageStore:
         finally:
             engine.close_files()
             self._lock.close()
-        if isinstance(engine.health.failure, WriteFailed):
-            raise engine.health.failure
+        failure = engine.health.failure or self._without_room
+        if isinstance(failure, WriteFailed):
+            raise failure
 
     def __enter__(self) -> Self:
         return self
