@@ -104,7 +104,7 @@ class ConsistentHash:
 
 
 def _hash(text: str) -> int:
-    return int.from_bytes(md5(text.encode("utf-8"), usedforsecurity=False).digest()[:_HASH_BYTES], "big")
+    return int(md5(text.encode("utf-8"), usedforsecurity=False).hexdigest()[: 2 * _HASH_BYTES], 16)
 
 
 class MachineRoomNearby:
