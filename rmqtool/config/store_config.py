@@ -1,0 +1,244 @@
+"""StoreConfig: the settings of one store, each with its origin."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, NamedTuple, Self
+
+from rmqtool.config.properties import CODE, decode_properties, encode_properties
+from rmqtool.config.settings import SETTINGS, Origin, Setting, Settings, Version
+from rmqtool.errors import UsageError
+from rmqtool.findings import Finding, Severity
+
+MASK = "********"
+_SECRET = re.compile(r"secret|passw|access_?key|credential|token|private_?key|initAuthenticationUser", re.IGNORECASE)
+# The broker's splitter is a system property of this default (MessageStoreConfig.MULTI_PATH_SPLITTER).
+_PATH_SPLITTER = ","
+_JAVA_INTEGER = re.compile(r"[+-]?[0-9]+")
+_JAVA_DOUBLE = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\s*")
+
+
+def is_secret(name: str) -> bool:
+    """Say whether the value of the key ``name`` must never be shown."""
+    return _SECRET.search(name) is not None
+
+
+class ShownSetting(NamedTuple):
+    """One line of the configuration as people may see it: secrets are masked."""
+
+    name: str
+    value: str
+    origin: Origin
+    about: str | None
+
+
+class _NotTaken(Exception):
+    """A text that a broker does not take as the value of a setting; the argument says what it wants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig(Settings):
+    """All settings of one store. Values never change; the ``with_`` methods return a changed copy.
+
+    ``origins`` names where a value came from, by upstream's name; what is not in it is the default of ``version``.
+    ``unknown`` keeps the keys that are not honoured, ``findings`` what a broker would not take as it was meant.
+    Paths are kept as written; ``root_dir`` and ``commit_log_dirs`` are the ones to use.
+    """
+
+    version: Version = Version.V5_3
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def default(cls, version: Version = Version.V5_3) -> Self:
+        """Return what a broker of ``version`` uses when nothing is set."""
+        values: dict[str, Any] = {row.attribute: row.defaults[version] for row in SETTINGS.values()}
+        return cls(version=version, **values)
+
+    def with_broker_conf(self, data: bytes | str, file: str = "broker.conf") -> Self:
+        """Take the values of a ``broker.conf`` as a broker of this version would, with its leniency.
+
+        upstream: ``MixAll.properties2Object`` drops a value it cannot convert without a word; here that is a finding.
+        """
+        read, findings = decode_properties(data, file)
+        return replace(self, findings=(*self.findings, *findings))._with_texts(read, file)
+
+    def _with_texts(self, read: Mapping[str, str], file: str) -> Self:
+        values: dict[str, Any] = {}
+        unknown = dict(self.unknown)
+        findings = list(self.findings)
+        for name, text in read.items():
+            row = SETTINGS.get(name)
+            if row is None or row.since > self.version:
+                unknown[name] = text
+                continue
+            try:
+                values[name] = _from_java_text(row, text, self.version)
+            except _NotTaken as wanted:
+                message = f"{name} = {text!r} is not {wanted}; a broker ignores the line and keeps {self.value(name)}"
+                findings.append(Finding(CODE, Severity.WARNING, message, file=file))
+            else:
+                if row.kind is bool and text.lower() not in ("true", "false"):
+                    message = f"{name} = {text!r} is not true, so a broker takes it as false"
+                    findings.append(Finding(CODE, Severity.WARNING, message, file=file))
+        changed = self.with_values(values, Origin.BROKER_CONF)
+        return replace(changed, unknown=unknown, findings=tuple(findings))
+
+    def with_values(self, values: Mapping[str, object], origin: Origin) -> Self:
+        """Take typed ``values`` by upstream's names."""
+        changes: dict[str, Any] = {SETTINGS[name].attribute: value for name, value in values.items()}
+        return replace(self, **changes, origins={**self.origins, **dict.fromkeys(values, origin)})
+
+    def with_assignments(self, assignments: Iterable[str], origin: Origin = Origin.COMMAND_LINE) -> Self:
+        """Take ``KEY=VALUE`` texts that a person typed: what a broker would ignore is an error here."""
+        values = {}
+        for assignment in assignments:
+            name, equals, text = assignment.partition("=")
+            name, text = name.strip(), text.strip()
+            if not equals:
+                raise UsageError(f'"{assignment}" is not KEY=VALUE', hint="for example: checkCRCOnRecover=false")
+            row = SETTINGS.get(name)
+            if row is None:
+                near = get_close_matches(name, SETTINGS, n=1)
+                hint = f"did you mean {near[0]}?" if near else "the names are those of broker.conf"
+                raise UsageError(f"{name} is not a setting that changes anything here", hint=hint)
+            if row.since > self.version:
+                raise UsageError(f"{name} is new in {row.since}; a {self.version} broker does not read it")
+            if row.kind is bool and text.lower() not in ("true", "false"):
+                raise UsageError(f"{name}={text} is neither true nor false")
+            try:
+                values[name] = _from_java_text(row, text, self.version)
+            except _NotTaken as wanted:
+                raise UsageError(f"{name}={text} is not {wanted}") from None
+        return self.with_values(values, origin)
+
+    def as_version(self, version: Version) -> Self:
+        """Return the same settings as a broker of ``version`` has them: its defaults, and every value that was set."""
+        kept = [name for name in self.origins if SETTINGS[name].since <= version]
+        changes: dict[str, Any] = {SETTINGS[name].attribute: self.value(name) for name in kept}
+        known = {name: text for name, text in self.unknown.items() if name in SETTINGS}
+        ignored = {name: self.text(name) for name in self.origins if SETTINGS[name].since > version}
+        changed = replace(
+            type(self).default(version),
+            **changes,
+            origins={name: self.origins[name] for name in kept},
+            unknown={name: text for name, text in self.unknown.items() if name not in SETTINGS},
+            findings=self.findings,
+        )
+        return changed._with_texts({**known, **ignored}, "broker.conf")
+
+    def at_root(self, root: str) -> Self:
+        """Return the settings for a store that lies at ``root`` now: paths beneath the old root move along."""
+        old = self.root_dir
+        changes: dict[str, Any] = {"store_path_root_dir": root}
+        for attribute in _PATH_ATTRIBUTES:
+            text = getattr(self, attribute)
+            if text is not None:
+                moved = [_moved(_expanded(part, old), old, root) for part in text.split(_PATH_SPLITTER)]
+                changes[attribute] = _PATH_SPLITTER.join(moved)
+        origins = dict(self.origins)
+        origins.setdefault("storePathRootDir", Origin.STORE)
+        return replace(self, **changes, origins=origins)
+
+    @property
+    def root_dir(self) -> str:
+        """The store's root directory, ``${user.home}`` replaced."""
+        return _expanded(self.store_path_root_dir, "")
+
+    @property
+    def commit_log_dirs(self) -> tuple[str, ...]:
+        """The directories that new commit log files go to, in the order a broker deals files to them."""
+        if self.store_path_commit_log is None:
+            return (os.path.join(self.root_dir, "commitlog"),)
+        return _directories(self.store_path_commit_log, self.root_dir)
+
+    @property
+    def read_only_commit_log_dirs(self) -> tuple[str, ...]:
+        """The directories that are read but never written."""
+        return _directories(self.read_only_commit_log_store_paths or "", self.root_dir)
+
+    def value(self, name: str) -> object:
+        """Return the value of the setting that upstream calls ``name``."""
+        return getattr(self, SETTINGS[name].attribute)
+
+    def text(self, name: str) -> str:
+        """Return that value as ``broker.conf`` spells it; empty when it is not set."""
+        value = self.value(name)
+        if value is None:
+            return ""
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def origin(self, name: str) -> Origin:
+        """Return where that value came from."""
+        return self.origins.get(name, Origin.DEFAULT)
+
+    def iter_shown(self) -> Iterator[ShownSetting]:
+        """Yield every setting, then every unknown key, with secrets masked."""
+        for name, row in SETTINGS.items():
+            yield ShownSetting(name, _seen(name, self.text(name)), self.origin(name), row.about)
+        for name, text in self.unknown.items():
+            yield ShownSetting(name, _seen(name, text), Origin.BROKER_CONF, None)
+
+    def encode_broker_conf(self, comments: tuple[str, ...] = ()) -> str:
+        """Return the text of a ``broker.conf`` that sets what is set here, unknown keys too."""
+        values = {name: self.text(name) for name in SETTINGS if name in self.origins and self.value(name) is not None}
+        return encode_properties({**values, **self.unknown}, comments)
+
+
+_PATH_ATTRIBUTES = (
+    "store_path_commit_log",
+    "read_only_commit_log_store_paths",
+    "store_path_dledger_commit_log",
+    "store_path_epoch_file",
+)
+
+
+def _seen(name: str, text: str) -> str:
+    return MASK if text and is_secret(name) else text
+
+
+def _from_java_text(row: Setting, text: str, version: Version) -> object:
+    """Convert ``text`` as a broker does: no blanks around numbers, and only 5.x trims texts."""
+    if row.kind is bool:
+        return text.lower() == "true"
+    if row.kind is int:
+        bits = 63 if row.is_long else 31
+        if not _JAVA_INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < 1 << bits:
+            blank = " (without blanks around it)" if text != text.strip() else ""
+            raise _NotTaken(f"a whole number of {bits + 1} bits{blank}")
+        return int(text)
+    if row.kind is float:
+        match = _JAVA_DOUBLE.fullmatch(text)
+        if match is None:
+            raise _NotTaken("a number")
+        return float(match[1])
+    if version > Version.V4_9:
+        text = text.strip()
+    if issubclass(row.kind, StrEnum):
+        if text not in row.kind.__members__:
+            raise _NotTaken("one of " + ", ".join(row.kind.__members__))
+        return row.kind[text]
+    return text
+
+
+def _expanded(path: str, root: str) -> str:
+    """Replace ``${user.home}`` and ``$ROOT``. upstream: neither is replaced in a file, but people write them."""
+    return path.replace("${user.home}", os.path.expanduser("~")).replace("$ROOT", root.rstrip("/"))
+
+
+def _directories(text: str, root: str) -> tuple[str, ...]:
+    """Split a list of directories. upstream: ``MultiPathMappedFileQueue`` sorts the set of them."""
+    parts = (part for part in text.strip().split(_PATH_SPLITTER) if part)
+    return tuple(sorted({_expanded(part, root) for part in parts}))
+
+
+def _moved(path: str, old: str, new: str) -> str:
+    if path == old or path.startswith(old.rstrip("/") + "/"):
+        return new + path[len(old.rstrip("/")) :]
+    return path
