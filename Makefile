@@ -1,0 +1,62 @@
+# Every target sets up .venv by itself: all that is needed is Python 3.11+ and a way for pip to install packages.
+# Another interpreter: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+export PYTHONUNBUFFERED = 1
+
+.PHONY: help demo test lint unit agreement conformance bench docs slow clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo          a short tour"
+	@echo "make test          lint, the tests, and the agreement with stores that real brokers wrote"
+	@echo "make lint          format, lint and types"
+	@echo "make unit          the tests alone"
+	@echo "make agreement     every value compared with what the real classes read: counts and differences"
+	@echo "make conformance   against the real classes; needs a JDK 17 and Maven"
+	@echo "make slow          the long tests"
+	@echo "make bench         ratios against a limit or a peer, and absolute times"
+	@echo "make docs          write all generated files anew"
+	@echo "make clean         remove .venv and caches"
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "rmqtool needs Python 3.11 or newer; '$(PYTHON)' is missing or older. Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "Setting up .venv (minutes at the first time) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check -e '.[dev,fast,rocksdb,spark]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m tests.demo
+
+test: lint unit agreement
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest
+
+agreement: $(READY)
+	$(BIN)/python -m tests.agreement
+
+conformance: $(READY)
+	$(BIN)/python -m pytest -m conformance --timeout 1200 tests/conformance
+
+slow: $(READY)
+	$(BIN)/python -m pytest -m slow --timeout 3600
+
+bench: $(READY)
+	$(BIN)/python -m pytest -m bench -s --timeout 3600
+
+docs: $(READY)
+	$(BIN)/python -m rmqtool.formats.derive --write
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,102 @@
+"""The agreement fails when a value differs and when less is compared; it never lowers a count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agreement.__main__ import main, run
+from tests.agreement.ledger import COUNTS, Comparison, Count, Subject, drops, load_comparisons, raised, read_counts
+from tests.stores import STORES
+
+STORE = "53-epoch"
+
+
+def queue_ids(ours: Callable[[int], object], rows: int = 71) -> Comparison:
+    """A comparison of the queue id of the first messages of a store."""
+
+    def compare(subject: Subject) -> None:
+        for message in subject.truth["messages"][:rows]:
+            where = f"message at {message['commitLogOffset']}"
+            subject.compare(where, {"queueId": ours(message["queueId"])}, {"queueId": message["queueId"]})
+
+    return Comparison("queue ids", "messages", compare)
+
+
+def same(value: int) -> object:
+    return value
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> Path:
+    path = tmp_path / "counts.json"
+    assert run([queue_ids(same)], [STORE], path, update=True) == 0
+    assert read_counts(path) == {"queue ids": {STORE: Count(71, 71)}}
+    return path
+
+
+def test_agreement(counts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run([queue_ids(same)], [STORE], counts, update=False) == 0
+    shown = capsys.readouterr().out
+    assert "0 differences, 0 counts dropped." in shown
+    assert [word.strip() for word in shown.splitlines()[2].strip("|").split("|")] == [STORE, "71", "0", "0", "71", "0"]
+
+
+def test_difference(counts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = counts.read_text()
+    asked = [queue_ids(lambda value: -1 if value == 3 else value)]
+    assert run(asked, [STORE, "53-lmq"], counts, update=True) == 1
+    assert counts.read_text() == before
+    shown = capsys.readouterr().out
+    assert "53-epoch, message at 1570, queueId: -1 instead of 3" in shown
+
+
+def test_fewer_rows(counts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = counts.read_text()
+    assert run([queue_ids(same, rows=70)], [STORE], counts, update=True) == 1
+    assert "queue ids, 53-epoch: 70 rows and 70 values instead of 71 rows and 71 values" in capsys.readouterr().out
+    assert counts.read_text() == before
+
+
+def test_comparison_that_vanished(counts: Path) -> None:
+    assert run([queue_ids(same)], [], counts, update=False) == 1
+
+
+def test_more_rows_are_committed_on_request_only(counts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stores = [STORE, "53-lmq"]
+    assert run([queue_ids(same)], stores, counts, update=False) == 0
+    assert "run with --update" in capsys.readouterr().out
+    assert set(read_counts(counts)["queue ids"]) == {STORE}
+    assert run([queue_ids(same)], stores, counts, update=True) == 0
+    assert read_counts(counts)["queue ids"] == {STORE: Count(71, 71), "53-lmq": Count(60, 60)}
+
+
+def test_name_that_only_one_side_has_is_a_difference(tmp_path: Path) -> None:
+    subject = Subject(STORE, tmp_path)
+    subject.compare("here", {"a": 1, "b": None}, {"a": 1, "c": None})
+    assert subject.differences == [
+        "53-epoch, here, b: None instead of nothing",
+        "53-epoch, here, c: nothing instead of None",
+    ]
+    assert subject.count == Count(1, 3)
+
+
+def test_drop_of_values_alone_is_seen() -> None:
+    was, now = {"t": {"s": Count(5, 50)}}, {"t": {"s": Count(6, 49)}}
+    assert drops(was, now) == ["t, s: 6 rows and 49 values instead of 5 rows and 50 values"]
+    assert raised(was, now) == {"t": {"s": Count(6, 50)}}
+    assert drops(now, raised(was, now)) == []
+
+
+def test_committed_counts_name_registered_comparisons_and_real_stores() -> None:
+    loaded = json.loads(COUNTS.read_text())
+    assert loaded.keys() == {comparison.title for comparison in load_comparisons()}
+    assert {store for stores in loaded.values() for store in stores} <= set(STORES)
+
+
+def test_unknown_word() -> None:
+    assert main(["--lower"]) == 2

@@ -1,0 +1,82 @@
+"""The house as data: which room may import which, who may use what, how large things may grow.
+
+An exemption stands here with its reason, by rule and place; one that is no longer needed is an error too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FOUNDATION = frozenset({"errors", "findings", "config", "progress"})
+
+# Errors are raised where they are known, and the exit status belongs to the class: every room may import them.
+ARROWS: dict[str, frozenset[str]] = {
+    room: frozenset(may.split()) | {"errors"}
+    for room, may in {
+        "formats": "errors",
+        "filters": "formats errors",
+        "storage": "formats config findings errors",
+        "bulk": "formats filters errors",
+        "scan": "storage bulk filters formats findings progress",
+        "engine": "storage filters formats config findings",
+        "broker": "engine filters formats config",
+        "inspection": "scan storage filters formats config findings",
+        "upstream": "storage formats config findings",
+        "repair": "engine inspection upstream scan storage formats findings",
+        "export": "scan bulk filters config",
+        "spark": "export scan bulk engine config",
+        "render": "findings errors",
+    }.items()
+}
+ARROWS |= dict.fromkeys(FOUNDATION, FOUNDATION)
+ARROWS["commands"] = frozenset(ARROWS)
+ARROWS["cli"] = frozenset({"commands", "errors"})
+ARROWS["__main__"] = frozenset({"cli"})
+ARROWS["__init__"] = frozenset()
+
+# Only inside a function body.
+LAZY_ARROWS: dict[str, frozenset[str]] = {"engine": frozenset({"bulk"})}
+HEAVY_ROOMS = frozenset({"bulk", "scan", "export", "spark"})
+LAZY_IN: dict[str, frozenset[str]] = {"commands": HEAVY_ROOMS}
+
+# Third parties: the rooms that may import them at all.
+THIRD_PARTIES: dict[str, frozenset[str]] = {
+    "typer": frozenset({"cli", "commands"}),
+    "click": frozenset({"cli", "commands"}),
+    "rich": frozenset({"render"}),
+    "tabulate": frozenset({"render"}),
+    "construct": frozenset({"formats"}),
+    "crcmod": frozenset({"formats"}),
+    "pyspark": frozenset({"spark"}),
+}
+# Anybody may import these inside a function body; at the head of a module only these rooms.
+SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
+SLOW_ROOMS = frozenset({"bulk", "scan", "export"})
+
+WITHOUT_FILES = frozenset({"formats", "bulk"})
+LAYOUT_ROOM = "formats"
+
+MODULE_LINES = 500
+FUNCTION_LINES = 70
+COMMAND_BODY_LINES = 25
+PARAMETERS = 7
+
+BANNED_WORDS = frozenset({"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"})
+
+
+class Imports(NamedTuple):
+    """Modules that must load without certain others: a prefix ending in a dot stands for all below it."""
+
+    modules: tuple[str, ...]
+    load_none_of: frozenset[str]
+
+
+LIGHT = (
+    Imports(("rmqtool", "rmqtool.cli", "rmqtool.commands."), SLOW_THIRD_PARTIES | {"pyspark", "construct"}),
+    Imports(("rmqtool.engine.", "rmqtool.broker."), SLOW_THIRD_PARTIES | {"pyspark"}),
+)
+
+EXEMPTIONS: dict[tuple[str, str], str] = {
+    ("module-lines", "formats/layouts.py"): "tables only, written by formats/derive.py",
+    ("opens-file", "formats/derive.py"): "writes formats/layouts.py when a developer asks; nothing imports it",
+}

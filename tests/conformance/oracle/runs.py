@@ -1,0 +1,136 @@
+"""What can be asked: the truth about a store, one start of it, a whole broker on it."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.oracle.packages import BROKER_VERSIONS, OracleError, generation, run_java
+
+HANG_LIMIT_MS = 60_000
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="oracle-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        raise OracleError(f"{source} is no directory")
+    subprocess.run(["cp", "-a", "--sparse=always", str(source), str(target)], check=True)
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file, packed by xz or not."""
+    opener = lzma.open if path.suffix == ".xz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _plain(path: Path, scratch: Path, name: str) -> Path:
+    """Return a JSON file that Java can read."""
+    if path.suffix != ".xz":
+        return path.resolve()
+    plain = scratch / name
+    plain.write_text(json.dumps(read_json(path), ensure_ascii=False), encoding="utf-8")
+    return plain
+
+
+def truth(
+    version: str, store: Path, out: Path, *, config: Path | None = None, queries: Path | None = None, put: bool = False
+) -> int:
+    """Write to ``out`` what the real classes of ``version`` answer about ``store``; 0 unless they refused it.
+
+    ``config`` and ``queries`` may be truth files: the settings and the questions in them are used. ``put`` (4.9):
+    the real store appends one message to every queue and must find it again.
+    """
+    if put and generation(version) != "4":
+        raise OracleError("put is for 4.9 only")
+    with _scratch() as scratch:
+        words: list[object] = [store.resolve(), out.resolve()]
+        for option, path in (("--config", config), ("--queries", queries)):
+            if path is not None:
+                words += [option, _plain(path, scratch, option.strip("-") + ".json")]
+        words += ["--put"] if put else []
+        program, words = ("Truth49", words) if generation(version) == "4" else ("Truth5", ["truth", *words])
+        out.unlink(missing_ok=True)
+        status = run_java(version, program, words, logs=False, user_home=scratch)
+    _must_exist(out)
+    return status
+
+
+def start(version: str, store: Path, out: Path, *, keep: Path | None = None, settings: Mapping[str, str]) -> int:
+    """Load, recover, start, read every queue and shut down; write to ``out`` what happened.
+
+    ``keep`` receives the store as the real classes left it. Without ``settings`` upstream's default sizes hold.
+    """
+    out = out.resolve()
+    out.unlink(missing_ok=True)
+    with _scratch() as scratch:
+        copy, jobs = scratch / "store", scratch / "jobs"
+        _copy(store, copy)
+        given = ";".join(f"{name}={value}" for name, value in settings.items())
+        jobs.write_text("\t".join(["1", str(copy), given, str(out), "full"]) + "\n", encoding="utf-8")
+        status = run_java(version, "Start", ["run", jobs, 1, HANG_LIMIT_MS], logs=True, user_home=scratch)
+        if keep is not None:
+            shutil.copytree(copy, keep)
+    _must_exist(out)
+    return status
+
+
+def run_broker(
+    version: str,
+    store: Path,
+    out: Path,
+    seconds: int,
+    *,
+    clients: Path | None = None,
+    keep: Path | None = None,
+    settings: Mapping[str, str],
+) -> int:
+    """Run a real name server, broker and the ``clients`` of a file for ``seconds``; 0: ready, and a clean stop."""
+    if version not in BROKER_VERSIONS:
+        raise OracleError(f"no broker of version {version}; one of {', '.join(BROKER_VERSIONS)}")
+    if keep is not None and keep.exists():
+        raise OracleError(f"{keep} exists")
+    words: dict[str, object] = dict(settings)
+    if clients is not None:
+        read_json(clients)
+        words["clients"] = clients.resolve()
+    out = out.resolve()
+    out.unlink(missing_ok=True)
+    with _scratch() as scratch:
+        copy, home = scratch / "store", scratch / "home"
+        home.mkdir()
+        _copy(store, copy)
+        arguments = [copy, out, seconds, *(f"{name}={value}" for name, value in words.items())]
+        status = run_java(version, f"Broker{generation(version)}", arguments, logs=True, user_home=home)
+        if keep is not None:
+            _copy(copy, keep)
+    _must_exist(out)
+    return status
+
+
+def settings_of(path: Path) -> dict[str, str]:
+    """Return the settings of a truth file or of a plain object, as a properties file spells them."""
+    given = read_json(path)
+    parts = [given.get("config"), given.get("brokerConfig")] if "config" in given else [given]
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for part in parts
+        for name, value in (part or {}).items()
+    }
+
+
+def _must_exist(out: Path) -> None:
+    if not out.exists():
+        raise OracleError("the run left no answer; ORACLE_VERBOSE=1 shows why")

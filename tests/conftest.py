@@ -1,0 +1,36 @@
+"""Fixtures for every test: stores of real brokers, shared and private."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stores import tree_changes, tree_state, unpack
+
+Unpacker = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unpacker]:
+    """Unpack a store once for the whole run. Only for reading: at the end each must be as it was."""
+    unpacked: dict[str, Path] = {}
+    states = {}
+
+    def get(name: str) -> Path:
+        if name not in unpacked:
+            unpacked[name] = unpack(name, tmp_path_factory.mktemp(name.replace("/", "-")))
+            states[name] = tree_state(unpacked[name], content=False)
+        return unpacked[name]
+
+    yield get
+    for name, root in unpacked.items():
+        changes = tree_changes(states[name], tree_state(root, content=False))
+        assert not changes, f"a test wrote into the shared store {name}:\n" + "\n".join(changes)
+
+
+@pytest.fixture
+def writable_store(tmp_path_factory: pytest.TempPathFactory) -> Unpacker:
+    """Unpack a store anew at every call: the test may do with it as it likes."""
+    return lambda name: unpack(name, tmp_path_factory.mktemp(name.replace("/", "-") + "-writable"))

@@ -1,0 +1,52 @@
+"""What ``make demo`` shows: a tour, one command after the other, each with the exit status it must have.
+
+To extend it, add a step. ``{store}`` stands for a store that a real 5.4.0 broker wrote, unpacked anew.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.stores import unpack
+
+
+class Step(NamedTuple):
+    """One command of the tour. ``python`` in it is the interpreter that runs the tour."""
+
+    says: str
+    command: str
+    status: int = 0
+
+
+STEPS = (
+    Step("A store that a real broker wrote.", "ls {store} {store}/commitlog"),
+    Step(
+        "Every value we read from such stores, compared with what the real classes read.", "python -m tests.agreement"
+    ),
+)
+
+
+def run(step: Step, store: Path) -> bool:
+    """Show one step and run it; return whether it ended as it must."""
+    print(f"\n# {step.says}\n$ {step.command.format(store=store)}", flush=True)
+    words = [sys.executable if word == "python" else word for word in shlex.split(step.command.format(store=store))]
+    status = subprocess.run(words, check=False).returncode
+    if status != step.status:
+        print(f"demo: exit status {status}, expected {step.status}", file=sys.stderr)
+    return status == step.status
+
+
+def main() -> int:
+    """Run the tour, up to the first step that does not end as it must."""
+    with tempfile.TemporaryDirectory(prefix="rmqtool-demo-") as directory:
+        store = unpack("54-broker", Path(directory))
+        return 0 if all(run(step, store) for step in STEPS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
