@@ -1,0 +1,214 @@
+"""``DefaultMessageStore``: construction, load(), start(), shutdown() of a broker, in its order, with its refusals."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.upstream import broker_log
+from rmqtool.upstream.broker_log import BrokerLog
+from rmqtool.upstream.checkpoint import Checkpoint
+from rmqtool.upstream.commit_log import CommitLog
+from rmqtool.upstream.consume_queues import QUEUE_DIRECTORY, ConsumeQueueStore
+from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.index import IndexService
+from rmqtool.upstream.java_numbers import wrap_long
+from rmqtool.upstream.mapped_files import LoadRefused
+from rmqtool.upstream.record_check import OutOfMemory
+from rmqtool.upstream.reput import Hangs, Reput
+from rmqtool.upstream.settings import StartSettings
+
+LOCK_FILE = "lock"
+ABORT_FILE = "abort"
+COMPACTION_FILE = "compaction/position-checkpoint"
+DELAY_OFFSET_FILE = "config/delayOffset.json"
+BACKUP = ".bak"
+
+HANGS: Literal["hangs"] = "hangs"
+Started = bool | Literal["hangs"]
+
+_LOCK_TEXT = b"lock"
+_DELAY_OFFSETS = b'{\n\t"offsetTable":{}\n}'
+_COMPACTION_5_3 = b'{\n\t"empty":true,\n\t"queueOffsetMap":{}\n}'
+_COMPACTION_5_4 = b'{\n\t"empty":true,\n\t"queueOffsetMap":{\n\t\t\n\t}\n}'
+
+
+class MessageStore:
+    """One broker's store from construction to shutdown."""
+
+    def __init__(self, files: StoreFiles, settings: StartSettings) -> None:
+        self.files = files
+        self.settings = settings
+        self.log = BrokerLog()
+        self.commit_log = CommitLog(files, settings, self.log)
+        self.queues = ConsumeQueueStore(files, settings, self.log)
+        self.index = IndexService(files, settings, self.log)
+        self.clean = not files.exists(ABORT_FILE)
+        # Why the start does not succeed.
+        self.reason: str | None = None
+        # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
+        self.max_physic_offset = -1
+        self.loaded_max_offsets: dict[tuple[str, int], int] = {}
+        # Whether recovery cut the queues.
+        self.truncated_queues = False
+        # Bytes that are not dispatched when the broker stops; anything but 0 keeps the abort file.
+        self.backlog = 0
+        self._checkpoint: Checkpoint | None = None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint, which load() opens."""
+        assert self._checkpoint is not None
+        return self._checkpoint
+
+    def construct(self) -> bool:
+        """Make the directories and open the lock file; return whether that works."""
+        if not self.settings.is_4_9 and not self.settings.duplication:
+            self.log.warn(broker_log.HA_SERVICE)
+        for directory in (*self.settings.commit_log_dirs, QUEUE_DIRECTORY):
+            self.files.make_directories(directory)
+        if self.files.is_directory(LOCK_FILE):
+            self.reason = f"{LOCK_FILE} is a directory"
+            return False
+        if not self.files.exists(LOCK_FILE):
+            self.files.create(LOCK_FILE)
+        return True
+
+    def load(self) -> bool:
+        """Load and recover; return whether the broker goes on to start."""
+        try:
+            self._load()
+        except LoadRefused as refused:
+            self.reason = str(refused)
+            if self.settings.is_5_4 and not refused.exception:
+                self.log.warn(broker_log.TRANSITION_FAILED)
+            return False
+        except OutOfMemory as error:
+            self.reason = (
+                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen "
+                f"(a heap of more than twice that size might hold them)"
+            )
+            return False
+        finally:
+            self.log.close()
+        return True
+
+    def _load(self) -> None:
+        self.commit_log.load()
+        self.queues.load()
+        self._checkpoint = Checkpoint(self.files, self.settings.is_4_9)
+        index_loaded = self.index.load(self.clean, self.checkpoint)
+        self.queues.recover()
+        self.max_physic_offset = self.queues.max_physic_offset
+        self.loaded_max_offsets = {key: queue.max_offset for key, queue in self.queues.queues.items()}
+        self._recover_commit_log()
+        self.queues.correct_min_offsets(self.commit_log.mapped.min_offset)
+        if not index_loaded and not self.settings.is_4_9:
+            raise LoadRefused("a name in index/ is a number and a directory")
+
+    def _recover_commit_log(self) -> None:
+        settings, mapped = self.settings, self.commit_log.mapped
+        if not mapped.mapped:
+            self.log.warn(broker_log.FILES_DELETED)
+            self.queues.destroy()
+            return
+        loaded_end = mapped.max_offset
+        start = self.commit_log.start_index(self.clean, self.max_physic_offset, self.checkpoint)
+        if self.clean:
+            accept = None if settings.is_4_9 else self._dispatch_behind
+        else:
+            accept = self._dispatch_confirmed if settings.duplication else self.dispatch
+        end = self.commit_log.scan(start, accept)
+        if not settings.is_4_9:
+            last = self.commit_log.last_record
+            if last is None:
+                last = loaded_end if self.clean else mapped.mapped[start].start
+            self.checkpoint.set_confirm(last)
+        known = self.queues.max_physic_offset if settings.is_5_4 else self.max_physic_offset
+        if known >= end:
+            self.log.warn(broker_log.TRUNCATE_LOGIC)
+            self.truncated_queues = True
+            self.queues.truncate(end)
+        mapped.truncate(end)
+
+    def dispatch(self, message: Message) -> None:
+        """Build the queues' units and the index entries of a record."""
+        if has_queue_unit(message.sys_flag):
+            self.queues.dispatch(message)
+            self.checkpoint.set_logics(message.store_timestamp)
+        if self.settings.index_enabled:
+            self.index.dispatch(message, self.checkpoint)
+
+    def _dispatch_behind(self, message: Message) -> None:
+        # The queues' maximum is an end: a record that starts exactly there is passed over.
+        if message.physical_offset > self.max_physic_offset:
+            self.dispatch(message)
+
+    def _dispatch_confirmed(self, message: Message) -> None:
+        """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
+        if self.settings.is_4_9:
+            return
+        if wrap_long(message.physical_offset + message.total_size) <= self.checkpoint.values.confirm_phy_offset:
+            self.dispatch(message)
+
+    def start(self) -> Started:
+        """Start the services; return whether the broker succeeds, or ``hangs``."""
+        self.files.write(LOCK_FILE, 0, _LOCK_TEXT)
+        if self.settings.is_4_9:
+            try:
+                self._reput()
+            except Hangs as hang:
+                self.reason = str(hang)
+                return HANGS
+            if not self.files.exists(ABORT_FILE):
+                self.files.create(ABORT_FILE)
+            return True
+        if self.files.is_directory(ABORT_FILE):
+            self.reason = f"{ABORT_FILE} is a directory"
+            return False
+        old = self.files.read_whole(ABORT_FILE) if self.files.exists(ABORT_FILE) else b""
+        self.files.replace(ABORT_FILE + BACKUP, old)
+        self.files.replace(ABORT_FILE, b"0")
+        return True
+
+    def _reput(self) -> None:
+        mapped = self.commit_log.mapped
+        reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), self.dispatch)
+        reput.run()
+        self.backlog = reput.behind
+        self.queues.correct_min_offsets(mapped.min_offset)
+
+    def shutdown(self, started: Started | None) -> None:
+        """Stop as a broker does, however its start ended; ``started`` is None when load() refused."""
+        if started == HANGS:
+            return
+        if self.settings.is_4_9:
+            if started:
+                self._persist(DELAY_OFFSET_FILE, _DELAY_OFFSETS)
+                self._close()
+        elif self.settings.is_5_4 or started:
+            self.index.shutdown()
+            self._persist(COMPACTION_FILE, _COMPACTION_5_4 if self.settings.is_5_4 else _COMPACTION_5_3)
+            if started is None:
+                self.backlog = self.commit_log.mapped.max_offset
+            self._close()
+        elif started is False:
+            # upstream: the flush thread of the queues makes one thorough pass before start() throws, and the
+            # shutdown() of 5.3 leaves a store alone that never ran.
+            self.checkpoint.flush()
+
+    def _close(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.flush()
+        if self.backlog == 0:
+            if self.files.is_directory(ABORT_FILE):
+                self.files.remove_directory(ABORT_FILE)
+            elif self.files.exists(ABORT_FILE):
+                self.files.delete(ABORT_FILE)
+
+    def _persist(self, path: str, data: bytes) -> None:
+        """Write a file of settings; its old text becomes the backup. upstream: ``MixAll.string2File``."""
+        if self.files.exists(path):
+            self.files.replace(path + BACKUP, self.files.read_whole(path))
+        self.files.replace(path, data)
