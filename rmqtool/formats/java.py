@@ -64,13 +64,14 @@ def _spread(key: str | int) -> int:
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replace a malformed sequence as Java does: an encoded surrogate is one replacement, not three."""
+    """Replace a malformed sequence as Java does: an encoded surrogate, also a cut one, is one replacement."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     at = error.start
     three = error.object[at : at + 3]
-    if len(three) == 3 and three[0] == 0xED and 0xA0 <= three[1] <= 0xBF and 0x80 <= three[2] <= 0xBF:
-        return "\ufffd", at + 3
+    if len(three) > 1 and three[0] == 0xED and 0xA0 <= three[1] <= 0xBF:
+        whole = len(three) == 3 and 0x80 <= three[2] <= 0xBF
+        return "\ufffd", at + (3 if whole else 2)
     return "\ufffd", error.end
 
 

@@ -1,0 +1,238 @@
+"""Configuration files and other JSON texts of a broker: bytes to values and back, in the order that was read.
+
+A value is what the broker would have after loading: declared fields have their declared types (numeric texts become
+numbers, keys of numeric maps integers), unknown fields stay as they are. Writing gives the bytes that fastjson would
+write for it; no reader depends on the order of keys, so existing keys stay where they are and new ones go where
+upstream's hash map would put them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from rmqtool.formats.config_shapes import CONFIG_FILES, FRESH, GROUP_TOPIC_MAP, GROUP_TOPIC_SET_BINS
+from rmqtool.formats.fastjson import Dialect, FastjsonError, Oddity, Reference, parse
+from rmqtool.formats.fastjson_writer import Bean, JavaType, Scalar, Sequence, Shape, Style, Table, write
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, decode_text, encode_text, hash_map_order
+from rmqtool.formats.versions import is_since
+
+# Bins of a map that a parser has filled: what a broker's tables have after a restart, as far as it takes them over.
+PARSED_BINS = 16
+
+_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
+_RANGES = {JavaType.INT: (INT_MIN, INT_MAX), JavaType.LONG: (LONG_MIN, LONG_MAX)}
+
+
+class Decoded(NamedTuple):
+    """The value of a text, what was odd about it, and whether malformed bytes were replaced.
+
+    Of a ``lossy`` text the bytes are not to be had back from the value.
+    """
+
+    value: Any
+    oddities: tuple[Oddity, ...]
+    lossy: bool
+
+
+def dialect_of(version: str) -> Dialect:
+    """Return which fastjson a broker of ``version`` writes with."""
+    return Dialect.FASTJSON_2 if is_since(version, "5.4.0") else Dialect.FASTJSON_1
+
+
+def decode_config(name: str, data: bytes, dialect: Dialect | None = None) -> Decoded | Flaw:
+    """Return the value of the configuration file ``name`` (without ``.bak``), or why a broker does not load it.
+
+    Without a dialect, what either fastjson loads is loaded. An empty file is a flaw: brokers go to the copy then.
+    """
+    return decode_value(data, CONFIG_FILES[name].root, dialect)
+
+
+def encode_config(name: str, value: Any, dialect: Dialect, style: Style | None = None) -> bytes:
+    """Return the bytes of the configuration file ``name``.
+
+    ``style`` is the file's own; a slave keeps ``delayOffset.json`` as the master sent it, COMPACT.
+    """
+    return encode_value(value, CONFIG_FILES[name].root, dialect, CONFIG_FILES[name].style if style is None else style)
+
+
+def decode_value(data: bytes, shape: Shape, dialect: Dialect | None = None) -> Decoded | Flaw:
+    """Return the value of a JSON text that stands for an object of ``shape``, or why it is none."""
+    text = decode_text(data)
+    try:
+        value, oddities = parse(text, dialect)
+    except FastjsonError as error:
+        return Flaw("CF-JSON", error.message, _byte_offset(data, text, error.position))
+    if isinstance(shape, Bean) and (value is None or (value == [] and dialect is not Dialect.FASTJSON_2)):
+        # The library gives no object, and the broker takes that for one without any field.
+        value = {}
+    try:
+        value = _conform(value, shape, "$")
+    except _Misfit as misfit:
+        return Flaw("CF-JSON", str(misfit), 0, len(data))
+    return Decoded(value, oddities, encode_text(text) != data)
+
+
+def encode_value(value: Any, shape: Shape, dialect: Dialect, style: Style) -> bytes:
+    """Return the bytes of a JSON text for an object of ``shape``."""
+    return encode_text(write(value, shape, dialect, style))
+
+
+def find_style(data: bytes, value: Any, shape: Shape) -> tuple[Dialect, Style] | None:
+    """Return who writes ``value`` as exactly these bytes; None when no broker does: edited by hand, or a duplicate."""
+    for dialect in Dialect:
+        for style in Style:
+            if encode_value(value, shape, dialect, style) == data:
+                return dialect, style
+    return None
+
+
+def _byte_offset(data: bytes, text: str, position: int) -> int:
+    """Return where the character at ``position`` begins; behind malformed bytes, nearly."""
+    offset = position if data.isascii() else len(text[:position].encode("utf-8", "surrogatepass"))
+    return min(offset, len(data))
+
+
+class _Misfit(ValueError):
+    """A value that does not fit its declared type: the whole text does not load."""
+
+    def __init__(self, path: str, found: Any, wanted: str) -> None:
+        kinds = {dict: "an object", list: "a list", Reference: "a reference to another value"}
+        super().__init__(f"{path} is {kinds.get(type(found), repr(found)[:40])}, {wanted} is expected")
+
+
+def _conform(value: Any, shape: Shape, path: str) -> Any:
+    """Return ``value`` as the object of ``shape`` that a broker makes of it."""
+    if isinstance(shape, Scalar):
+        return _CONVERSIONS[shape.java](value, path)
+    if isinstance(shape, Sequence):
+        if not isinstance(value, list):
+            raise _Misfit(path, value, "a list")
+        return [_conform(item, shape.items, f"{path}[{at}]") for at, item in enumerate(value)]
+    if not isinstance(value, dict):
+        raise _Misfit(path, value, "an object")
+    if isinstance(shape, Table):
+        return {_key(key, shape, path): _entry(item, shape, f"{path}.{key}") for key, item in value.items()}
+    return {str(key): _field(item, str(key), shape, f"{path}.{key}") for key, item in value.items()}
+
+
+def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
+    declared = shape.fields.get(name) if isinstance(shape, Bean) else None
+    if value is None or declared is None:
+        return value
+    try:
+        return _conform(value, declared.shape, path)
+    except _Misfit:
+        if declared.ignored:
+            return value
+        raise
+
+
+def _entry(value: Any, shape: Table, path: str) -> Any:
+    if value is None:
+        if shape.concurrent:
+            raise _Misfit(path, value, "a value")
+        return None
+    return _conform(value, shape.values, path)
+
+
+def _key(key: int | str, shape: Table, path: str) -> int | str:
+    if shape.numeric_keys is None:
+        return str(key)
+    return _to_number(shape.numeric_keys)(key, f"{path}.{key}")
+
+
+def _to_number(java: JavaType) -> Callable[[Any, str], int]:
+    least, greatest = _RANGES[java]
+
+    def convert(value: Any, path: str) -> int:
+        if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+            value = int(value)
+        if not isinstance(value, int | float) or not least <= value <= greatest:
+            raise _Misfit(path, value, f"a number of type {java.value}")
+        return int(value)
+
+    return convert
+
+
+def _to_boolean(value: Any, path: str) -> bool:
+    words = {"true": True, "false": False, "1": True, "0": False}
+    word = value.lower() if isinstance(value, str) else str(value).lower()
+    if isinstance(value, bool | int | str) and word in words:
+        return words[word]
+    raise _Misfit(path, value, "true or false")
+
+
+def _to_string(value: Any, path: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise _Misfit(path, value, "a text")
+
+
+_CONVERSIONS: dict[JavaType, Callable[[Any, str], Any]] = {
+    JavaType.INT: _to_number(JavaType.INT),
+    JavaType.LONG: _to_number(JavaType.LONG),
+    JavaType.BOOLEAN: _to_boolean,
+    JavaType.STRING: _to_string,
+    JavaType.ANY: lambda value, _path: value,
+}
+
+
+def new_bean(bean: Bean, version: str, **values: Any) -> dict[str, Any]:
+    """Return a new object as a broker of ``version`` makes it: ``values``, and defaults for the rest."""
+    unknown = values.keys() - bean.fields.keys()
+    if unknown:
+        raise ValueError(f"no such field: {', '.join(sorted(unknown))}")
+    made: dict[str, Any] = {}
+    for name, declared in bean.fields.items():
+        default = _fresh(declared.shape, version) if declared.default is FRESH else declared.default
+        value = values.get(name, default)
+        if is_since(version, declared.since) and value is not None:
+            made[name] = value
+    return made
+
+
+def _fresh(shape: Shape, version: str) -> Any:
+    if isinstance(shape, Bean):
+        return new_bean(shape, version)
+    return [] if isinstance(shape, Sequence) else {}
+
+
+def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[Any]:
+    """Return ``keys`` in the order of upstream's map, inserted as given; ``bins`` are the table's unless stated."""
+    bins = table.bins if bins is None else bins
+    while table.concurrent and len(keys) >= bins * 3 // 4:
+        bins *= 2
+    return hash_map_order(keys, bins)
+
+
+def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -> dict[Any, Any]:
+    """Return ``entries`` with ``key`` set: an existing key keeps its place, a new one goes where its bin is.
+
+    The order of the existing keys says whether the map is of this process or came from a parser; it is never changed.
+    """
+    found = dict(entries)
+    if key in found:
+        found[key] = value
+        return found
+    existing = list(found)
+    fits = (bins for bins in (table.bins, PARSED_BINS) if order_keys(existing, table, bins) == existing)
+    ordered = order_keys([*existing, key], table, next(fits, table.bins))
+    before = ordered.index(key) - 1
+    at = existing.index(ordered[before]) + 1 if before >= 0 else 0
+    return {name: found.get(name, value) for name in (*existing[:at], key, *existing[at:])}
+
+
+def group_topic_map(offset_table: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in its order."""
+    topics: dict[str, list[str]] = {}
+    for key in offset_table:
+        parts = key.split("@")
+        if len(parts) == 2:
+            topics.setdefault(parts[1], []).append(parts[0])
+    groups = order_keys(list(topics), GROUP_TOPIC_MAP)
+    return {group: hash_map_order(topics[group], GROUP_TOPIC_SET_BINS) for group in groups}

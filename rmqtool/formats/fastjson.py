@@ -1,0 +1,356 @@
+"""Reads the JSON of configuration files as fastjson does, which is more than JSON.
+
+Brokers up to 5.3 write and read with fastjson 1, from 5.4.0 on with fastjson 2. Both write maps with numeric keys as
+``{0:5,1:6}``; both read much more than they write, and not the same (``ODDITIES``). Without a dialect the parser takes
+whatever either of them takes and says where it had to; with one it refuses what that one refuses. What the target type
+of a field decides upstream (a number for a map, ...) is not the parser's matter.
+
+Nesting and the length of numbers are bounded, every character is looked at a bounded number of times: garbage ends in
+a ``FastjsonError`` or in a value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, NamedTuple, NoReturn
+
+from rmqtool.formats.java import decode_text
+
+
+class Dialect(StrEnum):
+    """Which library: fastjson 1 in 4.x to 5.3, fastjson 2 from 5.4.0 on."""
+
+    FASTJSON_1 = "fastjson 1"
+    FASTJSON_2 = "fastjson 2"
+
+
+class OddityKind(StrEnum):
+    """What a reader may meet that no broker writes."""
+
+    BYTE_ORDER_MARK = "byte order mark"
+    NUL = "NUL or 0x1A between tokens"
+    BLOCK_COMMENT = "/* comment */"
+    BLOCK_COMMENT_AT_START = "/* comment */ before the value"
+    LINE_COMMENT = "// comment"
+    LINE_COMMENT_NEAR_VALUE = "// comment before a plain value, or behind one and its comma"
+    COMMENT_BEFORE_COLON = "comment between a name and its colon"
+    SINGLE_QUOTES = "single quotes"
+    UNQUOTED_NAME = "unquoted name"
+    TRAILING_COMMA = "comma before a closing bracket"
+    DOUBLE_COMMA = "doubled comma behind a bracket"
+    DOUBLE_COMMA_NEAR_VALUE = "doubled comma behind a plain value"
+    DOUBLE_COMMA_OF_NUMBERS = "doubled comma in a map with numeric keys"
+    STRAY_COMMA = "comma without a value in a list, or first in an object"
+    NO_COMMA = "no comma between pairs"
+    NO_COMMA_OF_NUMBERS = "no comma in a map with numeric keys"
+    NO_COMMA_IN_LIST = "no comma in a list"
+    REFERENCE = "reference to another value"
+    DUPLICATE_NAME = "name twice; the last value counts"
+
+
+_BOTH = frozenset(Dialect)
+_ONLY_1 = frozenset({Dialect.FASTJSON_1})
+_ONLY_2 = frozenset({Dialect.FASTJSON_2})
+
+# Which library reads on. Where it depends on the field's type: what it does with the types of these files.
+ODDITIES: dict[OddityKind, frozenset[Dialect]] = {
+    OddityKind.BYTE_ORDER_MARK: _BOTH,
+    OddityKind.NUL: _BOTH,
+    OddityKind.BLOCK_COMMENT: _ONLY_1,
+    OddityKind.BLOCK_COMMENT_AT_START: _BOTH,
+    OddityKind.LINE_COMMENT: _BOTH,
+    OddityKind.LINE_COMMENT_NEAR_VALUE: _ONLY_1,
+    OddityKind.COMMENT_BEFORE_COLON: frozenset(),
+    OddityKind.SINGLE_QUOTES: _BOTH,
+    OddityKind.UNQUOTED_NAME: _ONLY_1,
+    OddityKind.TRAILING_COMMA: _BOTH,
+    OddityKind.DOUBLE_COMMA: _BOTH,
+    OddityKind.DOUBLE_COMMA_NEAR_VALUE: _ONLY_1,
+    OddityKind.DOUBLE_COMMA_OF_NUMBERS: frozenset(),
+    OddityKind.STRAY_COMMA: _ONLY_1,
+    OddityKind.NO_COMMA: _ONLY_2,
+    OddityKind.NO_COMMA_OF_NUMBERS: _BOTH,
+    OddityKind.NO_COMMA_IN_LIST: _ONLY_1,
+    OddityKind.REFERENCE: _ONLY_1,
+    OddityKind.DUPLICATE_NAME: _BOTH,
+}
+
+
+class Oddity(NamedTuple):
+    """One of them, and at which character."""
+
+    kind: OddityKind
+    position: int
+
+
+class Reference(NamedTuple):
+    """A value that is said to equal another of the same text. Written as ``{"$ref":"..."}``."""
+
+    path: str
+
+
+class Parsed(NamedTuple):
+    """The value of a text, and what was odd about it.
+
+    Objects are dicts in the order of the text: names that stand there as bare integers are ints, all others strings.
+    """
+
+    value: Any
+    oddities: tuple[Oddity, ...]
+
+
+class FastjsonError(ValueError):
+    """The text is not what fastjson reads; ``position`` is the character where that shows."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message} at character {position}")
+        self.message = message
+        self.position = position
+
+
+MAX_DEPTH = 100
+MAX_DIGITS = 400
+
+_BLANK = re.compile(r"[ \t\n\r\f\x08]*")
+_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+{quote}", re.DOTALL) for quote in "\"'"}
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7btnvfr\"'/\\])|)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_NUMBER = re.compile(r"[+-]?\d++(\.\d*+)?([eE][+-]?\d++)?(?![A-Za-z0-9_.+-])", re.ASCII)
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r"} | {str(n): chr(n) for n in range(8)}
+_WORDS = {"true": True, "false": False, "null": None}
+_REFERENCE_NAME = "$ref"
+
+
+def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
+    """Return the value of a text, as ``dialect`` reads it or, without one, as any of them does.
+
+    Bytes are decoded by Java's rules first. Raises FastjsonError, and nothing else.
+    """
+    return _Parser(text if isinstance(text, str) else decode_text(text), dialect).parse()
+
+
+class _Parser:
+    """One pass over a text; ``_at`` is the next character to look at.
+
+    What a library makes of a comma or comment depends on the token before it, which is one of: nothing, ``{``, ``[``,
+    ``name``, ``:``, ``value`` (a plain one), ``}`` (any closing bracket), and the last two with a comma behind.
+    """
+
+    def __init__(self, text: str, dialect: Dialect | None) -> None:
+        self._text = text
+        self._end = len(text)
+        self._dialect = dialect
+        self._oddities: list[Oddity] = []
+        self._at = 0
+        self._depth = 0
+        self._in_list = False
+
+    def parse(self) -> Parsed:
+        if self._text.startswith("\ufeff"):
+            self._odd(OddityKind.BYTE_ORDER_MARK)
+            self._at = 1
+        self._skip("")
+        if self._at == self._end:
+            self._fail("there is no value")
+        value = self._value()
+        self._skip("}")
+        if self._at < self._end:
+            self._fail("something follows the value")
+        return Parsed(value, tuple(self._oddities))
+
+    def _fail(self, message: str) -> NoReturn:
+        raise FastjsonError(message, self._at)
+
+    def _odd(self, kind: OddityKind, position: int | None = None) -> None:
+        if self._dialect is not None and self._dialect not in ODDITIES[kind]:
+            self._fail(f"{self._dialect} refuses: {kind}")
+        self._oddities.append(Oddity(kind, self._at if position is None else position))
+
+    def _skip(self, before: str) -> None:
+        """Go to the next token; ``before`` it stood, as ``_Parser`` says."""
+        while True:
+            blank = _BLANK.match(self._text, self._at)
+            self._at = blank.end() if blank else self._at
+            start = self._text[self._at : self._at + 2]
+            if start[:1] in ("\0", "\x1a"):
+                self._odd(OddityKind.NUL)
+                while self._text[self._at : self._at + 1] in ("\0", "\x1a"):
+                    self._at += 1
+            elif start in ("//", "/*"):
+                self._odd(self._comment_kind(start, before))
+                self._at += 2
+                self._to_behind("\n" if start == "//" else "*/")
+            else:
+                return
+
+    def _comment_kind(self, start: str, before: str) -> OddityKind:
+        if before == "name":
+            return OddityKind.COMMENT_BEFORE_COLON
+        if start == "/*":
+            return OddityKind.BLOCK_COMMENT if before else OddityKind.BLOCK_COMMENT_AT_START
+        near_value = before in (":", "value", "value,") or (self._in_list and before == "},")
+        return OddityKind.LINE_COMMENT_NEAR_VALUE if near_value else OddityKind.LINE_COMMENT
+
+    def _to_behind(self, mark: str) -> None:
+        found = self._text.find(mark, self._at)
+        self._at = self._end if found < 0 else found + len(mark)
+
+    def _value(self) -> Any:
+        first = self._text[self._at : self._at + 1]
+        if first == "{":
+            return self._nested(self._object)
+        if first == "[":
+            return self._nested(self._list)
+        if first in ('"', "'"):
+            return self._string(first)
+        word = _NAME.match(self._text, self._at)
+        if word and word[0] in _WORDS:
+            self._at = word.end()
+            return _WORDS[word[0]]
+        number = _NUMBER.match(self._text, self._at)
+        if not number:
+            self._fail("a value is expected" if first else "the text ends where a value is expected")
+        return self._number(number)
+
+    def _nested(self, read: Callable[[], Any]) -> Any:
+        if self._depth == MAX_DEPTH:
+            self._fail(f"nested deeper than {MAX_DEPTH}")
+        self._depth += 1
+        in_list, self._in_list = self._in_list, read == self._list
+        self._at += 1
+        value = read()
+        self._at += 1
+        self._in_list = in_list
+        self._depth -= 1
+        return value
+
+    def _number(self, match: re.Match[str]) -> int | float:
+        if match.end() - match.start() > MAX_DIGITS:
+            self._fail(f"number of more than {MAX_DIGITS} digits")
+        number = float(match[0]) if match[1] or match[2] else int(match[0])
+        if isinstance(number, float) and not math.isfinite(number):
+            self._fail("number out of range")
+        self._at = match.end()
+        return number
+
+    def _string(self, quote: str) -> str:
+        if quote == "'":
+            self._odd(OddityKind.SINGLE_QUOTES)
+        match = _STRING[quote].match(self._text, self._at + 1)
+        if match is None:
+            self._fail("string without an end")
+        raw = match[0][:-1]
+        text = self._unescape(raw) if "\\" in raw else raw
+        self._at = match.end()
+        return text
+
+    def _unescape(self, raw: str) -> str:
+        def replace(match: re.Match[str]) -> str:
+            digits, letter = match[1] or match[2], match[3]
+            if digits:
+                return chr(int(digits, 16))
+            if letter is None:
+                self._at += 1 + match.start()
+                self._fail("unknown escape")
+            return _ESCAPED.get(letter, letter)
+
+        text = _ESCAPE.sub(replace, raw)
+        # Escapes are UTF-16 units: two that form a pair are one character.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+    def _object(self) -> dict[int | str, Any] | Reference:
+        found: dict[int | str, Any] = {}
+        before = "{"
+        self._skip(before)
+        while self._text[self._at : self._at + 1] != "}":
+            if self._text[self._at : self._at + 1] == ",":
+                self._odd(_comma_kind(found, before))
+                before = self._behind_comma(before)
+                continue
+            if self._at == self._end:
+                self._fail("the text ends inside an object")
+            if before in ("value", "}"):
+                self._odd(OddityKind.NO_COMMA_OF_NUMBERS if _has_numbers(found) else OddityKind.NO_COMMA)
+            self._pair(found)
+            before = self._separator()
+        if before.endswith(","):
+            self._odd(OddityKind.TRAILING_COMMA)
+        if found.keys() == {_REFERENCE_NAME} and isinstance(found[_REFERENCE_NAME], str):
+            self._odd(OddityKind.REFERENCE)
+            return Reference(found[_REFERENCE_NAME])
+        return found
+
+    def _separator(self) -> str:
+        """Pass over blanks and a comma behind a value; return what then stands before the next token."""
+        before = "}" if self._text[self._at - 1] in "}]" else "value"
+        self._skip(before)
+        return self._behind_comma(before) if self._text[self._at : self._at + 1] == "," else before
+
+    def _behind_comma(self, before: str) -> str:
+        self._at += 1
+        before = before if before.endswith(",") else before + ","
+        self._skip(before)
+        return before
+
+    def _pair(self, found: dict[int | str, Any]) -> None:
+        position = self._at
+        name = self._name()
+        self._skip("name")
+        if self._text[self._at : self._at + 1] != ":":
+            self._fail("a colon is expected" if self._at < self._end else "the text ends inside an object")
+        self._at += 1
+        self._skip(":")
+        value = self._value()
+        if name in found:
+            self._odd(OddityKind.DUPLICATE_NAME, position)
+        found[name] = value
+
+    def _name(self) -> int | str:
+        first = self._text[self._at : self._at + 1]
+        if first in ('"', "'"):
+            return self._string(first)
+        number = _NUMBER.match(self._text, self._at)
+        if number:
+            value = self._number(number)
+            return value if isinstance(value, int) else number[0]
+        word = _NAME.match(self._text, self._at)
+        if word is None:
+            self._fail("a name is expected")
+        self._odd(OddityKind.UNQUOTED_NAME)
+        self._at = word.end()
+        return word[0]
+
+    def _list(self) -> list[Any]:
+        found: list[Any] = []
+        before = "["
+        self._skip(before)
+        while self._text[self._at : self._at + 1] != "]":
+            if self._text[self._at : self._at + 1] == ",":
+                self._odd(OddityKind.STRAY_COMMA)
+                before = self._behind_comma(before)
+                continue
+            if self._at == self._end:
+                self._fail("the text ends inside a list")
+            if before in ("value", "}"):
+                self._odd(OddityKind.NO_COMMA_IN_LIST)
+            found.append(self._value())
+            before = self._separator()
+        if before.endswith(","):
+            self._odd(OddityKind.TRAILING_COMMA)
+        return found
+
+
+def _has_numbers(found: dict[int | str, Any]) -> bool:
+    return isinstance(next(iter(found), None), int)
+
+
+def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
+    """Return what a comma where a name is expected is."""
+    if _has_numbers(found):
+        return OddityKind.DOUBLE_COMMA_OF_NUMBERS
+    if not before.endswith(","):
+        return OddityKind.STRAY_COMMA
+    return OddityKind.DOUBLE_COMMA if before == "}," else OddityKind.DOUBLE_COMMA_NEAR_VALUE

@@ -1,0 +1,92 @@
+"""Host addresses as text: for people, and as the Java classes spell them.
+
+On disk a host is 4 or 16 address bytes and a four-byte port. Java's ``getHostAddress`` knows no ``::``, and it takes an
+IPv4-mapped IPv6 address for IPv4; whether its text stands in brackets depends on who printed it.
+"""
+
+from __future__ import annotations
+
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+IPV4_LENGTH = 4
+IPV6_LENGTH = 16
+_MAPPED = bytes(10) + b"\xff\xff"
+
+
+def format_address(address: bytes) -> str:
+    """Return an address for people: dotted, or compressed IPv6 without brackets."""
+    if len(address) == IPV4_LENGTH:
+        return ".".join(map(str, address))
+    groups = _groups(address)
+    start, length = _longest_zero_run(groups)
+    texts = [f"{group:x}" for group in groups]
+    if length < 2:
+        return ":".join(texts)
+    return ":".join(texts[:start]) + "::" + ":".join(texts[start + length :])
+
+
+def format_host(address: bytes, port: int) -> str:
+    """Return ``ip:port``; an IPv6 address is compressed and stands in brackets."""
+    text = format_address(address)
+    return f"{text}:{port}" if len(address) == IPV4_LENGTH else f"[{text}]:{port}"
+
+
+def java_address(address: bytes) -> str:
+    """Return what ``getHostAddress`` says: eight groups of hexadecimal digits, none left out, no leading zeros."""
+    if len(address) == IPV6_LENGTH and address.startswith(_MAPPED):
+        address = address[len(_MAPPED) :]
+    if len(address) == IPV4_LENGTH:
+        return ".".join(map(str, address))
+    return ":".join(f"{group:x}" for group in _groups(address))
+
+
+def java_host(address: bytes, port: int, *, brackets: bool) -> str:
+    """Return the text of a host in Java: 4.9 prints an IPv6 address bare, 5.x in brackets."""
+    text = java_address(address)
+    return f"[{text}]:{port}" if brackets and ":" in text else f"{text}:{port}"
+
+
+def padded_address(address: bytes) -> str:
+    """Return an address as ``MessageClientIDSetter`` spells it: IPv6 as eight groups of four digits."""
+    if len(address) == IPV4_LENGTH:
+        return ".".join(map(str, address))
+    return ":".join(f"{group:04x}" for group in _groups(address))
+
+
+def parse_address(text: str) -> bytes | None:
+    """Return the bytes of an address in any of the spellings, None when it is none."""
+    try:
+        return IPv6Address(text).packed if ":" in text else IPv4Address(text).packed
+    except AddressValueError:
+        return None
+
+
+def parse_host(text: str) -> tuple[bytes, int] | None:
+    """Return address and port of ``ip:port`` in any of the spellings, None when it is none."""
+    address_text, _, port_text = text.rpartition(":")
+    if address_text.startswith("[") and address_text.endswith("]"):
+        address_text = address_text[1:-1]
+        if ":" not in address_text:
+            return None
+    address = parse_address(address_text)
+    if address is None or not (port_text.isascii() and port_text.isdecimal()) or len(port_text) > len("65535"):
+        return None
+    port = int(port_text)
+    return (address, port) if port <= 0xFFFF else None
+
+
+def _groups(address: bytes) -> list[int]:
+    if len(address) != IPV6_LENGTH:
+        raise ValueError(f"an address has {IPV4_LENGTH} or {IPV6_LENGTH} bytes, not {len(address)}")
+    return [int.from_bytes(address[at : at + 2], "big") for at in range(0, IPV6_LENGTH, 2)]
+
+
+def _longest_zero_run(groups: list[int]) -> tuple[int, int]:
+    best = (0, 0)
+    start = 0
+    for at, group in enumerate(groups):
+        if group:
+            start = at + 1
+        elif at + 1 - start > best[1]:
+            best = (start, at + 1 - start)
+    return best

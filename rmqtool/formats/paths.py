@@ -1,0 +1,328 @@
+"""File names and store paths: the one place where they are built and taken apart.
+
+All paths are relative to a store's root, with ``/`` between parts, whatever the platform. ``classify`` and
+``build_path`` are each other's inverse. A topic's directory is its raw name, which may hold ``%``, ``|`` and ``+``.
+
+Upstream: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``UtilAll.offset2FileName``, ``MixAll.string2File``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from enum import StrEnum
+from typing import NamedTuple
+
+from rmqtool.formats.java import INT_MAX, LONG_MAX, LONG_MIN
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+INDEX = "index"
+CONFIG = "config"
+TIMER_LOG = "timerlog"
+TIMER_WHEEL = "timerwheel"
+COMPACTION = "compaction"
+COMPACTION_LOG = "compaction/compactionLog"
+COMPACTION_QUEUE = "compaction/compactionCq"
+KV_STORE = "kvStore"
+ROCKSDB_STORE = "rocksdbstore"
+TIERED_INDEX = "tiered_index_file"
+DLEDGER_PREFIX = "dledger-"
+
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+EPOCH_FILE = "epochFileCheckpoint"
+BROKER_IDENTITY = "brokerIdentity"
+BROKER_IDENTITY_TEMP = "brokerIdentity-temp"
+POSITION_CHECKPOINT = "position-checkpoint"
+TIMER_CHECK = "timercheck"
+DLEDGER_STATES = ("checkpoint", "currterm")
+
+TOPICS = "topics.json"
+SUBSCRIPTION_GROUP = "subscriptionGroup.json"
+CONSUMER_OFFSET = "consumerOffset.json"
+LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"
+DELAY_OFFSET = "delayOffset.json"
+CONSUMER_FILTER = "consumerFilter.json"
+CONSUMER_ORDER_INFO = "consumerOrderInfo.json"
+TOPIC_QUEUE_MAPPING = "topicQueueMapping.json"
+MESSAGE_REQUEST_MODE = "messageRequestMode.json"
+TIMER_METRICS = "timermetrics"
+TRANSACTION_METRICS = "transactionMetrics"
+TIERED_METADATA = "tieredStoreMetadata.json"
+
+CONFIG_FILES = (
+    TOPICS,
+    SUBSCRIPTION_GROUP,
+    CONSUMER_OFFSET,
+    LMQ_CONSUMER_OFFSET,
+    DELAY_OFFSET,
+    CONSUMER_FILTER,
+    CONSUMER_ORDER_INFO,
+    TOPIC_QUEUE_MAPPING,
+    MESSAGE_REQUEST_MODE,
+    TIMER_METRICS,
+    TRANSACTION_METRICS,
+    TIERED_METADATA,
+)
+
+# Databases below config/: v1 (three), v2, 5.4's single one, and those of the local authentication.
+CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata", "users", "acls")
+ROCKSDB_DATABASES = (CONSUME_QUEUE, KV_STORE, ROCKSDB_STORE, *(f"{CONFIG}/{name}" for name in CONFIG_DATABASES))
+
+
+class FileKind(StrEnum):
+    """What a file of a store is."""
+
+    COMMIT_LOG = "commit log"
+    CONSUME_QUEUE = "consume queue"
+    CONSUME_QUEUE_EXT = "consume queue extension"
+    BATCH_CONSUME_QUEUE = "batch consume queue"
+    INDEX = "index"
+    CHECKPOINT = "checkpoint"
+    ABORT = "abort marker"
+    LOCK = "lock"
+    CONFIG = "configuration"
+    TIMER_CHECK = "timer checkpoint"
+    TIMER_WHEEL = "timer wheel"
+    TIMER_LOG = "timer log"
+    COMPACTION_LOG = "compaction log"
+    COMPACTION_QUEUE = "compaction queue"
+    COMPACTION_POSITION = "compaction position"
+    EPOCH = "epochs"
+    BROKER_IDENTITY = "broker identity"
+    DLEDGER_DATA = "DLedger data"
+    DLEDGER_INDEX = "DLedger index"
+    DLEDGER_STATE = "DLedger state"
+    ROCKSDB = "RocksDB"
+    TIERED_INDEX = "tiered storage index"
+    UNKNOWN = "unknown"
+
+
+class Copy(StrEnum):
+    """Which of the files of one name: upstream keeps the previous content beside some, and writes some aside first."""
+
+    MAIN = ""
+    BAK = ".bak"
+    TMP = ".tmp"
+
+
+class StorePath(NamedTuple):
+    """What a path says about its file.
+
+    ``base_offset`` is where a segment begins, or the timer-log position of a wheel's snapshot. ``owner`` is the
+    directory of a commit log (it may lie elsewhere, and in several places), the directory of a RocksDB database, or
+    the id of a DLedger node. ``stage`` is ``compacting`` or ``replicating`` for compaction files not yet in force.
+    ``name`` is the file name where nothing above gives it away.
+    """
+
+    kind: FileKind
+    topic: str | None = None
+    queue_id: int | None = None
+    base_offset: int | None = None
+    owner: str | None = None
+    stage: str | None = None
+    name: str | None = None
+    copy: Copy = Copy.MAIN
+
+
+_SEGMENT_NAME = re.compile(r"\d{20}", re.ASCII)
+_INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
+_QUEUE_ID = re.compile(r"0|[1-9]\d{0,9}", re.ASCII)
+_SNAPSHOT = re.compile(TIMER_WHEEL + r"\.(0|[1-9]\d{0,18})", re.ASCII)
+_ROCKSDB_FILE = re.compile(
+    r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.(sst|log|blob|dbtmp)"
+    r"|archive/\d+\.log",
+    re.ASCII,
+)
+_STAGES = ("compacting", "replicating")
+
+
+def segment_name(base_offset: int) -> str:
+    """Return the name of the file whose first byte has this offset."""
+    return f"{base_offset:020d}"
+
+
+def parse_segment_name(name: str) -> int | None:
+    """Return the offset a segment's name states, None when it is not 20 digits."""
+    number = int(name) if _SEGMENT_NAME.fullmatch(name) else LONG_MAX + 1
+    return number if number <= LONG_MAX else None
+
+
+def parse_numeric_name(name: str) -> int | None:
+    """Return the number that a broker's loader reads from any file name in a segment directory, None if it throws."""
+    number = int(name) if _NUMBER.fullmatch(name) else LONG_MAX + 1
+    return number if LONG_MIN <= number <= LONG_MAX else None
+
+
+def index_name(time: int, zone: tzinfo) -> str:
+    """Return the name of an index file created at ``time`` (ms) by a broker of time zone ``zone``."""
+    local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
+    return f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}"
+
+
+def parse_index_name(name: str, zone: tzinfo) -> int | None:
+    """Return when an index file of this name was created, None when the name is no time."""
+    if not _INDEX_NAME.fullmatch(name):
+        return None
+    try:
+        local = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=zone)
+    except ValueError:
+        return None
+    return (local - _EPOCH) // timedelta(milliseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_SEGMENTS = {TIMER_LOG: FileKind.TIMER_LOG}
+_QUEUES = {
+    CONSUME_QUEUE: FileKind.CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT: FileKind.CONSUME_QUEUE_EXT,
+    BATCH_CONSUME_QUEUE: FileKind.BATCH_CONSUME_QUEUE,
+    COMPACTION_LOG: FileKind.COMPACTION_LOG,
+    COMPACTION_QUEUE: FileKind.COMPACTION_QUEUE,
+}
+_DIRECTORY_OF = {kind: directory for table in (_SEGMENTS, _QUEUES) for directory, kind in table.items()}
+_DLEDGER_SEGMENTS = {"data": FileKind.DLEDGER_DATA, "index": FileKind.DLEDGER_INDEX}
+
+# Files with one place and one name; which copies of them upstream makes.
+_FIXED = {
+    CHECKPOINT: (FileKind.CHECKPOINT, ()),
+    ABORT: (FileKind.ABORT, (Copy.BAK, Copy.TMP)),
+    LOCK: (FileKind.LOCK, ()),
+    TIMER_WHEEL: (FileKind.TIMER_WHEEL, ()),
+    EPOCH_FILE: (FileKind.EPOCH, (Copy.BAK, Copy.TMP)),
+    f"{CONFIG}/{TIMER_CHECK}": (FileKind.TIMER_CHECK, ()),
+    f"{COMPACTION}/{POSITION_CHECKPOINT}": (FileKind.COMPACTION_POSITION, (Copy.BAK, Copy.TMP)),
+}
+_FIXED_PATH = {kind: path for path, (kind, _) in _FIXED.items()}
+
+
+def split_copy(name: str) -> tuple[str, Copy]:
+    """Return a file name without ``.bak`` or ``.tmp``, and which of them it had."""
+    for copy in (Copy.BAK, Copy.TMP):
+        if name.endswith(copy.value):
+            return name[: -len(copy.value)], copy
+    return name, Copy.MAIN
+
+
+def classify(path: str, commit_log_directories: Iterable[str] = (COMMIT_LOG,)) -> StorePath:
+    """Return what the file at ``path`` is, by its path alone. Directories and strangers are UNKNOWN.
+
+    ``commit_log_directories`` are those of ``storePathCommitLog`` that lie below the root.
+    """
+    for directory in commit_log_directories:
+        if path.startswith(directory + "/"):
+            base_offset = parse_segment_name(path[len(directory) + 1 :])
+            if base_offset is not None:
+                return StorePath(FileKind.COMMIT_LOG, base_offset=base_offset, owner=directory)
+    found = _classify_fixed(path) or _classify_segment(path.split("/")) or _classify_named(path)
+    return found or StorePath(FileKind.UNKNOWN, name=path)
+
+
+def _classify_fixed(path: str) -> StorePath | None:
+    bare, copy = split_copy(path)
+    kind, copies = _FIXED.get(bare, (None, ()))
+    if kind is not None and (copy is Copy.MAIN or copy in copies):
+        return StorePath(kind, copy=copy)
+    if path in (BROKER_IDENTITY, BROKER_IDENTITY_TEMP):
+        return StorePath(FileKind.BROKER_IDENTITY, name=path)
+    snapshot = _SNAPSHOT.fullmatch(bare)
+    if snapshot and copy is not Copy.BAK and int(snapshot[1]) <= LONG_MAX:
+        return StorePath(FileKind.TIMER_WHEEL, base_offset=int(snapshot[1]), copy=copy)
+    return None
+
+
+def _classify_segment(parts: Sequence[str]) -> StorePath | None:
+    """Classify the segments of queues, the timer log, compaction and DLedger."""
+    base_offset = parse_segment_name(parts[-1])
+    if base_offset is None:
+        return None
+    if len(parts) == 2 and parts[0] in _SEGMENTS:
+        return StorePath(_SEGMENTS[parts[0]], base_offset=base_offset)
+    if len(parts) == 3 and parts[0].startswith(DLEDGER_PREFIX) and parts[1] in _DLEDGER_SEGMENTS:
+        owner = parts[0].removeprefix(DLEDGER_PREFIX)
+        return StorePath(_DLEDGER_SEGMENTS[parts[1]], base_offset=base_offset, owner=owner)
+    depth = 2 if parts[0] == COMPACTION else 1
+    kind = _QUEUES.get("/".join(parts[:depth]))
+    stage = parts[-2] if depth == 2 and parts[-2] in _STAGES else None
+    queue = parts[depth : -2 if stage else -1]
+    if kind is None or len(queue) != 2 or not queue[0]:
+        return None
+    queue_id = int(queue[1]) if _QUEUE_ID.fullmatch(queue[1]) else INT_MAX + 1
+    if queue_id > INT_MAX:
+        return None
+    return StorePath(kind, queue[0], queue_id, base_offset, stage=stage)
+
+
+def _classify_named(path: str) -> StorePath | None:
+    """Classify index and configuration files, DLedger's state, databases and tiered storage."""
+    directory, _, name = path.rpartition("/")
+    bare, copy = split_copy(name)
+    if directory == INDEX and _INDEX_NAME.fullmatch(name):
+        return StorePath(FileKind.INDEX, name=name)
+    if directory == CONFIG and bare in CONFIG_FILES:
+        return StorePath(FileKind.CONFIG, name=bare, copy=copy)
+    if directory.startswith(DLEDGER_PREFIX) and "/" not in directory and bare in DLEDGER_STATES:
+        owner = directory.removeprefix(DLEDGER_PREFIX)
+        return StorePath(FileKind.DLEDGER_STATE, owner=owner, name=bare, copy=copy)
+    for database in ROCKSDB_DATABASES:
+        inside = path.removeprefix(database + "/")
+        if inside != path and _ROCKSDB_FILE.fullmatch(inside):
+            return StorePath(FileKind.ROCKSDB, owner=database, name=inside)
+    if path.startswith(TIERED_INDEX + "/"):
+        return StorePath(FileKind.TIERED_INDEX, name=path.removeprefix(TIERED_INDEX + "/"))
+    return None
+
+
+def build_path(path: StorePath) -> str:
+    """Return the path that ``classify`` takes apart into ``path``."""
+    kind = path.kind
+    if kind is FileKind.COMMIT_LOG:
+        return f"{path.owner or COMMIT_LOG}/{_segment(path)}"
+    if kind in (FileKind.DLEDGER_DATA, FileKind.DLEDGER_INDEX):
+        directory = "data" if kind is FileKind.DLEDGER_DATA else "index"
+        return f"{DLEDGER_PREFIX}{path.owner}/{directory}/{_segment(path)}"
+    if kind in _DIRECTORY_OF:
+        stage = f"{path.stage}/" if path.stage else ""
+        return f"{segment_directory(kind, path.topic, path.queue_id)}/{stage}{_segment(path)}"
+    if kind is FileKind.TIMER_WHEEL and path.base_offset is not None:
+        return f"{TIMER_WHEEL}.{path.base_offset}{path.copy}"
+    if kind in _FIXED_PATH:
+        return _FIXED_PATH[kind] + path.copy
+    return _build_named(path)
+
+
+def _build_named(path: StorePath) -> str:
+    directories = {
+        FileKind.INDEX: INDEX,
+        FileKind.CONFIG: CONFIG,
+        FileKind.DLEDGER_STATE: f"{DLEDGER_PREFIX}{path.owner}",
+        FileKind.ROCKSDB: path.owner,
+        FileKind.TIERED_INDEX: TIERED_INDEX,
+    }
+    directory = directories.get(path.kind)
+    name = f"{path.name or ''}{path.copy}"
+    return f"{directory}/{name}" if directory else name
+
+
+def _segment(path: StorePath) -> str:
+    if path.base_offset is None:
+        raise ValueError(f"a segment of {path.kind} needs its base offset")
+    return segment_name(path.base_offset)
+
+
+def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:
+    """Return the directory that holds the segments of a queue, of a compacted queue or of the timer log."""
+    directory = _DIRECTORY_OF[kind]
+    return directory if topic is None else f"{directory}/{topic}/{queue_id}"
+
+
+def config_path(name: str, copy: Copy = Copy.MAIN) -> str:
+    """Return the path of a configuration file."""
+    return f"{CONFIG}/{name}{copy}"

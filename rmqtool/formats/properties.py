@@ -1,0 +1,281 @@
+"""Property text of a record: ``name 0x01 value 0x02 ...``, by upstream's rules of tolerance.
+
+Upstream: ``MessageDecoder.string2messageProperties`` and ``messageProperties2String``, ``MessageConst``, ``MessageExt``.
+Nothing in the text is escaped or counted. Whether 0x02 follows the last pair depends on the writer's version (present
+up to 4.9.0 and from 5.2.0), so both forms occur in one store. The order of pairs is that of the writer's hash map.
+
+Decoding works on the bytes: 0x01 and 0x02 are never part of a longer UTF-8 sequence, so splitting before or after the
+conversion to text is the same. A block that cannot be regenerated from a map (an empty value, a name twice, no
+separator) survives through its pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from rmqtool.formats.java import INT_MAX, decode_text, encode_text, hash_map_order
+
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+_NAME_VALUE = b"\x01"
+_PROPERTY = b"\x02"
+
+# The length field is a signed short.
+MAX_PROPERTIES_LENGTH = 32767
+
+# Initial bins of the map a text was written from: one built by put-property calls, and one a 5.x broker got by
+# decoding a text. The two orders meet in one store.
+BUILT_BINS = 16
+DECODED_BINS = 128
+
+CRC_PROPERTY = "__CRC32#"
+CRC_DIGITS = 10
+CRC_BLOCK_LENGTH = len(CRC_PROPERTY) + 1 + CRC_DIGITS + 1
+
+
+class PieceKind(StrEnum):
+    """What decoding makes of a piece between two 0x02."""
+
+    PAIR = "pair"
+    NOTHING = "nothing"
+    NO_SEPARATOR = "no separator"
+    EMPTY_NAME = "empty name"
+    EMPTY_VALUE = "empty value"
+
+
+class Piece(NamedTuple):
+    """One piece of a block, its separator 0x02 not counted; only a PAIR becomes a property.
+
+    Offsets are within the block. Without a separator the whole piece is the name, and the value is empty at its end.
+    """
+
+    kind: PieceKind
+    name_offset: int
+    name_length: int
+    value_offset: int
+    value_length: int
+
+    @property
+    def length(self) -> int:
+        """The bytes of the piece."""
+        return self.value_offset + self.value_length - self.name_offset
+
+    def name(self, block: bytes) -> str:
+        """The name, as text."""
+        return decode_text(block[self.name_offset : self.name_offset + self.name_length])
+
+    def value(self, block: bytes) -> str:
+        """The value, as text."""
+        return decode_text(block[self.value_offset : self.value_offset + self.value_length])
+
+
+def iter_pieces(block: bytes) -> Iterator[Piece]:
+    """Yield every piece of a block, also those that decoding drops. Pieces and their 0x02 tile the block."""
+    at = 0
+    while at < len(block):
+        end = block.find(_PROPERTY, at)
+        end = len(block) if end < 0 else end
+        separator = block.find(_NAME_VALUE, at, end)
+        if separator < 0:
+            kind = PieceKind.NOTHING if at == end else PieceKind.NO_SEPARATOR
+            yield Piece(kind, at, end - at, end, 0)
+        else:
+            if separator == at:
+                kind = PieceKind.EMPTY_NAME
+            else:
+                kind = PieceKind.EMPTY_VALUE if separator + 1 == end else PieceKind.PAIR
+            yield Piece(kind, at, separator - at, separator + 1, end - separator - 1)
+        at = end + 1
+
+
+def decode_properties(block: bytes) -> dict[str, str]:
+    """Return the properties as brokers and clients from 4.9.1 on see them.
+
+    A pair counts when its name and its value are not empty. The first 0x01 separates them, so a value may contain
+    more. Of a name that occurs twice the last value is seen.
+    """
+    found = {}
+    for piece in decode_text(block).split(PROPERTY_SEPARATOR):
+        name, _, value = piece.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            found[name] = value
+    return found
+
+
+def decode_properties_before_4_9_1(block: bytes) -> dict[str, str]:
+    """Return the properties as brokers and clients up to 4.9.0 see them.
+
+    They split at every 0x01, drop empty parts at the end and keep what then has exactly two parts: a value that
+    contains 0x01 is lost, an empty name is seen.
+    """
+    found = {}
+    for piece in decode_text(block).split(PROPERTY_SEPARATOR):
+        parts = piece.rstrip(NAME_VALUE_SEPARATOR).split(NAME_VALUE_SEPARATOR)
+        if len(parts) == 2:
+            found[parts[0]] = parts[1]
+    return found
+
+
+def encode_properties(pairs: Mapping[str, str] | Iterable[tuple[str, str]], *, terminated: bool) -> bytes:
+    """Return the text of ``pairs`` in their order; ``terminated`` puts 0x02 behind the last one too.
+
+    Nothing is escaped: a caller that must not lose pairs keeps 0x01 out of names and 0x02 out of both.
+    """
+    items = pairs.items() if isinstance(pairs, Mapping) else pairs
+    text = PROPERTY_SEPARATOR.join(f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in items)
+    return encode_text(text + PROPERTY_SEPARATOR if text and terminated else text)
+
+
+def is_terminated(block: bytes) -> bool:
+    """Return whether 0x02 stands behind the last pair."""
+    return block.endswith(_PROPERTY)
+
+
+def join_properties(left: bytes, right: bytes) -> bytes:
+    """Return two blocks as one: 0x02 is put between them where the left one lacks it."""
+    if left and right and not is_terminated(left):
+        return left + _PROPERTY + right
+    return left + right
+
+
+def order_properties(properties: Mapping[str, str], bins: int) -> dict[str, str]:
+    """Return ``properties`` in the order in which a hash map of ``bins`` initial bins writes them."""
+    return {name: properties[name] for name in hash_map_order(properties, bins)}
+
+
+class PropertyCrc(NamedTuple):
+    """The checksum block at the end of a property text, and its length."""
+
+    value: int
+    length: int
+
+
+def find_property_crc(block: bytes) -> PropertyCrc | None:
+    """Return the checksum block that ends a property text (5.2 and later, off by default), None without one."""
+    digits = block[-1 - CRC_DIGITS : -1]
+    if block[-CRC_BLOCK_LENGTH:] != _crc_block(digits) or not digits.isdigit():
+        return None
+    return PropertyCrc(int(digits[::-1]), CRC_BLOCK_LENGTH)
+
+
+def encode_property_crc(value: int) -> bytes:
+    """Return the checksum block for ``value``: ten decimal digits, the least significant first."""
+    if not 0 <= value <= INT_MAX:
+        raise ValueError(f"{value} is no checksum: 31 bits")
+    return _crc_block(f"{value:0{CRC_DIGITS}d}"[::-1].encode("ascii"))
+
+
+def _crc_block(digits: bytes) -> bytes:
+    return CRC_PROPERTY.encode("ascii") + _NAME_VALUE + digits + _PROPERTY
+
+
+def split_property_crc(block: bytes) -> tuple[bytes, PropertyCrc | None]:
+    """Return the text before the checksum block, and the block."""
+    found = find_property_crc(block)
+    return (block, None) if found is None else (block[: -found.length], found)
+
+
+def tags(properties: Mapping[str, str]) -> str | None:
+    """Return the tag."""
+    return properties.get("TAGS")
+
+
+def keys(properties: Mapping[str, str]) -> str | None:
+    """Return the user's keys as stored, one text."""
+    return properties.get("KEYS")
+
+
+def key_tokens(properties: Mapping[str, str]) -> list[str]:
+    """Return the user's keys one by one, as the index takes them: split at single spaces, duplicates kept."""
+    return [token for token in properties.get("KEYS", "").split(" ") if token]
+
+
+def uniq_key(properties: Mapping[str, str]) -> str | None:
+    """Return the client's unique id; with a name stored twice (client batches) that is the last one."""
+    return properties.get("UNIQ_KEY")
+
+
+TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether upstream gives ``name`` a meaning; every other name is the user's."""
+    return name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX)
+
+
+class ReservedName(NamedTuple):
+    """A property name that upstream gives a meaning: the first version that knows it, and what it says on disk."""
+
+    since: str
+    meaning: str
+
+
+RESERVED_NAMES: dict[str, ReservedName] = {
+    "KEYS": ReservedName("4.0", "the user's keys, separated by single spaces; indexed"),
+    "TAGS": ReservedName("4.0", "the tag; its hash is the tags code in the queue"),
+    "WAIT": ReservedName("4.0", "whether the sender waits for flush and replicas"),
+    "DELAY": ReservedName("4.0", "delay level, from 1"),
+    "RETRY_TOPIC": ReservedName("4.0", "topic that a message sent back for retry came from"),
+    "REAL_TOPIC": ReservedName("4.0", "where a delayed, timed or half message belongs: topic"),
+    "REAL_QID": ReservedName("4.0", "where a delayed, timed or half message belongs: queue"),
+    "TRAN_MSG": ReservedName("4.0", "true on transactional messages"),
+    "PGROUP": ReservedName("4.0", "producer group of a transaction"),
+    "MIN_OFFSET": ReservedName("4.0", "client side: minimum of the queue when pulled"),
+    "MAX_OFFSET": ReservedName("4.0", "client side: maximum of the queue when pulled"),
+    "BUYER_ID": ReservedName("4.0", "a user id, opaque"),
+    "ORIGIN_MESSAGE_ID": ReservedName("4.0", "offset message id of the first delivery of a retried message"),
+    "TRANSFER_FLAG": ReservedName("4.0", "legacy marker"),
+    "CORRECTION_FLAG": ReservedName("4.0", "legacy marker"),
+    "MQ2_FLAG": ReservedName("4.0", "legacy marker"),
+    "RECONSUME_TIME": ReservedName("4.0", "retry count that the client states"),
+    "MAX_RECONSUME_TIMES": ReservedName("4.0", "retry limit that the client states"),
+    "MSG_REGION": ReservedName("4.0", "region of the broker, for tracing"),
+    "TRACE_ON": ReservedName("4.0", "whether the broker lets the message be traced"),
+    "UNIQ_KEY": ReservedName("4.0", "unique id made by the client, from 5.0 by the broker when absent; indexed"),
+    "CONSUME_START_TIME": ReservedName("4.0", "client side: when consumption began"),
+    "TRAN_PREPARED_QUEUE_OFFSET": ReservedName("4.3", "half-queue offset that a re-put half message stands for"),
+    "TRANSACTION_CHECK_TIMES": ReservedName("4.3", "how often the producer was asked about a half message"),
+    "CHECK_IMMUNITY_TIME_IN_SECONDS": ReservedName("4.3", "time before the first such question"),
+    "INSTANCE_ID": ReservedName("4.5.1", "instance of the service"),
+    "CORRELATION_ID": ReservedName("4.6.0", "request and reply belong together"),
+    "REPLY_TO_CLIENT": ReservedName("4.6.0", "client that waits for the reply"),
+    "TTL": ReservedName("4.6.0", "how long a request waits"),
+    "ARRIVE_TIME": ReservedName("4.6.0", "when the reply reached the broker"),
+    "PUSH_REPLY_TIME": ReservedName("4.6.0", "when the reply was pushed"),
+    "CLUSTER": ReservedName("4.6.0", "cluster of the broker, which adds it on every send"),
+    "MSG_TYPE": ReservedName("4.6.0", "kind of message in request and reply"),
+    "INNER_MULTI_DISPATCH": ReservedName("4.9.3", "further queues of the message, separated by commas"),
+    "INNER_MULTI_QUEUE_OFFSET": ReservedName("4.9.3", "its offsets in those queues, same order"),
+    "EXTEND_UNIQ_INFO": ReservedName("5.0", "what else makes the message unique"),
+    "__transactionId__": ReservedName("5.0", "transaction id of a half message: its unique id"),
+    "INNER_NUM": ReservedName("5.0", "messages in an inner batch"),
+    "INNER_BASE": ReservedName("5.0", "queue offset of the first message of an inner batch"),
+    "DUP_INFO": ReservedName("5.0", "a_b, needed on every record with duplicationEnable"),
+    "POP_CK": ReservedName("5.0", "receipt of a popped message"),
+    "POP_CK_OFFSET": ReservedName("5.0", "offset of the check point of a popped message"),
+    "1ST_POP_TIME": ReservedName("5.0", "when the message was first popped"),
+    "__SHARDINGKEY": ReservedName("5.0", "group of messages that stay in order"),
+    "PROPERTY_FORWARD_QUEUE_ID": ReservedName("5.0", "queue the message is forwarded to"),
+    "REDIRECT": ReservedName("5.0", "the message was redirected"),
+    "TRACE_CONTEXT": ReservedName("5.0", "trace context of the producer"),
+    "TIMER_DELAY_SEC": ReservedName("5.0", "wanted delay in s"),
+    "TIMER_DELAY_MS": ReservedName("5.0", "wanted delay in ms"),
+    "TIMER_DELIVER_MS": ReservedName("5.0", "wanted time of delivery"),
+    "TIMER_ENQUEUE_MS": ReservedName("5.0", "when the message entered the timer"),
+    "TIMER_DEQUEUE_MS": ReservedName("5.0", "when the message left the timer"),
+    "TIMER_ROLL_TIMES": ReservedName("5.0", "how often the timer put the message back"),
+    "TIMER_OUT_MS": ReservedName("5.0", "time of delivery, rounded to the timer's precision"),
+    "TIMER_DEL_UNIQKEY": ReservedName("5.0", "unique id of the timed message to cancel; 5.3 puts topic+ before it"),
+    "TIMER_DELAY_LEVEL": ReservedName("5.0", "delay level turned into a timer"),
+    "__BORNHOST": ReservedName("5.0", "host of the first producer, kept by a proxy"),
+    "BORN_TIMESTAMP": ReservedName("5.0", "time of the first producer, kept by a proxy"),
+    "DLQ_ORIGIN_TOPIC": ReservedName("5.1.0", "topic a dead letter came from"),
+    "DLQ_ORIGIN_MESSAGE_ID": ReservedName("5.1.0", "id of the message a dead letter was"),
+    CRC_PROPERTY: ReservedName("5.2.0", "checksum of the record up to this block, digits reversed"),
+    "_SYS_MSG_PRIORITY_": ReservedName("5.4.0", "priority; names the queue"),
+    "ORIGIN_GROUP": ReservedName("5.4.0", "consumer group of a POP retry"),
+    "TIMER_ROLL_LABEL": ReservedName("5.4.0", "R on a copy that the RocksDB timer put back"),
+    "TRANS_OFFSET": ReservedName("5.4.0", "physical offset of the half record an op record decides"),
+}

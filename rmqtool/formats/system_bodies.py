@@ -1,0 +1,67 @@
+"""Bodies of the records that a broker writes for itself: POP's check points and acks, transaction op records.
+
+Upstream: ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg`` of ``store/pop`` (one line of JSON; the record's tag says
+which), ``TransactionalMessageBridge``. Check points and acks carry the ids of ``ids.PopId``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rmqtool.formats.config_files import Decoded, decode_value, encode_value
+from rmqtool.formats.config_shapes import POP_ACK, POP_BATCH_ACK, POP_CHECK_POINT
+from rmqtool.formats.fastjson import Dialect
+from rmqtool.formats.fastjson_writer import Bean, Style
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import PopTag
+from rmqtool.formats.java import LONG_MAX
+
+POP_BODIES: dict[PopTag, Bean] = {
+    PopTag.CHECK_POINT: POP_CHECK_POINT,
+    PopTag.ACK: POP_ACK,
+    PopTag.BATCH_ACK: POP_BATCH_ACK,
+}
+
+_OFFSET = re.compile(rb"\d{1,19}")
+
+# The one byte of an op record of 5.4's RocksDB transactions; its properties say the rest.
+ROCKSDB_OP_BODY = b"\0"
+
+
+def decode_pop_body(tag: PopTag, body: bytes) -> Decoded | Flaw:
+    """Return the fields of a record of the revive topic, by upstream's short names."""
+    return decode_value(body, POP_BODIES[tag])
+
+
+def encode_pop_body(tag: PopTag, value: Mapping[str, Any], dialect: Dialect) -> bytes:
+    """Return the body of a record of the revive topic."""
+    return encode_value(value, POP_BODIES[tag], dialect, Style.COMPACT)
+
+
+def popped_offsets(check_point: Mapping[str, Any]) -> list[int]:
+    """Return the queue offsets that a check point covers, in order: its differences, or a plain run without them."""
+    start = check_point["so"]
+    differences = check_point.get("d")
+    return [start + difference for difference in (range(check_point["n"]) if differences is None else differences)]
+
+
+def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
+    """Return the half-queue offsets that an op record decides: one up to 5.0, a list with a comma behind each later."""
+    offsets = []
+    at = 0
+    for part in body.split(b","):
+        number = int(part) if _OFFSET.fullmatch(part) else LONG_MAX + 1
+        if part and number > LONG_MAX:
+            return Flaw("TX-OP", f"{part[:32]!r} in an op record is no queue offset", at, len(part))
+        if part:
+            offsets.append(number)
+        at += len(part) + 1
+    return tuple(offsets)
+
+
+def encode_op_body(offsets: Iterable[int], *, listed: bool) -> bytes:
+    """Return the body of an op record; ``listed`` is the form of 5.1 and later, else there is one offset."""
+    texts = [str(offset) for offset in offsets]
+    return "".join(f"{text}," if listed else text for text in texts).encode()

@@ -1,0 +1,248 @@
+"""Topic names: which kinds there are, what a broker itself creates, what it accepts.
+
+Upstream: ``TopicValidator``, ``MixAll``, ``KeyBuilder``, ``NamespaceUtil``, ``PopAckConstants``, ``TopicConfigManager``.
+A name alone decides its kind, two exceptions apart: the cluster's and the broker's names are topics too, and every
+broker calls them otherwise (``own_names``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from rmqtool.formats.versions import is_since
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+LMQ_PREFIX = "%LMQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+REPLY_SUFFIX = "_REPLY_TOPIC"
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+ROCKSDB_OP_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+AUTO_CREATE_TOPIC = "TBW102"
+TIMER_TOPIC = SYSTEM_PREFIX + "wheel_timer"
+REVIVE_PREFIX = SYSTEM_PREFIX + "REVIVE_LOG_"
+SYNC_MEMBER_PREFIX = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
+
+TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
+MAX_TOPIC_LENGTH = 127
+MAX_RETRY_TOPIC_LENGTH = 255
+MAX_GROUP_LENGTH = 120
+MAX_GROUP_LENGTH_BEFORE_5_4 = 255
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+# Names with a meaning fixed by upstream, and the first version that reserves each.
+SYSTEM_TOPICS: dict[str, str] = {
+    AUTO_CREATE_TOPIC: "4.0.0",
+    "BenchmarkTest": "4.0.0",
+    "OFFSET_MOVED_EVENT": "4.0.0",
+    "SELF_TEST_TOPIC": "4.0.0",
+    SCHEDULE_TOPIC: "4.0.0",
+    HALF_TOPIC: "4.3.0",
+    OP_HALF_TOPIC: "4.3.0",
+    CHECK_MAX_TIME_TOPIC: "4.3.0",
+    "RMQ_SYS_TRACE_TOPIC": "4.4.0",
+    "CHECKPOINT_TOPIC": "5.2.0",
+    ROCKSDB_HALF_TOPIC: "5.4.0",
+    ROCKSDB_OP_HALF_TOPIC: "5.4.0",
+}
+
+# Of those, the ones a client may not send to.
+NOT_ALLOWED_TO_SEND = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        ROCKSDB_HALF_TOPIC,
+        ROCKSDB_OP_HALF_TOPIC,
+    }
+)
+
+
+class TopicKind(StrEnum):
+    """What a topic is for."""
+
+    NORMAL = "normal"
+    RETRY = "retry"
+    DLQ = "dlq"
+    SYSTEM = "system"
+    LMQ = "lmq"
+
+
+def topic_kind(topic: str, own_names: Collection[str] = ()) -> TopicKind:
+    """Return the kind of a topic; ``own_names`` are the names of the cluster and the broker."""
+    for prefix, kind in (
+        (RETRY_PREFIX, TopicKind.RETRY),
+        (DLQ_PREFIX, TopicKind.DLQ),
+        (LMQ_PREFIX, TopicKind.LMQ),
+        (SYSTEM_PREFIX, TopicKind.SYSTEM),
+    ):
+        if topic.startswith(prefix):
+            return kind
+    if topic in SYSTEM_TOPICS or topic in own_names or topic.endswith(REPLY_SUFFIX):
+        return TopicKind.SYSTEM
+    return TopicKind.NORMAL
+
+
+def find_own_names(topic_config_table: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
+    """Return the names of cluster and broker that the topics of ``topics.json`` give away.
+
+    The reply, revive and member topics are named after them. The broker's own topic is in 4.9 only to be told by its
+    permission to inherit, which it shares with the cluster's and with TBW102.
+    """
+    found = set()
+    for topic, config in topic_config_table.items():
+        for name in (
+            topic.removesuffix(REPLY_SUFFIX),
+            topic.removeprefix(REVIVE_PREFIX),
+            topic.removeprefix(SYNC_MEMBER_PREFIX),
+        ):
+            if name != topic and name in topic_config_table:
+                found.add(name)
+        if config.get("perm") == PERM_READ | PERM_WRITE | PERM_INHERIT and topic != AUTO_CREATE_TOPIC:
+            found.add(topic)
+    return frozenset(found)
+
+
+def is_allowed_to_send(topic: str, version: str) -> bool:
+    """Return whether a broker of ``version`` lets clients send to ``topic``."""
+    return topic not in NOT_ALLOWED_TO_SEND or not is_since(version, SYSTEM_TOPICS[topic])
+
+
+def retry_topic(group: str) -> str:
+    """Return the retry topic of a group."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the dead-letter topic of a group."""
+    return DLQ_PREFIX + group
+
+
+def pop_retry_topic(group: str, topic: str, *, v2: bool = False) -> str:
+    """Return the retry topic of POP; the second naming (5.2 and later, off by default) has a plus."""
+    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
+
+
+def original_topic(topic: str, group: str) -> str:
+    """Return the topic that a retry topic of POP stands for, ``topic`` itself when it is not one of ``group``."""
+    for separator in "+_":
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return topic
+
+
+def retried_group(topic: str) -> str | None:
+    """Return the group of a retry or dead-letter topic; of POP's first naming it has ``_topic`` behind it.
+
+    Group names may contain underscores, so that part cannot be told from the name alone.
+    """
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if topic.startswith(prefix):
+            return topic[len(prefix) :].partition("+")[0]
+    return None
+
+
+def split_namespace(name: str) -> tuple[str, str]:
+    """Return namespace and rest of a topic or group that a client of a namespace renamed, else an empty namespace."""
+    bare = name
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        bare = bare.removeprefix(prefix)
+    namespace, percent, rest = bare.partition("%")
+    return (namespace, rest) if namespace and percent else ("", bare)
+
+
+def topic_allows_lmq(topic: str) -> bool:
+    """Return whether messages of a topic may name light queues (5.x)."""
+    return not topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) and topic != SCHEDULE_TOPIC
+
+
+def check_topic_name(topic: str, version: str) -> str | None:
+    """Return why a broker of ``version`` refuses to create ``topic``, None when it does not."""
+    if not topic or topic.isspace():
+        return "a topic needs a name"
+    if not _LEGAL.fullmatch(topic):
+        return f"topic {topic!r} has characters other than % | a-z A-Z 0-9 _ -"
+    long_name = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) and is_since(version, "5.4.0")
+    limit = MAX_RETRY_TOPIC_LENGTH if long_name else MAX_TOPIC_LENGTH
+    if len(topic) > limit:
+        return f"topic of {len(topic)} characters, at most {limit} are allowed"
+    return None
+
+
+def check_group_name(group: str, version: str) -> str | None:
+    """Return why a group of this name is refused, None when it is not."""
+    if not group or group.isspace():
+        return "a group needs a name"
+    if not _LEGAL.fullmatch(group):
+        return f"group {group!r} has characters other than % | a-z A-Z 0-9 _ -"
+    limit = MAX_GROUP_LENGTH if is_since(version, "5.4.0") else MAX_GROUP_LENGTH_BEFORE_5_4
+    if len(group) > limit:
+        return f"group of {len(group)} characters, at most {limit} are allowed"
+    return None
+
+
+PERM_PRIORITY = 0x8
+PERM_READ = 0x4
+PERM_WRITE = 0x2
+PERM_INHERIT = 0x1
+
+SCHEDULE_QUEUES = 18
+
+
+class OwnTopic(NamedTuple):
+    """A topic that a broker creates at its first start."""
+
+    name: str
+    queues: int
+    perm: int
+    since: str
+    needs: str | None = None  # the setting that must be on
+
+
+_READ_WRITE = PERM_READ | PERM_WRITE
+_ALL = _READ_WRITE | PERM_INHERIT
+
+# {cluster} and {broker} stand for names from the settings.
+_OWN_TOPICS = (
+    OwnTopic("SELF_TEST_TOPIC", 1, _READ_WRITE, "4.0.0"),
+    OwnTopic(AUTO_CREATE_TOPIC, 8, _ALL, "4.0.0", "autoCreateTopicEnable"),
+    OwnTopic("BenchmarkTest", 1024, _READ_WRITE, "4.0.0"),
+    OwnTopic("{cluster}", 16, _ALL, "4.0.0"),
+    OwnTopic("{broker}", 1, _ALL, "4.0.0"),
+    OwnTopic("OFFSET_MOVED_EVENT", 1, _READ_WRITE, "4.0.0"),
+    OwnTopic(SCHEDULE_TOPIC, SCHEDULE_QUEUES, _READ_WRITE, "4.0.0"),
+    OwnTopic("RMQ_SYS_TRACE_TOPIC", 1, _READ_WRITE, "4.4.0", "traceTopicEnable"),
+    OwnTopic("{cluster}" + REPLY_SUFFIX, 1, _READ_WRITE, "4.6.0"),
+    OwnTopic(REVIVE_PREFIX + "{cluster}", 8, _READ_WRITE, "5.0.0"),
+    OwnTopic(SYNC_MEMBER_PREFIX + "{broker}", 1, PERM_INHERIT, "5.0.0"),
+    OwnTopic(HALF_TOPIC, 1, _READ_WRITE, "5.0.0"),
+    OwnTopic(OP_HALF_TOPIC, 1, _READ_WRITE, "5.0.0"),
+    OwnTopic(ROCKSDB_HALF_TOPIC, 1, _READ_WRITE, "5.4.0"),
+    OwnTopic(ROCKSDB_OP_HALF_TOPIC, 1, _READ_WRITE, "5.4.0"),
+    OwnTopic(TIMER_TOPIC, 1, _READ_WRITE, "5.0.0", "timerWheelEnable"),
+)
+
+
+def iter_own_topics(version: str, cluster: str, broker: str) -> Iterator[OwnTopic]:
+    """Yield what a broker of ``version`` puts into ``topics.json`` at its first start.
+
+    ``defaultTopicQueueNums`` (8) and ``reviveQueueNum`` (8) replace the numbers of TBW102 and the revive topic.
+    """
+    for topic in _OWN_TOPICS:
+        if is_since(version, topic.since):
+            yield topic._replace(name=topic.name.format(cluster=cluster, broker=broker))
