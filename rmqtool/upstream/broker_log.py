@@ -25,6 +25,7 @@ HALF_MESSAGE = "found a half message at {}, it will be truncated."
 DUP_INFO_FAILED = "DupInfo in properties check failed. dupInfo={}"
 PROPERTY_CRC_FAILED = "CommitLog#checkAndDispatchMessage: failed to check message CRC, expected CRC={}, actual CRC={}"
 PROPERTY_CRC_MISSING = "CommitLog#checkAndDispatchMessage: failed to check message CRC, not found CRC in properties"
+POSITION_INVALID = "selectMappedBuffer request pos invalid, request pos: #, size: #, fileFromOffset: #"
 BUILT_BEFORE = "Maybe try to build consume queue repeatedly maxPhysicOffset={} phyOffset={}"
 BUILT_REPEATEDLY = (
     "Build consume queue repeatedly, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}"
@@ -34,6 +35,7 @@ CORRECT_MIN_NOTHING = "[Bug] Failed to scan consume queue entries from file on c
 CORRECT_MIN_BEYOND = "[Bug][InconsistentState] ConsumeQueue file {} should have been deleted"
 INDEX_OVER_CAPACITY = "Over index file capacity: index count = #; index max num = #"
 INDEX_FULL = "Index file [$STORE/index/#] is full, trying to create another one"
+INDEX_CREATE_FAILED = "Failed to create file $STORE/index/#"
 INDEX_LOAD_ERROR = "load file {} error"
 
 

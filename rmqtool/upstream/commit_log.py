@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.mapped_files import MappedFile, MappedFileQueue
+from rmqtool.upstream.java_numbers import java_remainder
+from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.record_check import RecordCheck, SegmentWindow, Unreadable
 from rmqtool.upstream.settings import StartSettings
 
 # A 4.9 broker that was stopped cleanly reads this many files at the end of the log.
 NORMAL_FILES_4_9 = 3
 
+_START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _PREFIX_V6 = layouts.MESSAGE_PREFIX_V6V4
 
@@ -115,3 +117,32 @@ class CommitLog:
                     self._log.warn(broker_log.HALF_MESSAGE)
                 return file.start + at
         return file.start + at
+
+    def walk_unconfirmed(self, confirmed: int) -> None:
+        """Read every record behind ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.
+
+        upstream: ``compensateForHA``, ``selectOneMessageByOffset``. What stands there is judged again, and may end the
+        start: a magic number other than version 1 raises.
+        """
+        offset = 0 if confirmed == -1 else confirmed
+        while (file := self.mapped.find(offset, first_if_none=offset == 0)) is not None:
+            position = java_remainder(offset, self.mapped.file_size)
+            if position + _START.size > file.wrote:
+                self._log.warn(broker_log.POSITION_INVALID)
+                return
+            total_size, magic = _START.decode(self._files.read(file.path, position, _START.size))
+            if position + total_size > file.wrote:
+                self._log.warn(broker_log.POSITION_INVALID)
+                return
+            if file.start + position > offset:
+                offset = file.start + position
+                continue
+            if magic == BLANK_MAGIC:
+                offset += total_size
+                continue
+            if magic != MESSAGE_MAGIC_V1:
+                self._log.warn(broker_log.LOAD_EXCEPTION)
+                raise LoadRefused(f"the record at {offset} is of no kind that duplicationEnable knows", exception=True)
+            if not isinstance(self.check.check(self.window(file), position, position + total_size), Message):
+                return
+            offset += total_size

@@ -199,6 +199,7 @@ class ConsumeQueueStore:
         self.settings = settings
         self.log = log
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.rules = settings.rules
 
     def load(self) -> None:
         """Take in every queue of every topic; a directory whose name is no number is passed over."""
@@ -245,5 +246,5 @@ class ConsumeQueueStore:
 
     def dispatch(self, message: Message) -> None:
         """Give a record its units."""
-        for topic, queue_id, queue_offset, unit in queue_entries(message, self.settings.rules):
+        for topic, queue_id, queue_offset, unit in queue_entries(message, self.rules):
             self.find_or_create(topic, queue_id).put(queue_offset, unit)

@@ -118,7 +118,10 @@ class MappedFileQueue:
         else:
             start = start_offset - java_remainder(start_offset, self.file_size)
         path = f"{self.directories[0]}/{file_name(start)}"
-        self.files.create(path, self.file_size)
+        if not self.files.exists(path):
+            self.files.create(path, self.file_size)
+        elif self.files.size(path) < self.file_size:
+            self.files.resize(path, self.file_size)
         file = MappedFile(path, start, self.file_size, 0, first_in_queue=not self.mapped)
         self.mapped.append(file)
         return file

@@ -126,7 +126,8 @@ class RecordCheck:
             found = self._whole(window.data, i, total_size, crc)
             if found is not None:
                 return found
-        if not self._v4_9 and left < total_size:
+        # Java's subtraction overflows for the lowest sizes.
+        if not self._v4_9 and left - layouts.INT.size < int32(total_size - layouts.INT.size):
             return UNREADABLE
         if magic == BLANK_MAGIC:
             return END_OF_FILE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rmqtool.formats.dispatch import SCHEDULE_TOPIC
 from rmqtool.storage.filesystem import Closable, ReadableFileSystem
 from rmqtool.storage.overlay import Change, OverlayFileSystem
 from rmqtool.upstream.files import StoreFiles, StoreView
@@ -68,6 +69,8 @@ class Rehearsal(Closable):
     def _queues(self) -> tuple[QueueOutcome, ...]:
         found = []
         for (topic, queue_id), queue in sorted(self.store.queues.queues.items()):
+            if topic == SCHEDULE_TOPIC and queue.max_offset == 0:
+                continue  # 4.9 makes one for each delay level; nothing was ever in it
             before = self.store.loaded_max_offsets.get((topic, queue_id))
             found.append(QueueOutcome(topic, queue_id, queue.min_offset, queue.max_offset, before))
         return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rmqtool.config import StoreConfig, Version
+from rmqtool.config import FlushDiskType, StoreConfig, Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
@@ -33,6 +33,8 @@ class StartSettings:
     check_crc: bool
     verify_property_crc: bool
     duplication: bool
+    sync_flush: bool
+    compaction: bool
     recover_max_num: int
     rules: DispatchRules
 
@@ -59,6 +61,8 @@ class StartSettings:
             check_crc=config.check_crc_on_recover,
             verify_property_crc=config.force_verify_prop_crc,
             duplication=config.duplication_enable,
+            sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            compaction=config.enable_compaction,
             recover_max_num=max_num if max_num > 0 else DEFAULT_RECOVER_MAX_NUM,
             rules=rules,
         )

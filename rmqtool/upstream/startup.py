@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from rmqtool.formats.commit_log import Message
@@ -44,6 +45,9 @@ class MessageStore:
         self.commit_log = CommitLog(files, settings, self.log)
         self.queues = ConsumeQueueStore(files, settings, self.log)
         self.index = IndexService(files, settings, self.log)
+        if settings.is_4_9:
+            # upstream: the delay levels are parsed after recovery, so what it dispatches has the tags' hash for a time.
+            self.queues.rules = replace(settings.rules, delays=())
         self.clean = not files.exists(ABORT_FILE)
         # Why the start does not succeed.
         self.reason: str | None = None
@@ -99,11 +103,15 @@ class MessageStore:
         self.queues.load()
         self._checkpoint = Checkpoint(self.files, self.settings.is_4_9)
         index_loaded = self.index.load(self.clean, self.checkpoint)
+        if not index_loaded and self.settings.is_5_4:
+            self.log.warn(broker_log.TRANSITION_FAILED)
         self.queues.recover()
         self.max_physic_offset = self.queues.max_physic_offset
         self.loaded_max_offsets = {key: queue.max_offset for key, queue in self.queues.queues.items()}
         self._recover_commit_log()
         self.queues.correct_min_offsets(self.commit_log.mapped.min_offset)
+        if self.settings.duplication and not self.settings.is_4_9:
+            self.commit_log.walk_unconfirmed(self.checkpoint.values.confirm_phy_offset)
         if not index_loaded and not self.settings.is_4_9:
             raise LoadRefused("a name in index/ is a number and a directory")
 
@@ -113,7 +121,7 @@ class MessageStore:
             self.log.warn(broker_log.FILES_DELETED)
             self.queues.destroy()
             return
-        loaded_end = mapped.max_offset
+        confirmed = self._confirmed_as_loaded()
         start = self.commit_log.start_index(self.clean, self.max_physic_offset, self.checkpoint)
         if self.clean:
             accept = None if settings.is_4_9 else self._dispatch_behind
@@ -123,7 +131,7 @@ class MessageStore:
         if not settings.is_4_9:
             last = self.commit_log.last_record
             if last is None:
-                last = loaded_end if self.clean else mapped.mapped[start].start
+                last = confirmed if self.clean else mapped.mapped[start].start
             self.checkpoint.set_confirm(last)
         known = self.queues.max_physic_offset if settings.is_5_4 else self.max_physic_offset
         if known >= end:
@@ -131,6 +139,12 @@ class MessageStore:
             self.truncated_queues = True
             self.queues.truncate(end)
         mapped.truncate(end)
+
+    def _confirmed_as_loaded(self) -> int:
+        """Return what 5.x takes as confirmed before it has read a record. upstream: ``getConfirmOffset``."""
+        if self.settings.duplication:
+            return self.checkpoint.values.confirm_phy_offset
+        return 0 if self.settings.sync_flush else self.commit_log.mapped.max_offset
 
     def dispatch(self, message: Message) -> None:
         """Build the queues' units and the index entries of a record."""
@@ -170,11 +184,18 @@ class MessageStore:
         old = self.files.read_whole(ABORT_FILE) if self.files.exists(ABORT_FILE) else b""
         self.files.replace(ABORT_FILE + BACKUP, old)
         self.files.replace(ABORT_FILE, b"0")
+        if self.settings.duplication:
+            # Dispatching begins where it is confirmed, but never before the log does.
+            confirmed = self.checkpoint.values.confirm_phy_offset
+            self.backlog = confirmed - max(confirmed, self.commit_log.mapped.min_offset)
         return True
 
     def _reput(self) -> None:
+        self.queues.rules = self.settings.rules
         mapped = self.commit_log.mapped
         reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), self.dispatch)
+        if self.settings.duplication and reput.behind > 0:
+            raise Hangs("with duplicationEnable the dispatcher waits for a confirmation that was lost with the process")
         reput.run()
         self.backlog = reput.behind
         self.queues.correct_min_offsets(mapped.min_offset)
@@ -189,7 +210,8 @@ class MessageStore:
                 self._close()
         elif self.settings.is_5_4 or started:
             self.index.shutdown()
-            self._persist(COMPACTION_FILE, _COMPACTION_5_4 if self.settings.is_5_4 else _COMPACTION_5_3)
+            if self.settings.compaction:
+                self._persist(COMPACTION_FILE, _COMPACTION_5_4 if self.settings.is_5_4 else _COMPACTION_5_3)
             if started is None:
                 self.backlog = self.commit_log.mapped.max_offset
             self._close()
