@@ -48,7 +48,8 @@ def worst(*statuses: int) -> Exit:
 class RmqtoolError(Exception):
     """What stops a command: a sentence, where, and what to type next.
 
-    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command.
+    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command,
+    or a sentence that shows a way out.
     """
 
     exit_status = Exit.BUG
@@ -100,6 +101,10 @@ class ReadFailed(StoreError):
     code = "read-failed"
 
 
+class FileMissing(ReadFailed):
+    """The file is not there: it never was, or it vanished since its name was read."""
+
+
 class StoreInUse(RmqtoolError):
     """A broker, or another rmqtool, holds the store's lock."""
 
@@ -121,8 +126,26 @@ class WriteFailed(RmqtoolError):
     code = "write-failed"
 
 
+class NoSpace(WriteFailed):
+    """The file system is full, or the quota is used up."""
+
+
 class OptionalMissing(RmqtoolError):
     """An optional part is not installed: PySpark, Java, RocksDB."""
 
     exit_status = Exit.OPTIONAL_MISSING
     code = "optional-missing"
+
+
+class Interrupted(RmqtoolError):
+    """Ctrl-C, obeyed at a safe boundary."""
+
+    exit_status = Exit.INTERRUPTED
+    code = "interrupted"
+
+
+class Bug(RmqtoolError):
+    """An exception that nobody expected."""
+
+    exit_status = Exit.BUG
+    code = "bug"

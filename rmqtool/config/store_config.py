@@ -133,6 +133,10 @@ class StoreConfig(Settings):
         )
         return changed._with_texts({**known, **ignored}, "broker.conf")
 
+    def with_unknown(self, name: str, text: str) -> Self:
+        """Take a key that no broker honours; it is kept and written with the others."""
+        return replace(self, unknown={**self.unknown, name: text})
+
     def at_root(self, root: str) -> Self:
         """Return the settings for a store that lies at ``root`` now: paths beneath the old root move along."""
         old = self.root_dir

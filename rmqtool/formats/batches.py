@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
 
 _PREFIX = layouts.BATCH_ITEM_PREFIX
@@ -53,6 +53,6 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     parts = []
     for item in items:
         size = _PREFIX.size + len(item.body) + _LENGTH_SIZE + len(item.raw_properties)
-        parts += [_PREFIX.packer.pack(size, 0, 0, item.flag, len(item.body)), item.body]
-        parts += [layouts.SHORT.packer.pack(len(item.raw_properties)), item.raw_properties]
+        parts += [_PREFIX.pack(size, 0, 0, item.flag, len(item.body)), item.body]
+        parts += [layouts.SHORT.pack(len(item.raw_properties)), item.raw_properties]
     return b"".join(parts)

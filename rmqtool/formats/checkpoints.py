@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer, Layout
 
 PAGE_SIZE = 4096

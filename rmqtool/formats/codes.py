@@ -11,6 +11,9 @@ MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 
+# As they stand on disk, to search for.
+MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC))
+
 MAGIC_WORDS = {
     MESSAGE_MAGIC_V1: "message, version 1",
     MESSAGE_MAGIC_V2: "message, version 2",

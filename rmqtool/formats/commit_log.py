@@ -11,34 +11,44 @@ judges the rest (checksums, place).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from rmqtool.formats import layouts
+from rmqtool.formats import layouts, properties
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import crc31, decode_text
-from rmqtool.formats.layout import Buffer, Layout
-from rmqtool.formats.properties import decode_properties, find_property_crc
+from rmqtool.formats.layout import Buffer, Layout, LayoutError, bytes_left
 
-_HOST_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 # Which of the four prefixes a record has, by its two host bits.
 PREFIXES: dict[int, Layout[layouts.MessagePrefix]] = {
     0: layouts.MESSAGE_PREFIX_V4V4,
     int(SysFlag.STORE_HOST_V6): layouts.MESSAGE_PREFIX_V4V6,
     int(SysFlag.BORN_HOST_V6): layouts.MESSAGE_PREFIX_V6V4,
-    int(_HOST_BITS): layouts.MESSAGE_PREFIX_V6V6,
+    _HOST_BITS: layouts.MESSAGE_PREFIX_V6V6,
+}
+_TOPIC_LENGTHS: dict[int, Layout[layouts.Byte] | Layout[layouts.Short]] = {
+    MESSAGE_MAGIC_V1: layouts.BYTE,
+    MESSAGE_MAGIC_V2: layouts.SHORT,
 }
 
 _START = layouts.RECORD_START
 _SHORTEST = layouts.MESSAGE_PREFIX_V4V4
-_SYS_FLAG_AT = _SHORTEST.field("sys_flag").offset
-_PROPERTIES_LENGTH_SIZE = layouts.SHORT.size
+_PROPERTIES_LENGTH = layouts.SHORT
 
 # The smallest record there can be: IPv4 hosts, version 1, nothing in it.
-MIN_RECORD_SIZE = _SHORTEST.size + 1 + _PROPERTIES_LENGTH_SIZE
+MIN_RECORD_SIZE = _SHORTEST.size + layouts.BYTE.size + _PROPERTIES_LENGTH.size
 BLANK_SIZE = layouts.BLANK_RECORD.size
+
+# For the decoder's straight way: bound once, positions within the unpacked prefix.
+_new = tuple.__new__
+_unpack_shortest = _SHORTEST.unpack_from
+_SHORTEST_SIZE = _SHORTEST.size
+_MAGIC, _SYS_FLAG, _BODY_LENGTH = map(layouts.MessagePrefix._fields.index, ("magic", "sys_flag", "body_length"))
 
 
 class Message(layouts.MessageRecord):
@@ -52,37 +62,28 @@ class Message(layouts.MessageRecord):
     @cached_property
     def properties(self) -> dict[str, str]:
         """The properties, by upstream's rules of tolerance."""
-        return decode_properties(self.raw_properties)
+        return properties.decode_properties(self.raw_properties)
 
     @property
     def tags(self) -> str | None:
         """The tag."""
-        return self.properties.get("TAGS")
+        return properties.tags(self.properties)
 
     @property
     def keys(self) -> str | None:
         """The keys, separated by single spaces."""
-        return self.properties.get("KEYS")
+        return properties.keys(self.properties)
 
     @property
     def uniq_key(self) -> str | None:
         """The client's unique id."""
-        return self.properties.get("UNIQ_KEY")
+        return properties.uniq_key(self.properties)
 
 
 class Blank(NamedTuple):
     """The record that ends a segment."""
 
     total_size: int
-
-
-class Flaw(NamedTuple):
-    """What is wrong with a record: a finding's code, a sentence, where (from the record's start) and how long."""
-
-    code: str
-    message: str
-    at: int = 0
-    length: int = 0
 
 
 class Nothing(NamedTuple):
@@ -94,69 +95,121 @@ class Nothing(NamedTuple):
 def decode_record(data: Buffer, file_offset: int = 0, end: int | None = None) -> Message | Blank | Nothing | Flaw:
     """Return what stands at ``file_offset``; nothing at or behind ``end`` is looked at.
 
-    Only the structure is judged: a message comes back when its lengths add up to its size.
+    Only the structure is judged: a message comes back when its lengths add up to its size. This is the one decoder
+    that runs over whole logs record by record, so a sound record takes the straight way; whatever is odd about the
+    bytes is found out afterwards, by ``_what_else``.
     """
-    end = len(data) if end is None else end
-    left = end - file_offset
+    end = len(data) if end is None else min(end, len(data))
+    try:
+        values = _unpack_shortest(data, file_offset)
+        body_at = file_offset + _SHORTEST_SIZE
+        if values[_SYS_FLAG] & _HOST_BITS:
+            prefix = PREFIXES[values[_SYS_FLAG] & _HOST_BITS]
+            values = prefix.unpack_from(data, file_offset)
+            body_at = file_offset + prefix.size
+        body_end = body_at + values[_BODY_LENGTH]
+        topic_sign = data[body_end]
+        if values[_MAGIC] == MESSAGE_MAGIC_V1:
+            topic_at = body_end + 1
+            topic_end = topic_at + topic_sign
+        elif values[_MAGIC] == MESSAGE_MAGIC_V2:
+            topic_at = body_end + 2
+            topic_end = topic_at + (topic_sign << 8 | data[body_end + 1])
+        else:
+            return _what_else(data, file_offset, end)
+        properties_at = topic_end + 2
+        record_end = properties_at + (data[topic_end] << 8 | data[topic_end + 1])
+        # The lengths were taken as unsigned; those above the half are negative.
+        if (
+            record_end == file_offset + values[0]
+            and topic_sign < 0x80
+            and data[topic_end] < 0x80
+            and values[_BODY_LENGTH] >= 0
+            and file_offset >= 0
+            and record_end <= end
+        ):
+            body = data[body_at:body_end]
+            if type(body) is bytes:
+                return _new(Message, values + (body, data[topic_at:topic_end], data[properties_at:record_end]))  # noqa: RUF005
+            variable = bytes(body), bytes(data[topic_at:topic_end]), bytes(data[properties_at:record_end])
+            return _new(Message, values + variable)
+    except (struct.error, IndexError):
+        pass  # the bytes end within the record, or a length leads out of them
+    return _what_else(data, file_offset, end)
+
+
+def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Flaw:
+    """Return what stands at ``file_offset``, which is no sound message."""
+    left = min(bytes_left(data, file_offset), max(end - file_offset, 0))
     if left < _START.size:
-        return Nothing(max(left, 0))
+        return Nothing(left)
     total_size, magic = _START.unpack_from(data, file_offset)
-    if magic != MESSAGE_MAGIC_V1 and magic != MESSAGE_MAGIC_V2:
-        return _other_than_message(total_size, magic, left)
-    if total_size < MIN_RECORD_SIZE or total_size > left:
-        return _bad_size(total_size, left)
-    sys_flag_at = file_offset + _SYS_FLAG_AT
-    host_bits = data[sys_flag_at + 3] & 0x30
-    prefix = PREFIXES[host_bits]
-    if total_size < prefix.size + 3:
-        return Flaw("CL-LEN", f"size {total_size} is too small for IPv6 hosts", 0, total_size)
-    values = prefix.unpack_from(data, file_offset)
-    body_length = values[-1]
-    body_at = file_offset + prefix.size
-    record_end = file_offset + total_size
-    topic_length_size = 1 if magic == MESSAGE_MAGIC_V1 else 2
-    topic_at = body_at + body_length + topic_length_size
-    if body_length < 0 or topic_at + _PROPERTIES_LENGTH_SIZE > record_end:
-        return Flaw("CL-LEN", f"body length {body_length} does not fit into size {total_size}", 0, total_size)
-    topic_length = int.from_bytes(data[topic_at - topic_length_size : topic_at], "big", signed=True)
-    properties_at = topic_at + topic_length + _PROPERTIES_LENGTH_SIZE
-    if topic_length < 0 or properties_at > record_end:
-        return Flaw("CL-LEN", f"topic length {topic_length} does not fit into size {total_size}", 0, total_size)
-    properties_length = int.from_bytes(
-        data[properties_at - _PROPERTIES_LENGTH_SIZE : properties_at], "big", signed=True
-    )
-    if properties_length < 0 or properties_at + properties_length != record_end:
-        added_up = properties_at + properties_length - file_offset
-        return Flaw("CL-LEN", f"the lengths add up to {added_up}, the size says {total_size}", 0, total_size)
-    return Message._make(
-        (
-            *values,
-            bytes(data[body_at : body_at + body_length]),
-            bytes(data[topic_at : topic_at + topic_length]),
-            bytes(data[properties_at:record_end]),
-        )
-    )
-
-
-def _other_than_message(total_size: int, magic: int, left: int) -> Blank | Nothing | Flaw:
     if magic == BLANK_MAGIC:
         return Blank(total_size)
     if magic == 0 and total_size == 0:
         return Nothing(left)
-    return Flaw("CL-MAGIC", f"magic {magic:#010x} is no record's")
-
-
-def _bad_size(total_size: int, left: int) -> Flaw:
+    if magic not in _TOPIC_LENGTHS:
+        return Flaw("CL-MAGIC", f"magic {magic:#010x} is no record's", 0, _START.size)
     if total_size < MIN_RECORD_SIZE:
-        return Flaw("CL-LEN", f"size {total_size} is below the smallest record's {MIN_RECORD_SIZE}")
-    return Flaw("CL-LEN", f"size {total_size} exceeds the {left} bytes left", 0, left)
+        return Flaw("CL-LEN", f"size {total_size} is below the smallest record's {MIN_RECORD_SIZE}", 0, _START.size)
+    if total_size > left:
+        return Flaw("CL-LEN", f"size {total_size} exceeds the {left} bytes left", 0, left)
+    return Flaw("CL-LEN", _wrong_length(bytes(data[file_offset : file_offset + total_size]), magic), 0, total_size)
 
 
-def check_record(message: Message, data: Buffer, file_offset: int, physical_offset: int | None) -> Iterator[Flaw]:
+def _wrong_length(record: bytes, magic: int) -> str:
+    """Return which of a record's lengths does not fit; ``record`` is as long as it says it is."""
+    size = len(record)
+    (sys_flag,) = layouts.INT.unpack_from(record, _SHORTEST.field("sys_flag").offset)
+    prefix, topic_length_layout = PREFIXES[sys_flag & _HOST_BITS], _TOPIC_LENGTHS[magic]
+    least = prefix.size + topic_length_layout.size + _PROPERTIES_LENGTH.size
+    if size < least:
+        return f"size {size} is below the {least} that these hosts and this version need"
+    body_length = prefix.unpack_from(record)[_BODY_LENGTH]
+    if not 0 <= body_length <= size - least:
+        return f"body length {body_length} does not fit into size {size}"
+    (topic_length,) = topic_length_layout.unpack_from(record, prefix.size + body_length)
+    if not 0 <= topic_length <= size - least - body_length:
+        return f"topic length {topic_length} does not fit into size {size}"
+    parts = least + body_length + topic_length
+    (properties_length,) = _PROPERTIES_LENGTH.unpack_from(record, parts - _PROPERTIES_LENGTH.size)
+    return f"the lengths add up to {parts + properties_length}, the size says {size}"
+
+
+def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
+    """Return what the lengths of a record add up to, from a few small reads: ``read(length, offset in the record)``.
+
+    For a record too large to be read on the word of its size alone.
+    """
+    head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
+    if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
+        return None
+    sys_flag: int = _unpack_shortest(head)[_SYS_FLAG]
+    prefix = PREFIXES[sys_flag & _HOST_BITS]
+    values = prefix.decode(head)
+    if values.magic not in _TOPIC_LENGTHS:
+        return None
+    end, length = prefix.size, values.body_length
+    for layout in (_TOPIC_LENGTHS[values.magic], _PROPERTIES_LENGTH):
+        length_at = end + length
+        if length < 0 or length_at + layout.size > total_size:
+            return None
+        data = read(layout.size, length_at)
+        if len(data) < layout.size:
+            return None
+        (length,) = layout.unpack_from(data)
+        end = length_at + layout.size
+    return end + length if length >= 0 else None
+
+
+def check_record(
+    message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, compacted: bool = False
+) -> Iterator[Flaw]:
     """Yield what is wrong with a structurally whole ``message`` that stands at ``file_offset`` of ``data``.
 
     ``physical_offset`` is where the record lies in its log, None where that is not known (a raw blob). The property
-    checksum covers the record before its block; it is compared wherever a block stands.
+    checksum covers the record before its block; it is compared wherever a block stands, but for ``compacted`` records:
+    they were given another place and kept the block.
     """
     actual = crc31(message.raw_body)
     if actual != message.body_crc:
@@ -167,7 +220,10 @@ def check_record(message: Message, data: Buffer, file_offset: int, physical_offs
         field = _SHORTEST.field("physical_offset")
         text = f"the record says it lies at {message.physical_offset}, it lies at {physical_offset}"
         yield Flaw("CL-PHY", text, field.offset, field.size)
-    stored = find_property_crc(message.raw_properties)
+    if message.store_timestamp <= 0:
+        at = PREFIXES[message.sys_flag & _HOST_BITS].field("store_timestamp").offset
+        yield Flaw("CL-TIME", f"store timestamp {message.store_timestamp}", at, layouts.LONG.size)
+    stored = None if compacted else properties.find_property_crc(message.raw_properties)
     if stored is not None:
         covered = message.total_size - stored.length
         actual = crc31(memoryview(data)[file_offset : file_offset + covered])
@@ -177,28 +233,36 @@ def check_record(message: Message, data: Buffer, file_offset: int, physical_offs
 
 
 def encode_message(message: layouts.MessageRecord) -> bytes:
-    """Return the bytes of a record, lengths and all other fields as they are in ``message``."""
-    prefix = PREFIXES[message.sys_flag & _HOST_BITS].packer.pack(*message[:-3])
-    topic_length_size = 1 if message.magic == MESSAGE_MAGIC_V1 else 2
-    return b"".join(
+    """Return the bytes of a record.
+
+    Raises LayoutError where a value does not fit its field, or a length in the prefix is not that of its part.
+    """
+    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    topic_length = _TOPIC_LENGTHS[message.magic]
+    encoded = b"".join(
         (
-            prefix,
+            prefix.pack(*message[: len(layouts.MessagePrefix._fields)]),
             message.raw_body,
-            len(message.raw_topic).to_bytes(topic_length_size, "big"),
+            topic_length.pack(len(message.raw_topic)),
             message.raw_topic,
-            len(message.raw_properties).to_bytes(_PROPERTIES_LENGTH_SIZE, "big"),
+            _PROPERTIES_LENGTH.pack(len(message.raw_properties)),
             message.raw_properties,
         )
     )
+    if len(encoded) != message.total_size or len(message.raw_body) != message.body_length:
+        text = (
+            f"body {len(message.raw_body)}, record {len(encoded)}; they say {message.body_length}, {message.total_size}"
+        )
+        raise LayoutError(f"lengths of a record: {text}")
+    return encoded
 
 
 def record_size(sys_flag: int, magic: int, body_length: int, topic_length: int, properties_length: int) -> int:
     """Return the size of a record with these parts."""
-    topic_length_size = 1 if magic == MESSAGE_MAGIC_V1 else 2
-    head = PREFIXES[sys_flag & _HOST_BITS].size + topic_length_size + _PROPERTIES_LENGTH_SIZE
+    head = PREFIXES[sys_flag & _HOST_BITS].size + _TOPIC_LENGTHS[magic].size + _PROPERTIES_LENGTH.size
     return head + body_length + topic_length + properties_length
 
 
 def encode_blank(length: int) -> bytes:
     """Return the bytes that end a segment with ``length`` bytes left; what follows the head stays as it is."""
-    return layouts.BLANK_RECORD.packer.pack(length, BLANK_MAGIC)
+    return layouts.BLANK_RECORD.pack(length, BLANK_MAGIC)

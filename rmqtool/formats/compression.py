@@ -10,7 +10,7 @@ import zlib
 from typing import NamedTuple
 
 from rmqtool.formats.codes import COMPRESSION_MASK, COMPRESSION_SHIFT, BodyCodec, SysFlag
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
 
 # A body inflates to this at the most: the largest message a default broker takes is 4 MiB.
 DEFAULT_BODY_CAP = 128 << 20
@@ -38,61 +38,78 @@ def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) ->
     codec = body_codec(sys_flag)
     if codec is None or not raw_body:
         return Inflated(raw_body, codec)
-    try:
-        body = _INFLATERS[codec](raw_body, cap + 1) if codec in _INFLATERS else None
-    except (zlib.error, RuntimeError, ValueError, EOFError, MemoryError) as error:
-        return Flaw("BD-INFLATE", f"the body is no whole {codec} stream: {error}", 0, len(raw_body))
-    if body is None:
+    if codec not in _INFLATERS:
         return Flaw("BD-INFLATE", f"the body's codec is {codec}", 0, len(raw_body))
-    if len(body) > cap:
-        return Flaw("BD-INFLATE", f"the body inflates beyond the cap of {cap} bytes", 0, len(raw_body))
-    return Inflated(body, codec)
+    try:
+        return Inflated(_INFLATERS[codec](raw_body, cap), codec)
+    except OverflowError:
+        text = f"the body inflates beyond the cap of {cap} bytes"
+    except (zlib.error, RuntimeError, ValueError, EOFError, MemoryError) as error:
+        text = f"the body is no whole {codec} stream: {error}"
+    return Flaw("BD-INFLATE", text, 0, len(raw_body))
 
 
-def _inflate_zlib(data: bytes, most: int) -> bytes:
+def _inflate_zlib(data: bytes, cap: int) -> bytes:
+    """Inflate a zlib stream; what follows the stream is ignored, as upstream does."""
     inflater = zlib.decompressobj()
-    body = inflater.decompress(data, most)
-    if not inflater.eof and len(body) < most:
+    body = inflater.decompress(data, cap + 1)
+    if len(body) > cap:
+        raise OverflowError
+    if not inflater.eof:
         raise EOFError("it ends early")
     return body
 
 
-def _inflate_lz4(data: bytes, most: int) -> bytes:
+def _inflate_lz4(data: bytes, cap: int) -> bytes:
+    """Inflate LZ4 frames that stand back to back: upstream takes nothing else."""
     from lz4.frame import LZ4FrameDecompressor
 
-    inflater = LZ4FrameDecompressor()
-    body: bytes = inflater.decompress(data, max_length=most)
-    while not inflater.eof and len(body) < most:
-        more = inflater.decompress(b"", max_length=most - len(body))
-        if not more:
-            raise EOFError("it ends early")
-        body += more
-    return body
+    body = bytearray()
+    while data:
+        inflater = LZ4FrameDecompressor()
+        source = data
+        while not inflater.eof:
+            # The inflater allocates all that it may return before it looks at the data.
+            piece = inflater.decompress(source, max_length=_STEP)
+            if not piece and not inflater.eof:
+                raise EOFError("it ends early")
+            body += piece
+            if len(body) > cap:
+                raise OverflowError
+            source = b""
+        data = inflater.unused_data or b""
+    return bytes(body)
 
 
-def _inflate_zstd(data: bytes, most: int) -> bytes:
+def _inflate_zstd(data: bytes, cap: int) -> bytes:
+    """Inflate ZSTD frames that stand back to back: upstream takes nothing else.
+
+    The one reader of the library is bounded but stops quietly where the input does, the other knows the frame's end
+    but is not bounded: the first one measures, the second one inflates.
+    """
     import zstandard
 
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=False) as reader:
-            pieces = []
-            left = most
-            while left and (piece := reader.read(min(left, 1 << 20))):
-                pieces.append(piece)
-                left -= len(piece)
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            size = 0
+            while piece := reader.read(_STEP):
+                size += len(piece)
+                if size > cap:
+                    raise OverflowError
+        frames = []
+        while data:
+            inflater = zstandard.ZstdDecompressor().decompressobj()
+            frames.append(inflater.decompress(data))
+            if not inflater.eof:
+                raise EOFError("it ends early")
+            data = inflater.unused_data
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
-    body = b"".join(pieces)
-    # The reader stops quietly where the input does; only the frame's own end proves a whole body.
-    checker = zstandard.ZstdDecompressor().decompressobj()
-    if len(body) < most:
-        checker.decompress(data)
-        if not checker.eof:
-            raise EOFError("it ends early")
-    return body
+    return b"".join(frames)
 
 
 _INFLATERS = {"zlib": _inflate_zlib, "lz4": _inflate_lz4, "zstd": _inflate_zstd}
+_STEP = 1 << 16
 
 
 def compress_body(codec: BodyCodec, body: bytes, level: int = 5) -> bytes:

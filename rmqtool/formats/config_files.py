@@ -80,13 +80,11 @@ def encode_value(value: Any, shape: Shape, dialect: Dialect, style: Style) -> by
     return encode_text(write(value, shape, dialect, style))
 
 
-def find_style(data: bytes, value: Any, shape: Shape) -> tuple[Dialect, Style] | None:
-    """Return who writes ``value`` as exactly these bytes; None when no broker does: edited by hand, or a duplicate."""
-    for dialect in Dialect:
-        for style in Style:
-            if encode_value(value, shape, dialect, style) == data:
-                return dialect, style
-    return None
+def find_styles(data: bytes, value: Any, shape: Shape) -> list[tuple[Dialect, Style]]:
+    """Return who writes ``value`` as exactly these bytes; nobody when they were edited by hand, or a name is double."""
+    return [
+        (dialect, style) for dialect in Dialect for style in Style if encode_value(value, shape, dialect, style) == data
+    ]
 
 
 def _byte_offset(data: bytes, text: str, position: int) -> int:
@@ -231,7 +229,7 @@ def group_topic_map(offset_table: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in its order."""
     topics: dict[str, list[str]] = {}
     for key in offset_table:
-        parts = key.split("@")
+        parts = key.rstrip("@").split("@")  # Java's split drops empty parts at the end
         if len(parts) == 2:
             topics.setdefault(parts[1], []).append(parts[0])
     groups = order_keys(list(topics), GROUP_TOPIC_MAP)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import EXT_ADDRESS_BASE, FILLER_SIZE, MAX_EXT_ADDRESS
-from rmqtool.formats.commit_log import Flaw
-from rmqtool.formats.layout import Buffer
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 
 UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
@@ -25,7 +25,7 @@ SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 _EXT_HEAD = layouts.CONSUME_QUEUE_EXT_HEAD
 # The broker keeps room for the mark that ends a file behind every unit.
 EXT_END_ROOM = layouts.INT.size
-EXT_END_MARK = layouts.SHORT.packer.pack(-1)
+EXT_END_MARK = layouts.SHORT.pack(-1)
 
 
 def is_written(unit: ConsumeQueueUnit) -> bool:
@@ -75,17 +75,17 @@ class ExtFileEnd(NamedTuple):
 
 def decode_ext_unit(data: Buffer, file_offset: int = 0) -> ConsumeQueueExtUnit | ExtFileEnd | Flaw:
     """Return the unit at ``file_offset``."""
-    left = len(data) - file_offset
+    left = bytes_left(data, file_offset)
     if left < layouts.SHORT.size:
         return ExtFileEnd(False)
     (size,) = layouts.SHORT.unpack_from(data, file_offset)
     if size <= 0:
         return ExtFileEnd(size == -1)
     if size < _EXT_HEAD.size or size > left:
-        return Flaw("CQ-SIZE", f"ext unit of {size} bytes, {left} are left", 0, left)
+        return Flaw("CQ-EXT", f"ext unit of {size} bytes, {left} are left", 0, left)
     head = _EXT_HEAD.decode(data, file_offset)
     if head.bit_map_size < 0 or _EXT_HEAD.size + head.bit_map_size != size:
-        return Flaw("CQ-SIZE", f"bit map of {head.bit_map_size} bytes in an ext unit of {size}", 0, size)
+        return Flaw("CQ-EXT", f"bit map of {head.bit_map_size} bytes in an ext unit of {size}", 0, size)
     bit_map = bytes(data[file_offset + _EXT_HEAD.size : file_offset + size])
     return ConsumeQueueExtUnit(size, head.tags_code, head.msg_store_time, bit_map)
 

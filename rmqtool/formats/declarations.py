@@ -12,11 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import crcmod
 from construct import Bytes, Construct, IfThenElse, Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct, this
 
-MAGIC_V2_UNSIGNED = 0xDAA320AB
-BORN_HOST_V6 = 0x10
-STORE_HOST_V6 = 0x20
+from rmqtool.formats.codes import MESSAGE_MAGIC_V2, SysFlag
+
+BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
+STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
+
+# The checksum of bodies and of the property block, of which 31 bits are stored: CRC-32 of IEEE 802.3. zlib and isal do
+# the work; that they compute this is proven by a property test.
+crc32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 
 def _host(address_size: int) -> Struct:
@@ -40,7 +46,7 @@ MESSAGE = Struct(
     "prepared_transaction_offset" / Int64sb * "Committed transactions: place of the half message",
     "body_length" / Int32sb * "Bytes of the stored body",
     "body" / Bytes(this.body_length) * "The body as stored, maybe compressed",
-    "topic_length" / IfThenElse(this.magic == MAGIC_V2_UNSIGNED, Int16sb, Int8sb) * "Bytes of the topic",
+    "topic_length" / IfThenElse(this.magic == MESSAGE_MAGIC_V2, Int16sb, Int8sb) * "Bytes of the topic",
     "topic" / Bytes(this.topic_length) * "UTF-8",
     "properties_length" / Int16sb * "Bytes of the properties",
     "properties" / Bytes(this.properties_length) * "name 0x01 value 0x02 ..., UTF-8",
@@ -212,6 +218,7 @@ ROCKSDB_TRANS_VALUE = Struct(
 LONG = Struct("value" / Int64sb * "One number")
 INT = Struct("value" / Int32sb * "One number")
 SHORT = Struct("value" / Int16sb * "One number")
+BYTE = Struct("value" / Int8sb * "One number")
 
 TIERED_INDEX_HEADER = Struct(
     "magic" / Int32sb * "Which state the file is in",
@@ -263,6 +270,7 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "Long": (LONG, "A single 64-bit number"),
     "Int": (INT, "A single 32-bit number"),
     "Short": (SHORT, "A single 16-bit number"),
+    "Byte": (BYTE, "A single 8-bit number"),
     "TieredIndexHeader": (TIERED_INDEX_HEADER, "Head of a tiered index file"),
     "TieredIndexItem": (TIERED_INDEX_ITEM, "Item of a tiered index file"),
     "TieredCoda": (TIERED_CODA, "End of an uploaded commit log segment"),

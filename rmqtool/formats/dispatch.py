@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqtool.formats import index
-from rmqtool.formats.codes import TransactionType, transaction_type
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import string_hash
-from rmqtool.formats.layouts import ConsumeQueueUnit
-
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-LMQ_PREFIX = "%LMQ%"
-RETRY_PREFIX = "%RETRY%"
-SYSTEM_PREFIX = "rmq_sys_"
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.topics import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
+from rmqtool.formats.versions import is_since
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+# Leading zeros and all; Python itself refuses to read numbers of thousands of digits.
+_MOST_DIGITS = 100
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -43,16 +43,20 @@ class DispatchRules:
     """What a broker's version and settings change in the dispatch."""
 
     delays: tuple[int, ...] = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+    # enableMultiDispatch; with RocksDB queues it is enableLmq that decides both.
     multi_dispatch: bool = True
     lmq: bool = True
-    # 5.x: only light queues are targets, always in queue 0, and system topics take no part.
-    lmq_targets_only: bool = False
+    # From 5.1.1: retry, system and delayed messages have no extra queues, and no queue is called like a path.
+    guarded: bool = False
+    # From 5.4: tags are indexed.
     tag_entries: bool = False
 
 
 def rules_of(version: str, delays: tuple[int, ...], *, multi_dispatch: bool = True, lmq: bool = True) -> DispatchRules:
-    """Return the rules of a broker of ``version``: ``4.9``, ``5.3`` or ``5.4``."""
-    return DispatchRules(delays, multi_dispatch, lmq, version != "4.9", version == "5.4")
+    """Return the rules of a broker of ``version``."""
+    return DispatchRules(
+        delays, multi_dispatch, lmq, guarded=is_since(version, "5.1.1"), tag_entries=is_since(version, "5.4.0")
+    )
 
 
 class QueueEntry(NamedTuple):
@@ -66,80 +70,90 @@ class QueueEntry(NamedTuple):
 
 def has_queue_unit(sys_flag: int) -> bool:
     """Return whether a record of this flag stands in its queue: prepared and rolled-back ones do not."""
-    return transaction_type(sys_flag) in (TransactionType.NONE, TransactionType.COMMIT)
+    return sys_flag & TRANSACTION_MASK in (TransactionType.NONE, TransactionType.COMMIT)
 
 
 def tags_code(message: Message, delays: Sequence[int]) -> int:
     """Return the tags code of a message's unit, before any extension."""
     if message.topic == SCHEDULE_TOPIC:
-        level = _level(message.properties.get("DELAY", ""))
+        level = min(_number(message.properties.get("DELAY", ""), 32) or 0, len(delays))
         if level > 0:
-            level = min(level, len(delays))
-            return message.store_timestamp + (delays[level - 1] if delays else 1000)
+            return message.store_timestamp + delays[level - 1]
     tags = message.tags
     return string_hash(tags) if tags else 0
 
 
-def _level(text: str) -> int:
-    try:
-        return int(text) if text.lstrip("+-").isdecimal() else 0
-    except ValueError:
-        return 0
+def _number(text: str, bits: int) -> int | None:
+    """Return the number in ``text`` as Java reads it: a sign and digits, in the range of its type."""
+    digits = text[text[:1] in ("+", "-") :]
+    if not digits.isdecimal() or len(digits) > _MOST_DIGITS:
+        return None
+    number = int(text)
+    return number if -1 << bits - 1 <= number < 1 << bits - 1 else None
 
 
 def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry]:
-    """Yield the units that ``message`` gets: its own queue's first, then those of its extra targets.
-
-    An inner batch belongs to a batch queue; that is the caller's matter.
-    """
+    """Yield the units that ``message`` gets in simple queues: its own queue's first, then those of extra targets."""
     if not has_queue_unit(message.sys_flag):
         return
     code = tags_code(message, rules.delays)
     unit = ConsumeQueueUnit(message.physical_offset, message.total_size, code)
     yield QueueEntry(message.topic, message.queue_id, message.queue_offset, unit)
-    if rules.multi_dispatch:
-        for topic, queue_id, queue_offset in dispatch_targets(message, rules):
-            yield QueueEntry(topic, queue_id, queue_offset, unit)
+    for topic, queue_id, queue_offset in dispatch_targets(message, rules):
+        yield QueueEntry(topic, queue_id, queue_offset, unit)
+
+
+def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit:
+    """Return the unit that ``message`` gets in a batch queue: one for the whole of an inner batch."""
+    count = _number(message.properties.get("INNER_NUM", ""), 16)
+    base = _number(message.properties.get("INNER_BASE", ""), 64)
+    if count is None or base is None:
+        count, base = 1, message.queue_offset
+    place = message.physical_offset, message.total_size, tags_code(message, delays), message.store_timestamp
+    return BatchConsumeQueueUnit(*place, base, count, compacted_offset=-1, reserved=0)
 
 
 def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[str, int, int]]:
     """Yield (topic, queue id, queue offset) of each extra queue a message names.
 
-    A list that does not parse names nothing: upstream's dispatch of it fails as a whole.
+    Lists of different length name nothing. An offset that is no number ends the list: there upstream's dispatch fails.
     """
-    names = message.properties.get("INNER_MULTI_DISPATCH", "").strip()
-    offsets = message.properties.get("INNER_MULTI_QUEUE_OFFSET", "").strip()
-    if not names or not offsets:
+    if not rules.multi_dispatch or (rules.guarded and not topic_allows_lmq(message.topic)):
         return
-    if rules.lmq_targets_only and not topic_allows_lmq(message.topic):
+    names = _split(message.properties.get("INNER_MULTI_DISPATCH", ""))
+    offsets = _split(message.properties.get("INNER_MULTI_QUEUE_OFFSET", ""))
+    if len(names) != len(offsets):
         return
-    names_list, offset_list = names.split(","), offsets.split(",")
-    if len(names_list) != len(offset_list) or not all(text.lstrip("-").isdecimal() for text in offset_list):
-        return
-    for name, offset in zip(names_list, offset_list, strict=True):
-        if rules.lmq_targets_only and "/" in name:
+    for name, text in zip(names, offsets, strict=True):
+        if rules.guarded and "/" in name:
             continue
-        light = name.startswith(LMQ_PREFIX) and rules.lmq
-        own_queue = not rules.lmq_targets_only and not light
-        yield name, message.queue_id if own_queue else 0, int(offset)
+        queue_offset = _number(text, 64)
+        if queue_offset is None:
+            return
+        light = rules.lmq and name.startswith(LMQ_PREFIX)
+        yield name, 0 if light else message.queue_id, queue_offset
+
+
+def _split(text: str) -> list[str]:
+    """Return ``text.split(",")`` of Java, which drops empty parts at the end; nothing for a blank text."""
+    return text.rstrip(",").split(",") if text.strip(" ,") else []
 
 
 def topic_allows_lmq(topic: str) -> bool:
-    """Return whether messages of a topic may name light queues (5.x)."""
+    """Return whether messages of a topic may name extra queues (from 5.1.1)."""
     return not topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) and topic != SCHEDULE_TOPIC
 
 
 def iter_index_texts(message: Message, rules: DispatchRules) -> Iterator[str]:
     """Yield the texts that ``message`` is indexed under, in the order of the entries."""
-    if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+    if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
         return
     topic = message.topic
     uniq_key = message.uniq_key
     if uniq_key:
         yield index.key_text(topic, uniq_key)
-    for key in (message.keys or "").split(" "):
-        if key:
-            yield index.key_text(topic, key)
+    for key in key_tokens(message.properties):
+        yield index.key_text(topic, key)
     tags = message.tags
     if rules.tag_entries and tags:
         yield index.tag_key_text(topic, tags)

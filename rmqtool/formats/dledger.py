@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw, Nothing
-from rmqtool.formats.layout import Buffer
+from rmqtool.formats.commit_log import Nothing
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import DLedgerEntryHead
 
 HEAD_SIZE = layouts.DLEDGER_ENTRY_HEAD.size
@@ -26,11 +27,13 @@ class DLedgerBlank(NamedTuple):
     size: int
 
 
-def decode_entry_head(data: Buffer, file_offset: int = 0) -> DLedgerEntryHead | DLedgerBlank | Nothing | Flaw:
-    """Return the head of the entry at ``file_offset``."""
-    left = len(data) - file_offset
+def decode_entry_head(
+    data: Buffer, file_offset: int = 0, left: int | None = None
+) -> DLedgerEntryHead | DLedgerBlank | Nothing | Flaw:
+    """Return the head of the entry at ``file_offset``; ``left`` are the bytes left in its file."""
+    left = bytes_left(data, file_offset) if left is None else left
     if left < 2 * layouts.INT.size:
-        return Nothing(max(left, 0))
+        return Nothing(left)
     (magic,) = layouts.INT.unpack_from(data, file_offset)
     (size,) = layouts.INT.unpack_from(data, file_offset + layouts.INT.size)
     if magic == MAGIC_BLANK:

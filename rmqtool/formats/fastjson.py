@@ -114,6 +114,7 @@ class FastjsonError(ValueError):
 MAX_DEPTH = 100
 MAX_DIGITS = 400
 
+_BETWEEN_TOKENS = frozenset(" \t\n\r\f\x08\0\x1a/")
 _BLANK = re.compile(r"[ \t\n\r\f\x08]*")
 _STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+{quote}", re.DOTALL) for quote in "\"'"}
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7btnvfr\"'/\\])|)", re.DOTALL)
@@ -171,7 +172,7 @@ class _Parser:
 
     def _skip(self, before: str) -> None:
         """Go to the next token; ``before`` it stood, as ``_Parser`` says."""
-        while True:
+        while self._text[self._at : self._at + 1] in _BETWEEN_TOKENS:
             blank = _BLANK.match(self._text, self._at)
             self._at = blank.end() if blank else self._at
             start = self._text[self._at : self._at + 2]

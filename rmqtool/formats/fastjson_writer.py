@@ -104,8 +104,8 @@ _LIST = Sequence(ANY)
 _MAX_SAFE_INTEGER = (1 << 53) - 1
 
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
-_ESCAPED_1 = re.compile("[\x00-\x1f\"\\\\\x7f-\x9f\u2028\u2029]")
-_ESCAPED_1_BROWSER = re.compile('[^ !#-.0-\\[\\]-~]')
+_ESCAPED_1 = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
+_ESCAPED_1_BROWSER = re.compile("[^ !#-.0-\\[\\]-~]")
 _ESCAPED_2 = re.compile('[\x00-\x1f"\\\\]')
 
 
@@ -173,7 +173,9 @@ class _Writer:
     def _quote_plain(self, text: str) -> str:
         escaped = _ESCAPED_1 if self._first else _ESCAPED_2
         digits = "04X" if self._first else "04x"
-        return '"' + escaped.sub(lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):{digits}}", text) + '"'
+        return (
+            '"' + escaped.sub(lambda match: _SHORT_ESCAPES.get(match[0]) or f"\\u{ord(match[0]):{digits}}", text) + '"'
+        )
 
     def _quote_1_browser(self, text: str) -> str:
         def escape(match: re.Match[str]) -> str:

@@ -62,8 +62,8 @@ def iter_geometries(size: int) -> Iterator[tuple[int, int]]:
 
     Upstream allows any pair, so the list is long for a large file; ``storage`` asks the bytes which one is true.
     """
-    units = (size - HEADER_SIZE) // SLOT_SIZE
-    if units <= 0 or (size - HEADER_SIZE) % SLOT_SIZE:
+    units, rest = divmod(size - HEADER_SIZE, SLOT_SIZE)
+    if rest:
         return
     per_entry = ENTRY_SIZE // SLOT_SIZE
     for entries in range((units - 1) // per_entry, 0, -1):

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rmqtool.errors import RmqtoolError
 
 Buffer = bytes | bytearray | memoryview
 Value = TypeVar("Value", bound=tuple[Any, ...])
+
+
+def bytes_left(data: Buffer, file_offset: int) -> int:
+    """Return how many bytes of ``data`` stand from ``file_offset`` on; none for a place outside of it."""
+    return max(len(data) - file_offset, 0) if file_offset >= 0 else 0
 
 
 class LayoutError(RmqtoolError):
@@ -32,6 +37,17 @@ class Field(NamedTuple):
     kind: str  # i8 i16 i32 i64 u32, or bytes
     doc: str
 
+    @property
+    def upstream_name(self) -> str:
+        """The name in upstream's spelling, for people and JSON."""
+        return upstream_name(self.name)
+
+
+def upstream_name(name: str) -> str:
+    """Return a field's name as upstream spells it: ``store_timestamp`` is ``storeTimestamp``."""
+    first, *rest = name.replace("_crc", "_CRC").split("_")
+    return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
+
 
 # struct's letters; numpy's differ (its 'l' is the C long), hence a column of their own.
 STRUCT_LETTERS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u32": "I"}
@@ -46,22 +62,21 @@ class Layout(Generic[Value]):
     doc: str
     fields: tuple[Field, ...]
     make: Callable[..., Value]
+    packer: struct.Struct = field(init=False, repr=False)
+    size: int = field(init=False)
+    # The hot paths call these bound methods: tuples in, tuples out, no check beyond struct's own.
+    unpack_from: Callable[..., tuple[Any, ...]] = field(init=False, repr=False)
+    pack_into: Callable[..., None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         letters = ">" + "".join(
-            f"{field.size}s" if field.kind == "bytes" else STRUCT_LETTERS[field.kind] for field in self.fields
+            f"{part.size}s" if part.kind == "bytes" else STRUCT_LETTERS[part.kind] for part in self.fields
         )
         packer = struct.Struct(letters)
         object.__setattr__(self, "packer", packer)
         object.__setattr__(self, "size", packer.size)
         object.__setattr__(self, "unpack_from", packer.unpack_from)
         object.__setattr__(self, "pack_into", packer.pack_into)
-
-    packer: struct.Struct = None  # type: ignore[assignment]
-    size: int = 0
-    # The hot paths call these bound methods: tuples in, tuples out, no check beyond struct's own.
-    unpack_from: Callable[..., tuple[Any, ...]] = None  # type: ignore[assignment]
-    pack_into: Callable[..., None] = None  # type: ignore[assignment]
 
     def decode(self, data: Buffer, file_offset: int = 0) -> Value:
         """Return the value that stands at ``file_offset`` of ``data``."""
@@ -71,8 +86,12 @@ class Layout(Generic[Value]):
 
     def encode(self, value: Value) -> bytes:
         """Return the bytes of ``value``."""
+        return self.pack(*value)
+
+    def pack(self, *values: object) -> bytes:
+        """Return the bytes of the fields' ``values``."""
         try:
-            return self.packer.pack(*value)
+            return self.packer.pack(*values)
         except struct.error as error:
             raise LayoutError(f"{self.name}: {error}") from None
 
@@ -85,14 +104,13 @@ class Layout(Generic[Value]):
 
     def field(self, name: str) -> Field:
         """Return the field called ``name``."""
-        for field in self.fields:
-            if field.name == name:
-                return field
+        for found in self.fields:
+            if found.name == name:
+                return found
         raise KeyError(name)
 
     def dtype(self) -> list[tuple[str, str]]:
         """Return the packed numpy dtype as numpy's list form; raw bytes are void, since ``S`` drops trailing zeros."""
         return [
-            (field.name, f"V{field.size}" if field.kind == "bytes" else DTYPE_CODES[field.kind])
-            for field in self.fields
+            (part.name, f"V{part.size}" if part.kind == "bytes" else DTYPE_CODES[part.kind]) for part in self.fields
         ]

@@ -680,6 +680,22 @@ SHORT = Layout(
 )
 
 
+class Byte(NamedTuple):
+    """A single 8-bit number."""
+
+    value: int
+
+
+BYTE = Layout(
+    "Byte",
+    "A single 8-bit number",
+    (
+        Field("value", 0, 1, "i8", "One number"),
+    ),
+    Byte,
+)
+
+
 class TieredIndexHeader(NamedTuple):
     """Head of a tiered index file."""
 

@@ -1,6 +1,6 @@
 """Property text of a record: ``name 0x01 value 0x02 ...``, by upstream's rules of tolerance.
 
-Upstream: ``MessageDecoder.string2messageProperties`` and ``messageProperties2String``, ``MessageConst``, ``MessageExt``.
+Upstream: ``MessageDecoder.string2messageProperties`` and ``messageProperties2String``, ``MessageConst``.
 Nothing in the text is escaped or counted. Whether 0x02 follows the last pair depends on the writer's version (present
 up to 4.9.0 and from 5.2.0), so both forms occur in one store. The order of pairs is that of the writer's hash map.
 

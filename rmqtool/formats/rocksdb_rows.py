@@ -1,32 +1,56 @@
 """Keys and values of the RocksDB stores of 5.x; the databases are opened elsewhere.
 
 Upstream: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``, ``ConfigHelper`` (v2),
-``PopConsumerRecord``, ``IndexRocksDBRecord``, ``TimerRocksDBRecord``, ``TransRocksDBRecord``. A row that does not
-parse is a ``Flaw``.
+``PopConsumerRecord``, ``IndexRocksDBRecord``, ``TimerRocksDBRecord``, ``TransRocksDBRecord``.
+
+A key is accepted only when it encodes back to the same bytes; everything else, malformed text too, is a ``Flaw``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rmqtool.formats import layouts
-from rmqtool.formats.commit_log import Flaw
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import decode_pop_id
 from rmqtool.formats.java import decode_text, encode_text
-from rmqtool.formats.layout import Buffer
+from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
 SEPARATOR = b"\x01"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 HOUR_MS = 3_600_000
+
+# Rows of bookkeeping, which stand among the others under a plain name.
 KV_DATA_VERSION_KEY = b"kvDataVersionKey"
+INDEX_BOOKKEEPING = (b"lastOffsetPy", b"lastStoreTimeStamp")
+TIMER_BOOKKEEPING = (b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
+TRANS_BOOKKEEPING = (b"lastOffsetPy",)
 
 _INT = layouts.INT
 _SHORT = layouts.SHORT
 _LONG = layouts.LONG
+_QUEUE_TAIL = layouts.ROCKSDB_QUEUE_KEY_TAIL
+
+Key = TypeVar("Key", bound=tuple[Any, ...])
+Value = TypeVar("Value", bound=tuple[Any, ...])
 
 
-def _flaw(what: str, key: bytes) -> Flaw:
-    return Flaw("RX-ROW", f"{what} does not parse: {key[:64].hex()}", 0, len(key))
+def _flaw(what: str, row: Buffer) -> Flaw:
+    return Flaw("RX-ROW", f"{what} does not parse: {bytes(row[:64]).hex()}", 0, len(row))
+
+
+def _proven(what: str, key: bytes, found: Key, encode: Callable[[Key], bytes]) -> Key | Flaw:
+    try:
+        return found if encode(found) == key else _flaw(what, key)
+    except LayoutError:  # malformed text grew when it was replaced
+        return _flaw(what, key)
+
+
+def decode_row_value(layout: Layout[Value], value: Buffer) -> Value | Flaw:
+    """Return a value that is one layout and nothing else."""
+    return layout.decode(value) if len(value) == layout.size else _flaw(layout.name, value)
 
 
 class QueueRowKey(NamedTuple):
@@ -40,20 +64,17 @@ class QueueRowKey(NamedTuple):
 def encode_queue_key(key: QueueRowKey) -> bytes:
     """Return the key of a queue unit."""
     topic = encode_text(key.topic)
-    tail = layouts.ROCKSDB_QUEUE_KEY_TAIL.packer.pack(1, key.queue_id, 1, key.queue_offset)
-    return _INT.packer.pack(len(topic)) + SEPARATOR + topic + tail
+    return _INT.pack(len(topic)) + SEPARATOR + topic + _QUEUE_TAIL.pack(1, key.queue_id, 1, key.queue_offset)
 
 
 def decode_queue_key(key: bytes) -> QueueRowKey | Flaw:
     """Return what the key of a queue unit says."""
-    head = _INT.size + len(SEPARATOR)
-    topic_end = len(key) - layouts.ROCKSDB_QUEUE_KEY_TAIL.size
-    if topic_end < head or _INT.unpack_from(key)[0] != topic_end - head:
+    topic_at, topic_end = _INT.size + 1, len(key) - _QUEUE_TAIL.size
+    if topic_end < topic_at:
         return _flaw("queue key", key)
-    tail = layouts.ROCKSDB_QUEUE_KEY_TAIL.decode(key, topic_end)
-    if tail.separator_1 != 1 or tail.separator_2 != 1 or key[_INT.size : head] != SEPARATOR:
-        return _flaw("queue key", key)
-    return QueueRowKey(decode_text(key[head:topic_end]), tail.queue_id, tail.queue_offset)
+    tail = _QUEUE_TAIL.decode(key, topic_end)
+    found = QueueRowKey(decode_text(key[topic_at:topic_end]), tail.queue_id, tail.queue_offset)
+    return _proven("queue key", key, found, encode_queue_key)
 
 
 class BoundRowKey(NamedTuple):
@@ -67,21 +88,24 @@ class BoundRowKey(NamedTuple):
 def encode_bound_key(key: BoundRowKey) -> bytes:
     """Return the key of a queue's bound."""
     topic = encode_text(key.topic)
-    parts = (_INT.packer.pack(len(topic)), topic, key.bound.encode("ascii"), _INT.packer.pack(key.queue_id))
-    return SEPARATOR.join(parts)
+    return SEPARATOR.join((_INT.pack(len(topic)), topic, encode_text(key.bound), _INT.pack(key.queue_id)))
 
 
 def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
     """Return what the key of a bound says."""
-    head = _INT.size + len(SEPARATOR)
-    if len(key) < head:
+    names = key[_INT.size + 1 : -_INT.size - 1]
+    topic, bound = names[:-4], names[-3:]
+    if bound not in (b"max", b"min"):
         return _flaw("bound key", key)
-    (length,) = _INT.unpack_from(key)
-    rest = key[head + max(length, 0) :]
-    if length < 0 or len(rest) != 2 * len(SEPARATOR) + 3 + _INT.size or rest[1:4] not in (b"max", b"min"):
-        return _flaw("bound key", key)
-    (queue_id,) = _INT.unpack_from(rest, len(rest) - _INT.size)
-    return BoundRowKey(decode_text(key[head : head + length]), rest[1:4].decode("ascii"), queue_id)
+    (queue_id,) = _INT.unpack_from(key, len(key) - _INT.size)
+    found = BoundRowKey(decode_text(topic), decode_text(bound), queue_id)
+    return _proven("bound key", key, found, encode_bound_key)
+
+
+def decode_bound_value(value: bytes) -> layouts.RocksDBOffsetValue | None:
+    """Return where a bound lies; None for the row of the last dispatched record, which holds one number."""
+    layout = layouts.ROCKSDB_OFFSET_VALUE
+    return layout.decode(value) if len(value) == layout.size else None
 
 
 class ConfigTable(IntEnum):
@@ -94,54 +118,63 @@ class ConfigTable(IntEnum):
 
 
 class ConfigRowKey(NamedTuple):
-    """Key of a v2 configuration row; ``names`` is () for a data version, (name) or (group, topic)."""
+    """Key of a v2 configuration row; ``names`` is () for a data version, (name,) or (group, topic)."""
 
     table: int
     names: tuple[str, ...]
     queue_id: int | None = None
 
 
-_TABLE_PREFIX = 1
-_RECORD_DATA_VERSION = 1
-_RECORD_DATA = 2
+_TABLE_PREFIX = b"\x01"
+_DATA_VERSION = b"\x01data_version"
+_DATA = b"\x02"
 
 
 def encode_config_key(key: ConfigRowKey) -> bytes:
     """Return the key of a v2 configuration row."""
-    head = bytes([_TABLE_PREFIX]) + _SHORT.packer.pack(key.table)
+    head = _TABLE_PREFIX + _SHORT.pack(key.table)
     if not key.names:
-        return head + bytes([_RECORD_DATA_VERSION]) + b"data_version"
+        return head + _DATA_VERSION
     texts = [encode_text(name) for name in key.names]
-    joined = SEPARATOR.join(_SHORT.packer.pack(len(text)) + text for text in texts)
-    queue = b"" if key.queue_id is None else SEPARATOR + _INT.packer.pack(key.queue_id)
-    return head + bytes([_RECORD_DATA]) + joined + queue
+    joined = SEPARATOR.join(_SHORT.pack(len(text)) + text for text in texts)
+    queue = b"" if key.queue_id is None else SEPARATOR + _INT.pack(key.queue_id)
+    return head + _DATA + joined + queue
 
 
 def decode_config_key(key: bytes) -> ConfigRowKey | Flaw:
     """Return what the key of a v2 configuration row says."""
-    start = 1 + _SHORT.size + 1
-    if len(key) < start or key[0] != _TABLE_PREFIX:
+    at = len(_TABLE_PREFIX) + _SHORT.size
+    if len(key) <= at:
         return _flaw("configuration key", key)
-    (table,) = _SHORT.unpack_from(key, 1)
-    if key[start - 1] == _RECORD_DATA_VERSION:
-        return ConfigRowKey(table, ())
+    (table,) = _SHORT.unpack_from(key, len(_TABLE_PREFIX))
+    offsets = table in (ConfigTable.CONSUMER_OFFSET, ConfigTable.PULL_OFFSET)
     names: list[str] = []
-    at = start
-    wanted = 2 if table in (ConfigTable.CONSUMER_OFFSET, ConfigTable.PULL_OFFSET) else 1
-    while len(names) < wanted:
-        if at + _SHORT.size > len(key):
+    if key[at:] != _DATA_VERSION:
+        for _ in range(2 if offsets else 1):
+            name_at = at + 1 + _SHORT.size
+            if name_at > len(key):
+                return _flaw("configuration key", key)
+            at = name_at + max(_SHORT.unpack_from(key, at + 1)[0], 0)
+            names.append(decode_text(key[name_at:at]))
+    queue_id = None
+    if offsets and names:
+        if at + 1 + _INT.size > len(key):
             return _flaw("configuration key", key)
-        (length,) = _SHORT.unpack_from(key, at)
-        end = at + _SHORT.size + length
-        if length < 0 or end > len(key):
-            return _flaw("configuration key", key)
-        names.append(decode_text(key[at + _SHORT.size : end]))
-        at = end + (wanted == 2)
-    if wanted == 1:
-        return ConfigRowKey(table, tuple(names)) if at == len(key) else _flaw("configuration key", key)
-    if at + _INT.size != len(key):
-        return _flaw("configuration key", key)
-    return ConfigRowKey(table, tuple(names), _INT.unpack_from(key, at)[0])
+        (queue_id,) = _INT.unpack_from(key, at + 1)
+    return _proven("configuration key", key, ConfigRowKey(table, tuple(names), queue_id), encode_config_key)
+
+
+_JSON = b"\x01"
+
+
+def encode_config_json(text: str) -> bytes:
+    """Return the value of a v2 topic or group: how it is serialized, then the text."""
+    return _JSON + encode_text(text)
+
+
+def decode_config_json(value: bytes) -> str | Flaw:
+    """Return the JSON text of a v2 topic or group."""
+    return decode_text(value[1:]) if value[:1] == _JSON else _flaw("configuration value", value)
 
 
 class PopRowKey(NamedTuple):
@@ -156,22 +189,20 @@ class PopRowKey(NamedTuple):
 
 def encode_pop_key(key: PopRowKey) -> bytes:
     """Return the key of a POP state row."""
-    head = _LONG.packer.pack(key.visibility_timeout)
-    names = encode_text(key.group) + b"@" + encode_text(key.topic) + b"@"
-    return head + names + _INT.packer.pack(key.queue_id) + b"@" + _LONG.packer.pack(key.queue_offset)
+    names = encode_text(f"{key.group}@{key.topic}@")
+    return _LONG.pack(key.visibility_timeout) + names + _INT.pack(key.queue_id) + b"@" + _LONG.pack(key.queue_offset)
 
 
 def decode_pop_key(key: bytes) -> PopRowKey | Flaw:
-    """Return what the key of a POP state row says."""
-    tail = _INT.size + 1 + _LONG.size
-    names = key[_LONG.size : -tail - 1]
-    if len(key) < _LONG.size + tail + 2 or b"@" not in names or key[-_LONG.size - 1 : -_LONG.size] != b"@":
+    """Return what the key of a POP state row says; the group ends at the first ``@``."""
+    offset_at = len(key) - _LONG.size
+    queue_at = offset_at - 1 - _INT.size
+    if queue_at <= _LONG.size:
         return _flaw("POP key", key)
-    group, topic = names.split(b"@", 1)
-    (timeout,) = _LONG.unpack_from(key)
-    (queue_id,) = _INT.unpack_from(key, len(key) - tail)
-    (offset,) = _LONG.unpack_from(key, len(key) - _LONG.size)
-    return PopRowKey(timeout, decode_text(group), decode_text(topic), queue_id, offset)
+    group, _, topic = decode_text(key[_LONG.size : queue_at - 1]).partition("@")
+    numbers = _INT.unpack_from(key, queue_at)[0], _LONG.unpack_from(key, offset_at)[0]
+    found = PopRowKey(_LONG.unpack_from(key)[0], group, topic, *numbers)
+    return _proven("POP key", key, found, encode_pop_key)
 
 
 class IndexRowKey(NamedTuple):
@@ -189,30 +220,40 @@ class IndexRowKey(NamedTuple):
     @property
     def key(self) -> str:
         """The key or tag; for a unique id, the id."""
-        return self.text if self.kind == "U" else self.text.rpartition("@")[0]
+        return self._parts()[0]
 
     @property
     def uniq_key(self) -> str:
         """The unique id of the message."""
-        return self.text if self.kind == "U" else self.text.rpartition("@")[2]
+        return self._parts()[1]
+
+    def _parts(self) -> tuple[str, str]:
+        """Split at the last ``@``, or before the unique id of a POP record, which has some of its own."""
+        if self.kind == "U":
+            return self.text, self.text
+        words = self.text.split("@")
+        for number in range(1, len(words)):
+            uniq_key = "@".join(words[number:])
+            if number == len(words) - 1 or decode_pop_id(uniq_key) is not None:
+                return "@".join(words[:number]), uniq_key
+        return self.text, ""
 
 
 def encode_index_key(key: IndexRowKey) -> bytes:
     """Return the key of an index row."""
     text = encode_text(f"@{key.topic}@{key.kind}@{key.text}@")
-    return _LONG.packer.pack(key.hour) + text + _LONG.packer.pack(key.physical_offset)
+    return _LONG.pack(key.hour) + text + _LONG.pack(key.physical_offset)
 
 
 def decode_index_key(key: bytes) -> IndexRowKey | Flaw:
-    """Return what the key of an index row says."""
-    text = decode_text(key[_LONG.size : -_LONG.size])
-    parts = text.split("@", 3)
-    whole = len(key) > 2 * _LONG.size and len(parts) == 4 and parts[0] == "" and parts[3].endswith("@")
-    if not whole or parts[2] not in ("K", "T", "U"):
+    """Return what the key of an index row says; a row of bookkeeping is a flaw here."""
+    offset_at = len(key) - _LONG.size
+    parts = decode_text(key[_LONG.size : offset_at]).split("@", 3)
+    if offset_at < _LONG.size or len(parts) < 4 or parts[2] not in ("K", "T", "U"):
         return _flaw("index key", key)
-    (hour,) = _LONG.unpack_from(key)
-    (offset,) = _LONG.unpack_from(key, len(key) - _LONG.size)
-    return IndexRowKey(hour, parts[1], parts[2], parts[3][:-1], offset)
+    numbers = _LONG.unpack_from(key)[0], _LONG.unpack_from(key, offset_at)[0]
+    found = IndexRowKey(numbers[0], parts[1], parts[2], parts[3][:-1], numbers[1])
+    return _proven("index key", key, found, encode_index_key)
 
 
 class TimerRowKey(NamedTuple):
@@ -224,14 +265,15 @@ class TimerRowKey(NamedTuple):
 
 def encode_timer_key(key: TimerRowKey) -> bytes:
     """Return the key of a timer row."""
-    return _LONG.packer.pack(key.deliver_time) + encode_text(key.uniq_key)
+    return _LONG.pack(key.deliver_time) + encode_text(key.uniq_key)
 
 
 def decode_timer_key(key: bytes) -> TimerRowKey | Flaw:
-    """Return what the key of a timer row says; the bookkeeping rows have ASCII names and are flaws here."""
-    if len(key) < _LONG.size or key[:1] in (b"s", b"t"):
+    """Return what the key of a timer row says; a row of bookkeeping is a flaw here."""
+    if len(key) < _LONG.size or key in TIMER_BOOKKEEPING:
         return _flaw("timer key", key)
-    return TimerRowKey(_LONG.unpack_from(key)[0], decode_text(key[_LONG.size :]))
+    found = TimerRowKey(_LONG.unpack_from(key)[0], decode_text(key[_LONG.size :]))
+    return _proven("timer key", key, found, encode_timer_key)
 
 
 class TransRowKey(NamedTuple):
@@ -244,20 +286,13 @@ class TransRowKey(NamedTuple):
 
 def encode_trans_key(key: TransRowKey) -> bytes:
     """Return the key of a transaction row."""
-    return _LONG.packer.pack(key.physical_offset) + encode_text(f"@{key.topic}@{key.transaction_id}")
+    return _LONG.pack(key.physical_offset) + encode_text(f"@{key.topic}@{key.transaction_id}")
 
 
 def decode_trans_key(key: bytes) -> TransRowKey | Flaw:
-    """Return what the key of a transaction row says."""
+    """Return what the key of a transaction row says; a row of bookkeeping is a flaw here."""
     parts = decode_text(key[_LONG.size :]).split("@", 2)
-    if len(key) < _LONG.size or len(parts) != 3 or parts[0]:
+    if len(key) < _LONG.size or len(parts) < 3:
         return _flaw("transaction key", key)
-    return TransRowKey(_LONG.unpack_from(key)[0], parts[1], parts[2])
-
-
-def decode_long(value: Buffer) -> int | Flaw:
-    """Return a value that is one number."""
-    if len(value) != _LONG.size:
-        return _flaw("number", bytes(value))
-    number: int = _LONG.unpack_from(value)[0]
-    return number
+    found = TransRowKey(_LONG.unpack_from(key)[0], parts[1], parts[2])
+    return _proven("transaction key", key, found, encode_trans_key)

@@ -7,7 +7,7 @@ which), ``TransactionalMessageBridge``. Check points and acks carry the ids of `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rmqtool.formats.config_files import Decoded, decode_value, encode_value
@@ -40,11 +40,12 @@ def encode_pop_body(tag: PopTag, value: Mapping[str, Any], dialect: Dialect) -> 
     return encode_value(value, POP_BODIES[tag], dialect, Style.COMPACT)
 
 
-def popped_offsets(check_point: Mapping[str, Any]) -> list[int]:
+def popped_offsets(check_point: Mapping[str, Any]) -> Sequence[int]:
     """Return the queue offsets that a check point covers, in order: its differences, or a plain run without them."""
-    start = check_point["so"]
-    differences = check_point.get("d")
-    return [start + difference for difference in (range(check_point["n"]) if differences is None else differences)]
+    start, differences = check_point["so"], check_point.get("d")
+    if differences is None:
+        return range(start, start + check_point["n"])
+    return [start + difference for difference in differences]
 
 
 def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC
-from rmqtool.formats.commit_log import Flaw, Nothing
-from rmqtool.formats.layout import Buffer
+from rmqtool.formats.commit_log import Nothing
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 
 WHEEL_SLOTS = 2 * 7 * 24 * 3600
@@ -37,18 +38,18 @@ def is_slot_used(slot: TimerSlot) -> bool:
 
 def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | TimerLogBlank | Nothing | Flaw:
     """Return what stands at ``file_offset`` of a timer log file."""
-    left = len(data) - file_offset
+    left = bytes_left(data, file_offset)
     if left < BLANK_SIZE:
-        return Nothing(max(left, 0))
+        return Nothing(left)
     blank = layouts.TIMER_LOG_BLANK.decode(data, file_offset)
     if blank.magic == BLANK_MAGIC:
         return blank
-    if left < UNIT_SIZE or not (blank.size or blank.magic or blank.prev_pos):
+    if not any(blank):
         return Nothing(left)
-    if blank.size != UNIT_SIZE:
-        return Flaw("TM-LOG", f"timer unit of {blank.size} bytes, one has {UNIT_SIZE}")
-    if blank.magic & ~_MAGIC_KNOWN or not blank.magic:
-        return Flaw("TM-LOG", f"timer unit with magic {blank.magic:#x}")
+    if blank.size != UNIT_SIZE or left < UNIT_SIZE:
+        return Flaw("TM-LOG", f"timer unit of {blank.size} bytes, one has {UNIT_SIZE}; {left} are left", 0, left)
+    if blank.magic & ~_MAGIC_KNOWN:
+        return Flaw("TM-LOG", f"timer unit with magic {blank.magic:#x}", 0, UNIT_SIZE)
     return layouts.TIMER_LOG_UNIT.decode(data, file_offset)
 
 

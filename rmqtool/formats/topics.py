@@ -1,6 +1,6 @@
 """Topic names: which kinds there are, what a broker itself creates, what it accepts.
 
-Upstream: ``TopicValidator``, ``MixAll``, ``KeyBuilder``, ``NamespaceUtil``, ``PopAckConstants``, ``TopicConfigManager``.
+Upstream: ``TopicValidator``, ``MixAll``, ``KeyBuilder``, ``NamespaceUtil``, ``PopAckConstants``.
 A name alone decides its kind, two exceptions apart: the cluster's and the broker's names are topics too, and every
 broker calls them otherwise (``own_names``).
 """

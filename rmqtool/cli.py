@@ -1,0 +1,288 @@
+"""The root of the command line: commands by name, loaded when they run, and the one way from an error to a status.
+
+Typer carries click inside since 0.26; what is used of its insides is used in this module only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from importlib import import_module
+from typing import IO, Annotated
+
+import typer
+from typer import _click as click
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.exceptions import TyperException
+from typer.models import CommandInfo
+
+from rmqtool import __version__
+from rmqtool.commands.table import COMMANDS, OTHER_NAMES, Entry, Panel
+from rmqtool.errors import Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
+
+NAME = "rmqtool"
+_COMPLETE = "_RMQTOOL_COMPLETE"
+_DEBUG = "--debug"
+_DEBUG_HELP = "Show the traceback of an unexpected error."
+_EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
+without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte."""
+
+
+def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -> int:
+    """Run one command line and return its exit status. Nothing of an error leaves this function but the status."""
+    words = list(sys.argv[1:] if args is None else args)
+    options = words[: words.index("--")] if "--" in words else words
+    as_json = "--json" in options or "--jsonl" in options
+    try:
+        status = _status(words, table, debug=_DEBUG in options)
+    except RmqtoolError as error:
+        status = _tell(error, as_json)
+    except BrokenPipeError:
+        status = Exit.CLOSED_PIPE
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up(sys.stdout)
+        return status or Exit.CLOSED_PIPE
+    except OSError as error:
+        _give_up(sys.stdout)
+        return _tell(WriteFailed(f"standard output could not be written: {error.strerror}"), as_json)
+    return status
+
+
+def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
+    """Run the command; every way in which it can end becomes a status or an RmqtoolError."""
+    group = _root(table)
+    try:
+        if os.environ.get(_COMPLETE):
+            return _complete(group)
+        if not words:
+            typer.echo(_help(group), err=True)
+            return Exit.USAGE
+        with group.make_context(NAME, list(words)) as context:
+            result = group.invoke(context)
+        return int(result or Exit.DONE)
+    except (RmqtoolError, BrokenPipeError):
+        raise
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except (KeyboardInterrupt, typer.Abort) as stopped:
+        raise Interrupted("interrupted") from stopped
+    except TyperException as error:
+        named = words[0] if words[0] in group.table else ""
+        raise _usage_error(error, f"{NAME} {named}".rstrip()) from error
+    except Exception as error:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        raise _bug(error) from error
+
+
+def _help(group: LazyGroup) -> str:
+    return group.get_help(group.context_class(group, info_name=NAME, **group.context_settings))
+
+
+def _root(table: Sequence[Entry]) -> LazyGroup:
+    app = typer.Typer(
+        cls=LazyGroup,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        subcommand_metavar="COMMAND STORE [ARGS]...",
+        epilog=_EPILOG,
+    )
+    app.callback()(_options)
+    group = typer.main.get_command(app)
+    assert isinstance(group, LazyGroup)
+    group.table = {entry.name: entry for entry in table}
+    return group
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{NAME} {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help=_DEBUG_HELP)] = False,
+) -> None:
+    """Open, judge, repair and write Apache RocketMQ stores without a broker."""
+
+
+class LazyGroup(TyperGroup):
+    """The commands of the table: their names and help lines are here, their modules are imported when they run."""
+
+    table: dict[str, Entry]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the table's order."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the module of one command."""
+        entry = self.table.get(cmd_name)
+        return _load(entry) if entry is not None else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command of a command line, or say what was probably meant."""
+        command = self.get_command(ctx, args[0])
+        if command is None and not ctx.resilient_parsing:
+            raise _no_such_command(args[0], self.table)
+        return (args[0] if command else None), command, args[1:]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the panels of commands, then the options of the root."""
+        self.format_commands(ctx, formatter)
+        _write_options(self, ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the panels."""
+        longest = max(map(len, self.table), default=0)
+        for panel in Panel:
+            rows = [(e.name.ljust(longest), e.help) for e in self.table.values() if e.panel is panel]
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
+        """Complete names from the table, and the options of the root."""
+        items = [
+            click.shell_completion.CompletionItem(entry.name, help=entry.help)
+            for entry in self.table.values()
+            if entry.name.startswith(incomplete)
+        ]
+        # Not TyperGroup's own: it would import every command.
+        return items + super(TyperGroup, self).shell_complete(ctx, incomplete)
+
+
+class _Command(TyperCommand):
+    """A command whose options are listed in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the arguments, the command's own options, then each group of common ones."""
+        _write_options(self, ctx, formatter)
+
+
+def _write_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
+        if record is not None:
+            usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+    for title, rows in sections.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _load(entry: Entry) -> click.Command:
+    from rmqtool.commands.options import spread
+
+    module, _, name = entry.target.partition(":")
+    function = getattr(import_module(module), name)
+    info = CommandInfo(name=entry.name, cls=_Command, callback=spread(function))
+    command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
+    # Only main looks at it, but it may stand anywhere on the line.
+    debug = TyperOption(param_decls=[_DEBUG], is_flag=True, default=False, expose_value=False, help=_DEBUG_HELP)
+    command.params.append(debug)
+    return command
+
+
+def _no_such_command(name: str, table: dict[str, Entry]) -> UsageError:
+    others = {other.lower(): line for other, line in OTHER_NAMES.items() if line.split()[0] in table}
+    near = get_close_matches(name.lower(), table, n=1)
+    if name.lower() in others:
+        hint = f"did you mean: {NAME} {others[name.lower()]}"
+    elif near:
+        hint = f"did you mean: {NAME} {near[0]}"
+    elif "info" in table and os.path.exists(name):
+        hint = f"did you mean: {NAME} info {name}"
+    else:
+        hint = f"{NAME} --help"
+    return UsageError(f'there is no command "{name}"', hint=hint)
+
+
+def _usage_error(error: TyperException, path: str) -> UsageError:
+    """Say in our words what Typer found wrong with the command line of the command ``path``."""
+    if hasattr(error, "possibilities"):
+        option = getattr(error, "option_name", "")
+        near = error.possibilities or ()
+        hint = f"did you mean {near[0]}?" if near else f"{path} --help"
+        return UsageError(f"{path.removeprefix(NAME + ' ')} has no option {option}", hint=hint)
+    message = error.format_message().rstrip(".")
+    return UsageError(message[:1].lower() + message[1:], hint=f"{path} --help")
+
+
+def _bug(error: Exception) -> Bug:
+    ours = os.path.dirname(__file__) + os.sep
+    frame = error.__traceback__
+    place = ""
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if file.startswith(ours):
+            place = f" ({file.removeprefix(ours)}:{frame.tb_lineno})"
+        frame = frame.tb_next
+    return Bug(
+        f"this is a bug in {NAME} {__version__}: {type(error).__name__}: {error}{place}",
+        hint=f"Please report it with what {_DEBUG} adds to the same command line.",
+    )
+
+
+def _tell(error: RmqtoolError, as_json: bool) -> int:
+    from rmqtool.commands.failing import tell
+
+    try:
+        tell(error, as_json=as_json)
+    except OSError:
+        # With stderr gone too there is nobody left to tell; the status still says it.
+        _give_up(sys.stderr)
+    return error.exit_status
+
+
+def _give_up(stream: IO[str]) -> None:
+    """Send what is left in a stream's buffer nowhere, so that the interpreter does not fail on it at its end."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _complete(group: LazyGroup) -> int:
+    """Answer the shell. A failure is silent: somebody is typing."""
+    _register_shells()
+    try:
+        group._main_shell_completion({}, NAME, _COMPLETE)
+    except SystemExit as answered:
+        return int(answered.code or 0)
+    except Exception:
+        return Exit.NO
+    return Exit.DONE
+
+
+def _register_shells() -> None:
+    """Answer zsh and fish in plain text: Typer's own classes import rich to strip markup that is not there."""
+    from typer._completion_classes import FishComplete, ZshComplete
+
+    class Zsh(ZshComplete):
+        def format_completion(self, item: click.shell_completion.CompletionItem) -> str:
+            quoted = [click.shell_completion.CompletionItem(text) for text in (item.value, item.help) if text]
+            return ":".join(super(Zsh, self).format_completion(part) for part in quoted)
+
+    class Fish(FishComplete):
+        def format_completion(self, item: click.shell_completion.CompletionItem) -> str:
+            return f"{item.value}\t{item.help}" if item.help else item.value
+
+    click.shell_completion.add_completion_class(Zsh, "zsh")
+    click.shell_completion.add_completion_class(Fish, "fish")

@@ -1,0 +1,16 @@
+"""What is said when a command fails."""
+
+from __future__ import annotations
+
+import sys
+
+from rmqtool.errors import RmqtoolError
+
+
+def tell(error: RmqtoolError, *, as_json: bool) -> None:
+    """Say on stderr what stopped the command: in words, or as the one JSON object that programs wait for."""
+    from rmqtool.render.failure import failure_json, failure_text
+
+    if sys.stderr is not None:
+        sys.stderr.write(failure_json(error) if as_json else failure_text(error))
+        sys.stderr.flush()

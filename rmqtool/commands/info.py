@@ -1,0 +1,158 @@
+"""``rmqtool info``: a store at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rmqtool.commands.opening import choose_store
+from rmqtool.commands.options import AsBroker, Group, Scope, Show, store_and
+from rmqtool.errors import Exit, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.inspection.overview import Overview
+    from rmqtool.render.output import Output
+    from rmqtool.storage.store import Store
+
+
+class View(StrEnum):
+    """What of a store is listed."""
+
+    TOPICS = "topics"
+    QUEUES = "queues"
+    GROUPS = "groups"
+    FILES = "files"
+    CONFIG = "config"
+
+
+VIEWS = "|".join(View)
+
+
+def info(
+    words: Annotated[list[str] | None, store_and(f"[{VIEWS}]", "The store, and what to list of it.")] = None,
+    *,
+    scope: Scope,
+    group: Group = None,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Show what a store is and how it does: files, topics, queues, groups, lag, and what is wrong at first sight.
+
+    Only names, sizes, headers, first and last records are read, however large the store; a running broker is not
+    disturbed. Exits 0 also when something is wrong: `check` judges.
+    """
+    from rmqtool.inspection.overview import read_overview
+    from rmqtool.storage.store import open_store
+
+    choice = choose_store(words or [], takes_words=True)
+    view = _view(choice.words)
+    store = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    with show.output() as output:
+        overview = read_overview(store)
+        if view is None:
+            _glance(output, overview, choice.store)
+        else:
+            _list(output, view, store, overview, scope, group)
+    store.close()
+    if overview.missing is not None:
+        raise overview.missing
+    return Exit.DONE
+
+
+def _view(words: tuple[str, ...]) -> View | None:
+    if not words:
+        return None
+    if "/" in words[0]:
+        raise StoreError(f"{words[0]} is not there", file=words[0], hint="give the storePathRootDir of a broker")
+    if len(words) > 1 or words[0] not in list(View):
+        raise UsageError(f'"{" ".join(words)}" is not a view of a store', hint=f"one of {VIEWS}")
+    return View(words[0])
+
+
+def _glance(output: Output, overview: Overview, store: str) -> None:
+    from rmqtool.render.overview import overview_lines
+
+    shown = overview.as_json()
+    output.single(shown, overview_lines(output, shown, overview.findings, f"rmqtool check {store}"))
+
+
+def _list(output: Output, view: View, store: Store, overview: Overview, scope: Scope, group: str | None) -> None:
+    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.render import overview as screens
+
+    topics = parse_patterns(scope.topic or ())
+    groups = parse_patterns([group] if group else ())
+    columns = getattr(screens, view.name)
+    rows = {
+        View.TOPICS: lambda: _topic_rows(overview),
+        View.QUEUES: lambda: _queue_rows(overview),
+        View.GROUPS: lambda: _group_rows(overview),
+        View.FILES: lambda: _file_rows(store),
+        View.CONFIG: lambda: _config_rows(store),
+    }[view]()
+    kept = (
+        row
+        for row in rows
+        if ("topic" not in row or topics.matches(row["topic"]))
+        and ("group" not in row or groups.matches(row["group"]))
+        and (scope.queue is None or row.get("queueId") == scope.queue)
+    )
+    output.table(kept, columns, empty="nothing to list")
+
+
+def _topic_rows(overview: Overview) -> Iterator[dict[str, Any]]:
+    lags: dict[str, list[int]] = {}
+    for topics in overview.groups.values():
+        for name, places in topics.items():
+            lags.setdefault(name, []).append(sum(max(place.lag, 0) for place in places.values()))
+    for name, topic in overview.topics.items():
+        yield {
+            "topic": name,
+            "kind": topic.kind.value,
+            "queues": len(topic.queues),
+            "messages": sum(bounds.max_offset - max(bounds.min_offset, 0) for bounds in topic.queues.values()),
+            "groups": len(lags.get(name, ())),
+            "lag": max(lags.get(name, [0])),
+        }
+
+
+def _queue_rows(overview: Overview) -> Iterator[dict[str, Any]]:
+    for name, topic in overview.topics.items():
+        for queue_id, bounds in topic.queues.items():
+            yield {
+                "topic": name,
+                "queueId": queue_id,
+                "minOffset": bounds.min_offset,
+                "maxOffset": bounds.max_offset,
+                "messages": bounds.max_offset - max(bounds.min_offset, 0),
+                "firstAvailable": bounds.first_available,
+            }
+
+
+def _group_rows(overview: Overview) -> Iterator[dict[str, Any]]:
+    for group, topics in overview.groups.items():
+        for topic, places in topics.items():
+            queues = overview.topics[topic].queues if topic in overview.topics else {}
+            for queue_id, place in places.items():
+                bounds = queues.get(queue_id)
+                yield {
+                    "group": group,
+                    "topic": topic,
+                    "queueId": queue_id,
+                    "minOffset": bounds.min_offset if bounds else None,
+                    "committed": place.committed,
+                    "maxOffset": bounds.max_offset if bounds else None,
+                    "lag": place.lag,
+                }
+
+
+def _file_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for file in store.listing.files:
+        row = {"file": file.path, "kind": file.what.kind.value, "size": file.size}
+        yield {**row, "modified": file.mtime_ns // 1_000_000}
+
+
+def _config_rows(store: Store) -> Iterator[dict[str, Any]]:
+    for setting in store.config.iter_shown():
+        yield {**setting._asdict(), "origin": setting.origin.value}

@@ -1,0 +1,44 @@
+"""``rmqtool init``: a new, empty store."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from rmqtool.commands.options import AsBroker, Show
+from rmqtool.errors import Exit, WriteFailed
+
+
+def init(
+    store: Annotated[
+        str, typer.Argument(metavar="STORE", help="A new directory, or an empty one.", show_default=False)
+    ],
+    *,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Make an empty store with a broker.conf, ready for `produce`, and for a broker.
+
+    Settings are given as in broker.conf: --conf mappedFileSizeCommitLog=65536, --conf brokerIP1=10.1.2.3, --conf
+    storePathCommitLog=/fast/commitlog. Without --as it is a store for RocketMQ 5.3.
+    """
+    from rmqtool.config import StoreConfig, Version
+    from rmqtool.engine.creation import create_store
+    from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+    root = os.path.abspath(store)
+    config = StoreConfig.default(broker.as_version or Version.V5_3).with_assignments(
+        [f"storePathRootDir={root}", *(broker.conf or ())]
+    )
+    try:
+        os.makedirs(root, exist_ok=True)
+    except OSError as error:
+        raise WriteFailed(f"{root} cannot be made: {error.strerror}", file=root) from error
+    with PosixWritableFileSystem(root) as filesystem:
+        create_store(filesystem, config)
+    with show.output() as output:
+        shown = {"store": root, "version": config.version.value}
+        output.single(shown, [f"{root} is a new store for RocketMQ {config.version}", f"Next: rmqtool info {store}"])
+    return Exit.DONE

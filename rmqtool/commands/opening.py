@@ -1,0 +1,52 @@
+"""Which of the words of a command line is STORE."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rmqtool.errors import UsageError
+
+VARIABLE = "RMQTOOL_STORE"
+_HOME_STORE = "~/store"
+_FORCED = ("./", "../")
+
+
+class StoreChoice(NamedTuple):
+    """STORE as a path, the command's own words behind it, and where STORE came from."""
+
+    store: str
+    words: tuple[str, ...]
+    origin: str
+
+
+def choose_store(
+    words: Sequence[str],
+    *,
+    takes_words: bool = False,
+    environment: Mapping[str, str] = os.environ,
+    exists: Callable[[str], bool] = os.path.exists,
+) -> StoreChoice:
+    """Tell STORE from the arguments of a command.
+
+    STORE comes first. A word that stands alone is STORE if the command takes no words of its own, if it exists as a
+    path, or if it is written as one (``./x``); else it is the command's own and STORE is the default.
+    """
+    if len(words) > 1 or (words and (not takes_words or _is_path(words[0], exists))):
+        return StoreChoice(words[0], tuple(words[1:]), "command line")
+    default = environment.get(VARIABLE)
+    if default:
+        return StoreChoice(default, tuple(words), f"${VARIABLE}")
+    home = environment.get("HOME")
+    store = os.path.join(home, _HOME_STORE[2:]) if home else os.path.expanduser(_HOME_STORE)
+    if not exists(store):
+        raise UsageError(
+            f"which store? None is named, ${VARIABLE} is not set and {_HOME_STORE} does not exist",
+            hint=f"put STORE first, or set {VARIABLE}",
+        )
+    return StoreChoice(store, tuple(words), _HOME_STORE)
+
+
+def _is_path(word: str, exists: Callable[[str], bool]) -> bool:
+    return word.startswith(_FORCED) or word in (".", "..") or exists(word)

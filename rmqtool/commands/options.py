@@ -1,0 +1,273 @@
+"""The common options: the same names, letters and words in every command.
+
+A command names the groups it wants as parameters (``scope: Scope, show: Show``); ``spread`` makes them options. A
+parameter of its own is an alias from here where there is one, so that a letter never means two things.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from rmqtool.commands.times import now_ms, parse_period, parse_zone
+from rmqtool.config import Version
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.progress import Progress
+    from rmqtool.render.output import Look, Output
+
+_MESSAGES = "Which messages"
+_OUTPUT = "Output"
+_WORK = "Work"
+_BROKER = "Broker"
+
+
+class When(StrEnum):
+    """The words of ``--progress`` and ``--color``."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def _number(option: str, least: int = 0) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if option == "--limit" and ":" in text:
+            raise UsageError(f'-n is --limit here, not a name server, so it takes a number, not "{text}"')
+        try:
+            number = int(text)
+        except ValueError:
+            raise UsageError(f'{option} takes a whole number, not "{text}"') from None
+        if number < least:
+            raise UsageError(f"{option} takes a number from {least} up, not {number}")
+        return number
+
+    return parse
+
+
+def _option(*names: str, help: str, panel: str, **more: Any) -> Any:  # noqa: A002  (Typer's own word)
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+def store_and(metavar: str, help: str) -> Any:  # noqa: A002
+    """Return the argument of a command that takes words of its own behind STORE, for ``opening.choose_store``."""
+    return typer.Argument(metavar=f"[STORE] {metavar}", help=help, show_default=False)
+
+
+STORE_HELP = (
+    "A store's root, a broker.conf, a log or queue directory, or a file. Default: $RMQTOOL_STORE, then ~/store."
+)
+
+Store = Annotated[str | None, typer.Argument(metavar="STORE", help=STORE_HELP, show_default=False)]
+
+Topics = Annotated[
+    list[str] | None,
+    _option("-t", "--topic", metavar="TOPIC", panel=_MESSAGES, help="Only this topic; * and ? match; repeatable."),
+]
+Topic = Annotated[str | None, _option("-t", "--topic", metavar="TOPIC", panel=_MESSAGES, help="The topic.")]
+Queue = Annotated[
+    int | None,
+    _option(
+        "-q", "--queue", metavar="N", parser=_number("--queue"), panel=_MESSAGES, help="Only the queue of this number."
+    ),
+]
+Group = Annotated[str | None, _option("-g", "--group", metavar="GROUP", panel=_MESSAGES, help="The consumer group.")]
+Begin = Annotated[
+    str | None, _option("-b", "--begin", metavar="TIME", panel=_MESSAGES, help="Stored at this time or later.")
+]
+End = Annotated[str | None, _option("-e", "--end", metavar="TIME", panel=_MESSAGES, help="Stored before this time.")]
+Offset = Annotated[
+    int | None,
+    _option("-o", "--offset", metavar="N", panel=_MESSAGES, help="From this queue offset; -N: the last N."),
+]
+Limit = Annotated[
+    int | None,
+    _option("-n", "--limit", metavar="N", parser=_number("--limit"), panel=_MESSAGES, help="Stop after N rows."),
+]
+Tag = Annotated[str | None, _option("--tag", metavar="EXPR", panel=_MESSAGES, help="Tags, as in 'TagA || TagB'.")]
+Key = Annotated[str | None, _option("--key", metavar="KEY", panel=_MESSAGES, help="Only messages with this key.")]
+Where = Annotated[
+    str | None, _option("--where", metavar="SQL", panel=_MESSAGES, help="A filter in RocketMQ's SQL92 subset.")
+]
+
+Json = Annotated[bool, _option("--json", panel=_OUTPUT, help="One JSON document.")]
+Jsonl = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="One JSON object per line.")]
+Csv = Annotated[bool, _option("--csv", panel=_OUTPUT, help="CSV with a header line.")]
+TemplateText = Annotated[
+    str | None,
+    _option("--template", metavar="TEXT", panel=_OUTPUT, help=r"One line per row, as in '{topic}/{queueId} {keys}\n'."),
+]
+Color = Annotated[When, _option("--color", metavar="auto|always|never", panel=_OUTPUT, help="Colour.")]
+Zone = Annotated[str, _option("--tz", metavar="ZONE", panel=_OUTPUT, help="The time zone: local, UTC, +08:00, a name.")]
+Verbose = Annotated[
+    int,
+    _option(
+        "-v", "--verbose", count=True, show_default=False, panel=_OUTPUT, help="Say more on stderr; twice: still more."
+    ),
+]
+Quiet = Annotated[bool, _option("--quiet", panel=_OUTPUT, help="No notes on stderr.")]
+
+Jobs = Annotated[
+    int | None,
+    _option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        parser=_number("--jobs", 1),
+        panel=_WORK,
+        help="Processes; default: one per processor.",
+    ),
+]
+ProgressWhen = Annotated[
+    When, _option("--progress", metavar="auto|always|never", panel=_WORK, help="The bar on stderr.")
+]
+
+AsVersion = Annotated[
+    Version | None,
+    _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="As which broker; default: guessed from the store."),
+]
+Conf = Annotated[
+    list[str] | None,
+    _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="A setting as in broker.conf; repeatable."),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which topics and queue."""
+
+    topic: Topics = None
+    queue: Queue = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """Which store times."""
+
+    begin: Begin = None
+    end: End = None
+
+    def bounds(self, zone_name: str, now: int | None = None) -> tuple[int | None, int | None]:
+        """Return the half-open range in epoch milliseconds; ``zone_name`` is that of ``--tz``."""
+        return parse_period(self.begin, self.end, now=now_ms() if now is None else now, zone=parse_zone(zone_name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which messages by what they carry."""
+
+    tag: Tag = None
+    key: Key = None
+    where: Where = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsBroker:
+    """Which broker's behaviour and settings."""
+
+    as_version: AsVersion = None
+    conf: Conf = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """How results look."""
+
+    json: Json = False
+    jsonl: Jsonl = False
+    csv: Csv = False
+    template: TemplateText = None
+    color: Color = When.AUTO
+    tz: Zone = "local"
+    verbose: Verbose = 0
+    quiet: Quiet = False
+
+    def look(self) -> Look:
+        """Return what these options mean on this terminal."""
+        from rmqtool.render.output import Look, Mode
+
+        wanted = [mode for mode in Mode if getattr(self, mode, None) not in (None, False)]
+        if len(wanted) > 1:
+            raise UsageError("only one of " + ", ".join(f"--{mode}" for mode in wanted) + " can be shown")
+        is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+        return Look(
+            mode=wanted[0] if wanted else Mode.HUMAN,
+            template=self.template,
+            color=self.color is When.ALWAYS or (self.color is When.AUTO and is_terminal and not plain),
+            width=shutil.get_terminal_size().columns if is_terminal else None,
+            zone=parse_zone(self.tz),
+            verbose=self.verbose,
+            quiet=self.quiet,
+        )
+
+    def output(self) -> Output:
+        """Return the command's output; used as a context."""
+        from rmqtool.render.output import Output
+
+        return Output(self.look())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How long work is done."""
+
+    jobs: Jobs = None
+    progress: ProgressWhen = When.AUTO
+
+    def processes(self) -> int:
+        """Return how many processes to use."""
+        return self.jobs or len(os.sched_getaffinity(0))
+
+    def bar(self, output: Output) -> Progress:
+        """Return a bar on stderr that takes turns with ``output``, or one that nobody sees."""
+        from rmqtool.progress import NoProgress
+
+        shown = sys.stderr is not None and sys.stderr.isatty() and not output.look.quiet
+        if self.progress is When.NEVER or (self.progress is When.AUTO and not shown):
+            return NoProgress()
+        from rmqtool.render.progress import TerminalProgress
+
+        bar = TerminalProgress()
+        output.beside(bar)
+        return bar
+
+
+def spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` with each parameter that is a group of options replaced by the options of the group."""
+    hints = get_type_hints(function, include_extras=True)
+    own = inspect.signature(function).parameters.values()
+    groups = {parameter.name: hints[parameter.name] for parameter in own if is_dataclass(hints[parameter.name])}
+    parameters: list[inspect.Parameter] = []
+    for parameter in own:
+        group = groups.get(parameter.name)
+        parameters += _members(group) if group else [_named(parameter.name, parameter.default, hints[parameter.name])]
+
+    def gathered(**words: Any) -> Any:
+        for name, group in groups.items():
+            words[name] = group(**{option.name: words.pop(option.name) for option in fields(group)})
+        return function(**words)
+
+    gathered.__doc__ = function.__doc__
+    gathered.__name__ = function.__name__
+    gathered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    gathered.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return gathered
+
+
+def _members(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [_named(option.name, option.default, hints[option.name]) for option in fields(group)]
+
+
+def _named(name: str, default: object, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,88 @@
+"""The table of commands, and the words that people type when they mean one of them.
+
+A new command is one module beside this one and one line here. Nothing of a command's module is imported before it runs.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Panel(StrEnum):
+    """The groups of ``rmqtool --help``, in its order."""
+
+    LOOK = "Look"
+    JUDGE = "Judge"
+    FIX = "Fix"
+    USE = "Use"
+
+
+class Entry(NamedTuple):
+    """One command: its name, ``module:function``, where ``--help`` lists it, its line there."""
+
+    name: str
+    target: str
+    panel: Panel
+    help: str
+
+
+COMMANDS: tuple[Entry, ...] = (
+    Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
+    Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
+    Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+)
+
+# What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.
+OTHER_NAMES = {
+    "queryMsgById": "query STORE ID",
+    "queryMsgByUniqueKey": "query STORE UNIQ_KEY",
+    "queryMsgByKey": "query STORE KEY -t TOPIC",
+    "queryMsgByOffset": "query STORE TOPIC/QUEUE@OFFSET",
+    "queryMsgTraceById": "query STORE ID --history",
+    "decodeMessageId": "query ID",
+    "printMsg": "cat STORE -t TOPIC",
+    "printMsgByQueue": "cat STORE -t TOPIC -q QUEUE",
+    "consumeMessage": "consume STORE -t TOPIC -g GROUP",
+    "sendMessage": "produce STORE -t TOPIC BODY",
+    "checkMsgSendRT": "produce STORE -t TOPIC BODY",
+    "queryCq": "dump STORE/consumequeue/TOPIC/QUEUE/FILE",
+    "dumpCompactionLog": "dump FILE",
+    "topicList": "info STORE topics",
+    "topicClusterList": "info STORE topics",
+    "topicRoute": "info STORE topics",
+    "topicStatus": "info STORE queues -t TOPIC",
+    "updateTopic": "topic STORE create TOPIC",
+    "updateTopicList": "topic STORE create TOPIC",
+    "updateTopicPerm": "topic STORE alter TOPIC",
+    "deleteTopic": "topic STORE delete TOPIC",
+    "cleanUnusedTopic": "topic STORE delete TOPIC",
+    "consumerProgress": "info STORE groups",
+    "consumerStatus": "info STORE groups",
+    "brokerConsumeStats": "info STORE groups",
+    "getConsumerConfig": "info STORE groups",
+    "brokerStatus": "info STORE",
+    "clusterList": "info STORE",
+    "getBrokerConfig": "info STORE config",
+    "exportConfigs": "info STORE config",
+    "exportMetadata": "info STORE config",
+    "exportMetadataInRocksDB": "info STORE config",
+    "rocksDBConfigToJson": "info STORE config",
+    "getBrokerEpoch": "dump STORE/epochFileCheckpoint",
+    "statsAll": "stat STORE",
+    "exportMetrics": "stat STORE",
+    "resetOffsetByTime": "repair STORE offsets -g GROUP -t TOPIC --to TIME",
+    "skipAccumulatedMessage": "repair STORE offsets -g GROUP -t TOPIC --to max",
+    "cloneGroupOffset": "repair STORE offsets -g GROUP",
+    "cleanExpiredCQ": "tick STORE",
+    "deleteExpiredCommitLog": "tick STORE",
+    "checkRocksdbCqWriteProgress": "diff STORE STORE",
+    "find": "query STORE WHAT",
+    "ls": "info STORE",
+    "show": "info STORE",
+    "tail": "cat STORE -f",
+    "fsck": "check STORE",
+    "verify": "check STORE",
+    "fix": "repair STORE",
+    "send": "produce STORE -t TOPIC BODY",
+}

@@ -1,0 +1,1 @@
+"""A working store: put, flush, dispatch, recover, get, query, retention."""

@@ -1,0 +1,31 @@
+"""Patterns of topic names: ``order*``. Only ``*``, ``?`` and ``[…]`` mean more than themselves; ``%`` does not."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPatterns:
+    """Several patterns, of which one must match the whole name, in its case. No pattern at all: every topic."""
+
+    patterns: tuple[str, ...]
+    _expression: re.Pattern[str] | None
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether ``topic`` is meant."""
+        return self._expression is None or self._expression.match(topic) is not None
+
+    def select(self, topics: Iterable[str]) -> list[str]:
+        """Return those of ``topics`` that are meant, in their order."""
+        return [topic for topic in topics if self.matches(topic)]
+
+
+def parse_patterns(patterns: Iterable[str]) -> TopicPatterns:
+    """Compile ``patterns`` once. A bracket that is not closed stands for itself."""
+    listed = tuple(patterns)
+    joined = "|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in listed)
+    return TopicPatterns(listed, re.compile(joined) if listed else None)

@@ -1,0 +1,315 @@
+"""SQL92 selectors: parsed once, as upstream parses them, and asked about the properties of messages.
+
+Upstream: ``SelectorParser``, ``ComparisonExpression.create…``, ``ConstantExpression.create…``. A selector sees every
+stored property, ``TAGS`` and ``KEYS`` among them, and nothing else of a message.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from rmqtool.filters.evaluation import Truth, Typed, compare, truth_of
+from rmqtool.filters.expressions import (
+    And,
+    Between,
+    BooleanCast,
+    Constant,
+    Equal,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Negate,
+    Not,
+    Or,
+    Ordered,
+    Property,
+    Search,
+    is_truth,
+    property_names,
+)
+from rmqtool.filters.java_numbers import parse_long
+from rmqtool.filters.syntax import FilterSyntaxError
+from rmqtool.filters.tokens import END, SEARCHES, STRING, Dialect, Lexer, Token
+from rmqtool.formats.java import INT_MAX
+
+# How deep an expression may nest. Upstream stops where the stack of its thread does, at some hundred parentheses.
+MAX_DEPTH = 100
+
+# How tightly the operators bind, from OR to the comparisons. NOT stands here for NOT IN, NOT BETWEEN and their like.
+_OR, _AND, _EQUALITY, _COMPARISON = 1, 2, 3, 4
+_LEVELS = {
+    "OR": _OR,
+    "AND": _AND,
+    **dict.fromkeys(("=", "<>", "IS"), _EQUALITY),
+    **dict.fromkeys(("<", "<=", ">", ">=", "NOT", "BETWEEN", "IN", *SEARCHES), _COMPARISON),
+}
+
+
+@dataclass(frozen=True)
+class Selector:
+    """A parsed selector.
+
+    ``ignored_at`` is where the text begins that upstream does not read: it parses the longest complete expression and
+    is silent about the rest. None: nothing is left over.
+    """
+
+    text: str
+    expression: Expression
+    ignored_at: int | None
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the properties that the answer depends on."""
+        return property_names(self.expression)
+
+    def evaluate(self, properties: Mapping[str, str]) -> Truth:
+        """Return what the selector says of a message with ``properties``."""
+        return truth_of(self.expression, properties)
+
+    def matches(self, properties: Mapping[str, str]) -> bool:
+        """Tell whether a broker would deliver the message: only TRUE does; null and a failed conversion do not."""
+        return truth_of(self.expression, properties) is Truth.TRUE
+
+
+def parse_selector(text: str, *, dialect: Dialect = Dialect.V5, whole: bool = False) -> Selector:
+    """Parse ``text`` or raise :class:`FilterSyntaxError`.
+
+    ``whole`` refuses what a broker accepts and ignores: text behind a complete expression, where a person's typing
+    error would silently change what is asked. Without it exactly the texts are refused that upstream refuses.
+    """
+    parser = _Parser(text, dialect)
+    expression = parser.selector()
+    rest = parser.lexer.peek()
+    if whole and rest.kind != END:
+        message = f"the expression is complete before {rest}"
+        raise FilterSyntaxError(message, text=text, position=rest.start, hint="join conditions with AND or OR")
+    return Selector(text, expression, None if rest.kind == END else rest.start)
+
+
+class _Parser:
+    """Precedence climbing over the words; every operator groups from the left."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self.text = text
+        self.lexer = Lexer(text, dialect)
+        self._nested = 0
+        self._stacked = 0
+
+    def selector(self) -> Expression:
+        start = self.lexer.peek().start
+        return self._truth(self._expression(_OR), start)
+
+    def _expression(self, level: int) -> Expression:
+        """Parse operators that bind at least as tightly as ``level``, with their operands."""
+        start = self.lexer.peek().start
+        self._enter(start)
+        expression = self._unary()
+        ceiling = _COMPARISON
+        while level <= _LEVELS.get(self.lexer.peek().kind, 0) <= ceiling:
+            # Behind `a IS NULL` no comparison can follow any more: upstream has left that rule.
+            found = _LEVELS[self.lexer.peek().kind]
+            if found == _OR:
+                expression = Or(self._chain("OR", expression, start))
+            elif found == _AND:
+                expression = And(self._chain("AND", expression, start))
+            else:
+                if is_truth(expression):
+                    self._stacked += 1
+                    self._check_depth(self.lexer.peek().start)
+                expression = self._infix(self.lexer.take(), expression, start)
+            ceiling = found
+        self._nested -= 1
+        return expression
+
+    def _chain(self, word: str, first: Expression, start: int) -> tuple[Expression, ...]:
+        operands = [self._truth(first, start)]
+        while self.lexer.peek().kind == word:
+            self.lexer.take()
+            start = self.lexer.peek().start
+            operands.append(self._truth(self._expression(_LEVELS[word] + 1), start))
+        return tuple(operands)
+
+    def _infix(self, token: Token, left: Expression, start: int) -> Expression:
+        match token.kind:
+            case "=":
+                return self._equal(left, start)
+            case "<>":
+                return Not(self._equal(left, start))
+            case "IS":
+                negated = self._taken("NOT")
+                self._expect("NULL", "IS is followed by NULL or NOT NULL")
+                return Not(IsNull(left)) if negated else IsNull(left)
+            case "NOT":
+                return self._condition(self.lexer.take(), left, start, negated=True)
+            case "<" | "<=" | ">" | ">=":
+                right, right_start = self._operand()
+                self._check_ordered(left, start, right, right_start)
+                return Ordered(token.kind, left, right)
+            case _:
+                return self._condition(token, left, start, negated=False)
+
+    def _condition(self, token: Token, left: Expression, start: int, *, negated: bool) -> Expression:
+        """Parse what follows ``BETWEEN``, ``IN`` or a search; the words that NOT may stand before."""
+        if token.kind == "BETWEEN":
+            return self._between(left, start, negated=negated)
+        if token.kind == "IN":
+            texts = self._texts()
+            if not isinstance(left, Property):
+                raise self._error("only a property can stand left of IN", start, _hint_about(left))
+            return In(left, texts, negated)
+        if token.kind in SEARCHES:
+            return Search(token.kind, left, self._string(f"{token.kind} is followed by a string"), negated)
+        raise self._error(f"NOT between two values is followed by IN, BETWEEN or a search, not by {token}", token.start)
+
+    def _between(self, value: Expression, start: int, *, negated: bool) -> Expression:
+        low, low_start = self._operand()
+        self._expect("AND", "BETWEEN needs two values with AND between them")
+        high, high_start = self._operand()
+        for bound, at in ((low, low_start), (high, high_start)):
+            self._check_ordered(value, start, bound, at)
+        if not negated and isinstance(low, Constant) and isinstance(high, Constant):
+            sign = compare(Typed(low.kind, low.value), Typed(high.kind, high.value))
+            if sign is None or sign > 0:
+                message = "the values of BETWEEN stand in the wrong order: the lower comes first"
+                raise self._error(message, low_start)
+        return Between(value, low, high, negated)
+
+    def _check_ordered(self, left: Expression, start: int, right: Expression, right_start: int) -> None:
+        for operand, at in ((left, start), (right, right_start)):
+            if isinstance(operand, Constant) and not operand.kind.is_number:
+                raise self._error(f"only numbers and properties have an order; {_name_of(operand)} has none", at)
+            if is_truth(operand):
+                message = "a condition has no order; only numbers and properties do"
+                raise self._error(message, at, _hint_about(operand))
+
+    def _equal(self, left: Expression, start: int) -> Expression:
+        right_start = self.lexer.peek().start
+        right = self._expression(_COMPARISON)
+        for operand, at in ((left, start), (right, right_start)):
+            if isinstance(operand, Constant) and operand.kind is Kind.NULL:
+                raise self._error("nothing can be equal to NULL; ask IS NULL or IS NOT NULL", at)
+        if isinstance(left, Constant) and isinstance(right, Constant) and is_truth(left) and not is_truth(right):
+            raise self._error(f"{_name_of(left)} cannot be compared with {_name_of(right)}", right_start)
+        return Equal(left, right)
+
+    def _operand(self) -> tuple[Expression, int]:
+        start = self.lexer.peek().start
+        return self._unary(), start
+
+    def _unary(self) -> Expression:
+        token = self.lexer.take()
+        match token.kind:
+            case "+":
+                return self._inner(token)
+            case "-":
+                return Negate(self._inner(token))
+            case "NOT":
+                start = self.lexer.peek().start
+                return Not(self._truth(self._inner(token), start))
+            case "(":
+                expression = self._expression(_OR)
+                self._expect(")", "a parenthesis is not closed")
+                return expression
+            case "IDENTIFIER":
+                return Property(token.text)
+            case _:
+                return self._literal(token)
+
+    def _inner(self, sign: Token) -> Expression:
+        self._enter(sign.start)
+        expression = self._unary()
+        self._nested -= 1
+        return expression
+
+    def _literal(self, token: Token) -> Constant:
+        match token.kind:
+            case "STRING":
+                return Constant(Kind.STRING, _unquoted(token))
+            case "DECIMAL":
+                return self._decimal(token)
+            case "FLOAT":
+                return self._float(token)
+            case "TRUE" | "FALSE":
+                return Constant(Kind.BOOLEAN, token.kind == "TRUE")
+            case "NULL":
+                return Constant(Kind.NULL, None)
+        raise self._error(f"a value or a property is expected, not {token}", token.start)
+
+    def _decimal(self, token: Token) -> Constant:
+        value = parse_long(token.text.rstrip("lL"))
+        if value is None:
+            raise self._error("the number is greater than 9223372036854775807", token.start)
+        # The suffix does not make a long: only size does.
+        return Constant(Kind.INT if value <= INT_MAX else Kind.LONG, value)
+
+    def _float(self, token: Token) -> Constant:
+        value = float(token.text)
+        if value == 0.0:
+            raise self._error("the least fraction is 4.9E-324, and 0.0 is below it; write 0", token.start)
+        if value == math.inf:
+            raise self._error("the number is greater than 1.7976931348623157E308", token.start)
+        return Constant(Kind.DOUBLE, value)
+
+    def _texts(self) -> frozenset[str]:
+        self._expect("(", "IN is followed by strings in parentheses")
+        texts = {self._string("IN takes strings only")}
+        while self._taken(","):
+            texts.add(self._string("IN takes strings only"))
+        self._expect(")", "the strings of IN are separated by commas and end with a parenthesis")
+        return frozenset(texts)
+
+    def _string(self, rule: str) -> str:
+        return _unquoted(self._expect(STRING, rule))
+
+    def _truth(self, expression: Expression, start: int) -> Expression:
+        if isinstance(expression, Property):
+            return BooleanCast(expression)
+        if not is_truth(expression):
+            what = _name_of(expression) if isinstance(expression, Constant) else "a number"
+            raise self._error(f"a condition is expected, not {what}", start)
+        return expression
+
+    def _taken(self, kind: str) -> bool:
+        if self.lexer.peek().kind != kind:
+            return False
+        self.lexer.take()
+        return True
+
+    def _expect(self, kind: str, rule: str) -> Token:
+        token = self.lexer.take()
+        if token.kind != kind:
+            raise self._error(f"{rule}; here is {token}", token.start)
+        return token
+
+    def _enter(self, at: int) -> None:
+        self._nested += 1
+        self._check_depth(at)
+
+    def _check_depth(self, at: int) -> None:
+        if self._nested + self._stacked > MAX_DEPTH:
+            raise self._error(f"the expression nests deeper than {MAX_DEPTH} levels", at)
+
+    def _error(self, message: str, position: int, hint: str | None = None) -> FilterSyntaxError:
+        return FilterSyntaxError(message, text=self.text, position=position, hint=hint)
+
+
+def _unquoted(token: Token) -> str:
+    return token.text[1:-1].replace("''", "'")
+
+
+def _hint_about(operand: Expression) -> str | None:
+    return "NOT takes only the word behind it: write NOT (…)" if isinstance(operand, Not) else None
+
+
+def _name_of(constant: Constant) -> str:
+    match constant.kind:
+        case Kind.STRING:
+            return "a string"
+        case Kind.BOOLEAN | Kind.NULL:
+            return str(constant.value).upper() if constant.value is not None else "NULL"
+        case _:
+            return "a number"

@@ -1,0 +1,1 @@
+"""Stores that may be broken: regions, checks, statistics, history. Never writes."""

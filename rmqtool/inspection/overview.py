@@ -1,0 +1,267 @@
+"""A store at a glance: from names, sizes, headers, first and last records. No message in between is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.errors import OptionalMissing
+from rmqtool.findings import Finding
+from rmqtool.formats import checkpoints, paths, rocksdb_rows
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.hosts import format_host
+from rmqtool.formats.layouts import IndexHeader, StoreCheckpoint
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.rocksdb_rows import BoundRowKey
+from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
+from rmqtool.inspection import quick
+from rmqtool.storage.configs import Configs, read_configs
+from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.index_files import read_header
+from rmqtool.storage.log_end import LogEnd, find_log_end, first_record
+from rmqtool.storage.rocksdb import has_rows, open_database
+from rmqtool.storage.store import Store
+
+
+class QueueBounds(NamedTuple):
+    """What a broker would answer for a queue; ``first_available`` where the first unit on disk lies elsewhere."""
+
+    min_offset: int
+    max_offset: int
+    first_available: int | None = None
+
+
+class IndexOverview(NamedTuple):
+    """An index file by its header."""
+
+    file: str
+    header: IndexHeader
+
+    @property
+    def entries(self) -> int:
+        """How many entries it holds."""
+        return max(self.header.index_count - 1, 0)
+
+
+@dataclass
+class TopicOverview:
+    """A topic and its queues."""
+
+    kind: TopicKind
+    queues: dict[int, QueueBounds] = field(default_factory=dict)
+
+
+class GroupQueue(NamedTuple):
+    """A group's place in a queue."""
+
+    committed: int
+    lag: int
+
+
+@dataclass
+class Overview:
+    """Everything ``info`` knows."""
+
+    store: str
+    layout: str
+    version: str
+    version_reason: str
+    lock: str
+    lock_pid: int | None
+    abort: bool
+    log_files: int
+    log_file_size: int
+    log_min: int
+    log_end: LogEnd
+    first: Message | None
+    topics: dict[str, TopicOverview]
+    index: list[IndexOverview]
+    checkpoint: StoreCheckpoint | None
+    groups: dict[str, dict[str, dict[int, GroupQueue]]]
+    findings: list[Finding]
+    missing: OptionalMissing | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """Return the object of the contract."""
+        last = self.log_end.last
+        log: dict[str, object] = {
+            "files": self.log_files,
+            "fileSize": self.log_file_size,
+            "minOffset": self.log_min,
+            "maxOffset": self.log_end.physical_offset,
+        }
+        if self.first is not None:
+            log["firstStoreTimestamp"] = self.first.store_timestamp
+        if last is not None:
+            log["lastStoreTimestamp"] = last.store_timestamp
+        return {
+            "store": self.store,
+            "layout": self.layout,
+            "version": self.version,
+            "versionReason": self.version_reason,
+            "broker": {} if last is None else {"host": format_host(last.store_host_ip, last.store_host_port)},
+            "lock": self.lock,
+            "abort": self.abort,
+            "commitLog": log,
+            "topics": {name: _topic_json(topic) for name, topic in self.topics.items()},
+            "index": [
+                {
+                    "file": index.file,
+                    "entries": index.entries,
+                    "beginTimestamp": index.header.begin_timestamp,
+                    "endTimestamp": index.header.end_timestamp,
+                }
+                for index in self.index
+            ],
+            "checkpoint": _checkpoint_json(self.checkpoint),
+            "groups": {
+                group: {
+                    topic: {str(queue): place._asdict() for queue, place in queues.items()}
+                    for topic, queues in topics.items()
+                }
+                for group, topics in self.groups.items()
+            },
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+
+
+def _topic_json(topic: TopicOverview) -> dict[str, object]:
+    queues = {}
+    for queue, bounds in topic.queues.items():
+        shown = {"minOffset": bounds.min_offset, "maxOffset": bounds.max_offset}
+        if bounds.first_available is not None:
+            shown["firstAvailable"] = bounds.first_available
+        queues[str(queue)] = shown
+    return {"kind": topic.kind.value, "queues": queues}
+
+
+def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | None:
+    if checkpoint is None:
+        return None
+    return {
+        "physicMsgTimestamp": checkpoint.physic_msg_timestamp,
+        "logicsMsgTimestamp": checkpoint.logics_msg_timestamp,
+        "indexMsgTimestamp": checkpoint.index_msg_timestamp,
+        "masterFlushedOffset": checkpoint.master_flushed_offset,
+        "confirmPhyOffset": checkpoint.confirm_phy_offset,
+    }
+
+
+def read_overview(store: Store) -> Overview:
+    """Look at a store. Without the extra for RocksDB everything else is there, and ``missing`` says what is not."""
+    queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
+    end = find_log_end(store.commit_log, queues, dledger=store.is_dledger)
+    abort = store.listing.find(paths.ABORT) is not None
+    bounds = dict(_file_bounds(store, queues, end, abort))
+    missing: OptionalMissing | None = None
+    try:
+        bounds |= _database_bounds(store)
+        configs = read_configs(store)
+    except OptionalMissing as error:
+        missing, configs = error, Configs()
+    lock = store.filesystem.lock_state()
+    overview = Overview(
+        store=store.root,
+        layout=_layout(store),
+        version=store.version.value,
+        version_reason=store.version_reason,
+        lock=str(lock),
+        lock_pid=lock.pid,
+        abort=abort,
+        log_files=len(store.commit_log),
+        log_file_size=store.commit_log.segment_size,
+        log_min=store.commit_log.min_offset,
+        log_end=end,
+        first=first_record(store.commit_log, dledger=store.is_dledger),
+        topics=_topics(configs, bounds),
+        index=list(_index_files(store)),
+        checkpoint=_checkpoint(store),
+        groups=_groups(configs, bounds),
+        findings=[*store.findings, *configs.findings],
+        missing=missing,
+    )
+    overview.findings += quick.check_overview(store, overview)
+    return overview
+
+
+def _layout(store: Store) -> str:
+    if store.is_dledger:
+        return "DLedger log, file queues"
+    if paths.CONSUME_QUEUE in store.listing.databases():
+        return "RocksDB and file queues" if store.has_file_queues else "RocksDB queues"
+    return "file queues"
+
+
+def _file_bounds(
+    store: Store, queues: list[ConsumeQueueFiles], end: LogEnd, abort: bool
+) -> Iterator[tuple[QueueId, QueueBounds]]:
+    log_min = store.commit_log.min_offset
+    greatest = max((_queue_end(queue) for queue in queues), default=-1)
+    # A clean start cuts queues that reach beyond the log; what a start after a crash does is the business of recover.
+    cut = greatest >= end.physical_offset and not abort and end.last is not None
+    for queue in queues:
+        max_offset = queue.cut_at(end.physical_offset) if cut else queue.max_offset
+        min_offset = queue.min_offset(log_min, store.version)
+        first = queue.first_offset if queue.first_offset != min_offset and queue.segments else None
+        yield queue.queue, QueueBounds(min_offset, max_offset, first)
+    for queue_id, segments in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).items():
+        batch = BatchQueueFiles(queue_id, segments)
+        yield queue_id, QueueBounds(batch.min_offset(log_min), batch.max_offset)
+
+
+def _queue_end(queue: ConsumeQueueFiles) -> int:
+    unit = queue.last_unit
+    return -1 if unit is None else unit.physical_offset + unit.size
+
+
+def _database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
+    """Return the bounds that a RocksDB queue database holds for queues without files."""
+    if paths.CONSUME_QUEUE not in store.listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
+        return {}
+    greatest: dict[QueueId, int] = {}
+    smallest: dict[QueueId, int] = {}
+    with open_database(store, paths.CONSUME_QUEUE) as database:
+        for key, value in database.iter_rows("offset"):
+            bound = rocksdb_rows.decode_bound_key(key)
+            offset = rocksdb_rows.decode_bound_value(value)
+            if isinstance(bound, BoundRowKey) and offset is not None:
+                table, add = (greatest, 1) if bound.bound == "max" else (smallest, 0)
+                table[QueueId(bound.topic, bound.queue_id)] = offset.queue_offset + add
+    known = store.listing.queues(FileKind.CONSUME_QUEUE)
+    return {
+        queue: QueueBounds(smallest.get(queue, 0), offset) for queue, offset in greatest.items() if queue not in known
+    }
+
+
+def _topics(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, TopicOverview]:
+    own_names = find_own_names(configs.topics)
+    names = sorted({queue.topic for queue in bounds} | configs.topics.keys())
+    topics = {name: TopicOverview(topic_kind(name, own_names)) for name in names}
+    for queue in sorted(bounds):
+        topics[queue.topic].queues[queue.queue_id] = bounds[queue]
+    return topics
+
+
+def _groups(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, dict[str, dict[int, GroupQueue]]]:
+    groups: dict[str, dict[str, dict[int, GroupQueue]]] = {}
+    for (topic, group), offsets in sorted(configs.offsets.items(), key=lambda item: item[0][::-1]):
+        places = groups.setdefault(group, {}).setdefault(topic, {})
+        for queue_id, committed in sorted(offsets.items()):
+            found = bounds.get(QueueId(topic, queue_id))
+            places[queue_id] = GroupQueue(committed, (found.max_offset if found else 0) - committed)
+    return groups
+
+
+def _index_files(store: Store) -> Iterator[IndexOverview]:
+    for file in store.listing.of_kind(FileKind.INDEX):
+        with store.filesystem.open_read(file.path) as opened:
+            header = read_header(opened)
+        if header is not None:
+            yield IndexOverview(file.path, header)
+
+
+def _checkpoint(store: Store) -> StoreCheckpoint | None:
+    data = store.read_file(paths.CHECKPOINT, checkpoints.PAGE_SIZE)
+    return None if data is None else checkpoints.decode_checkpoint(data)

@@ -1,0 +1,113 @@
+"""How findings look: what, where, what it means, what to type; and how many there were."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from rmqtool.errors import Exit
+from rmqtool.findings import Finding, Severity
+from rmqtool.render.output import Output, Row
+from rmqtool.render.text import display_width, neutral
+
+FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "fix")
+
+_INDENT = " " * 8
+_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
+
+
+@dataclass(slots=True)
+class FindingCounts:
+    """How many findings of each severity were seen."""
+
+    errors: int = 0
+    warnings: int = 0
+    notices: int = 0
+
+    def add(self, severity: Severity) -> None:
+        """Count one more."""
+        if severity is Severity.ERROR:
+            self.errors += 1
+        elif severity is Severity.WARNING:
+            self.warnings += 1
+        else:
+            self.notices += 1
+
+    def of(self, severity: Severity) -> int:
+        """Return the number of one severity."""
+        return {Severity.ERROR: self.errors, Severity.WARNING: self.warnings, Severity.NOTICE: self.notices}[severity]
+
+    def status(self, fail_on: Severity = Severity.WARNING) -> Exit:
+        """Return NO when a finding is at least as bad as ``fail_on``."""
+        bad = _ORDER[: _ORDER.index(fail_on) + 1]
+        return Exit.NO if any(self.of(severity) for severity in bad) else Exit.DONE
+
+    def words(self) -> str:
+        """Return the counts as words: ``3 errors, 1 warning``."""
+        parts = [f"{n} {severity}{'s' if n > 1 else ''}" for severity in _ORDER if (n := self.of(severity))]
+        return ", ".join(parts) or "no findings"
+
+
+def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
+    """Spell findings as they come and return their counts."""
+    counts = FindingCounts()
+    output.rows((), FIELDS, _no_lines)
+    for finding in findings:
+        counts.add(finding.severity)
+        output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, output))
+    return counts
+
+
+def _lines_of(finding: Finding, output: Output, _: Row) -> Iterable[str]:
+    return finding_lines(finding, output)
+
+
+def _no_lines(_: Row) -> Iterable[str]:
+    return ()
+
+
+def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
+    """Yield the lines of one finding. The place and the command to type are never broken or shortened."""
+    width = output.look.width
+    severity, code = finding.severity.ljust(7), finding.code.ljust(10)
+    head = f"{output.paint(severity, finding.severity)} {output.paint(code, 'title')}"
+    place = place_of(finding)
+    message = neutral(finding.message)
+    taken = display_width(f"{severity} {code}  {place}  {message}")
+    start = f"{head}  {place}" if place else head
+    if width is None or taken <= width:
+        yield f"{start}  {message}"
+    else:
+        yield start
+        yield from _wrapped(message, width)
+    if finding.consequence:
+        yield from _wrapped(neutral(finding.consequence), width)
+    if finding.fix:
+        yield f"{_INDENT}fix: {output.paint(neutral(finding.fix), 'command')}"
+
+
+def place_of(finding: Finding) -> str:
+    """Return where a finding is: ``file@offset``, with topic and queue when it is about one."""
+    parts = []
+    if finding.file is not None:
+        parts.append(neutral(finding.file) + (f"@{finding.offset}" if finding.offset is not None else ""))
+    elif finding.offset is not None:
+        parts.append(f"@{finding.offset}")
+    if finding.topic is not None:
+        parts.append(neutral(finding.topic) + (f"/{finding.queue_id}" if finding.queue_id is not None else ""))
+    return " ".join(parts)
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [_INDENT + text]
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,375 @@
+"""Output: where a command's result goes. One command, one Output; the mode decides how a result is spelled.
+
+stdout is the result, stderr the conversation. What people read never changes with the terminal except for colour and
+width; what programs read is exact, and only a terminal gets control characters spelled out (in JSON an equal spelling).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import tzinfo
+from enum import StrEnum
+from itertools import islice
+from types import TracebackType
+from typing import IO, Protocol, Self
+
+from rmqtool.errors import WriteFailed
+from rmqtool.render.tables import Column, lay_out
+from rmqtool.render.template import Template
+from rmqtool.render.text import guard_formula, neutral, timestamp
+
+Row = Mapping[str, object]
+Screen = Callable[[Row], Iterable[str]]
+
+_CHUNK = 1 << 16
+# What JSON leaves raw and a terminal might obey.
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+# One spelling of JSON for every command. allow_nan: a NaN would not be JSON.
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
+class Mode(StrEnum):
+    """How results are spelled."""
+
+    HUMAN = "human"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    TEMPLATE = "template"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the common options say about output. ``width`` None: lines are as long as they are."""
+
+    mode: Mode = Mode.HUMAN
+    template: str | None = None
+    color: bool = False
+    width: int | None = None
+    zone: tzinfo | None = None
+    verbose: int = 0
+    quiet: bool = False
+
+
+class Bar(Protocol):
+    """Something that draws on the terminal while others want to write there."""
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Return a context in which nothing is drawn."""
+
+    def finish(self) -> None:
+        """Stop drawing and give the cursor back."""
+
+
+class Output:
+    """Spells results on stdout and notes on stderr. Used as a context: leaving it ends the JSON array and flushes."""
+
+    def __init__(self, look: Look, stdout: IO[bytes] | None = None, stderr: IO[str] | None = None) -> None:
+        self.look = look
+        self._stdout = stdout
+        self._stderr = stderr
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._in_array = False
+        self._wrote_object = False
+        self._header: tuple[str, ...] | None = None
+        self._template = Template(look.template) if look.template is not None else None
+        self._is_terminal = self._bytes_out().isatty()
+        self._bar: Bar | None = None
+        self._held_notes: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.finish()
+        if isinstance(raised, BrokenPipeError):
+            return
+        if self.look.mode is Mode.JSON and (self._in_array or (raised is None and not self._wrote_object)):
+            self._write(b"\n]\n" if self._in_array else b"[]\n")
+            self._in_array = False
+        self.flush()
+        if raised is None:
+            for text in self._held_notes:
+                self._say(text)
+
+    @property
+    def is_human(self) -> bool:
+        """Whether people read the result, so that words around it belong on stdout."""
+        return self.look.mode is Mode.HUMAN
+
+    def rows(self, rows: Iterable[Row], fields: Collection[str], screen: Screen, limit: int | None = None) -> int:
+        """Spell a stream of mappings, at most ``limit``, and return how many.
+
+        ``fields`` names the keys in order: the columns of CSV, the names a template may use. ``screen`` returns the
+        lines that people see of one row. May be called again for more of the same.
+        """
+        taken = iter(rows)
+        wanted = taken if limit is None else islice(taken, limit)
+        shown = self._spell_rows(wanted, tuple(fields), screen)
+        if limit is not None and shown == limit and next(taken, None) is not None:
+            self.note(f"stopped after {limit} (--limit); there is more")
+        self._settle()
+        return shown
+
+    def table(self, rows: Iterable[Row], columns: Collection[Column], limit: int | None = None, empty: str = "") -> int:
+        """Spell rows of one table and return how many; ``empty`` is what people see when there is none."""
+        fields = [column.key for column in columns]
+        if not self.is_human:
+            return self.rows(rows, fields, _no_screen, limit)
+        kept: list[Row] = []
+
+        def keep(row: Row) -> Iterable[str]:
+            kept.append(row)
+            return ()
+
+        shown = self.rows(rows, fields, keep, limit)
+        if kept:
+            for line in self.table_lines(kept, columns):
+                self.line(line)
+        elif empty:
+            self.line(empty)
+        return shown
+
+    def table_lines(self, rows: Iterable[Row], columns: Collection[Column]) -> list[str]:
+        """Return a table as lines, in this output's width and zone, for a screen made of several parts."""
+        return lay_out(rows, columns, width=self.look.width, zone=self.look.zone, paint=self.paint)
+
+    def single(
+        self, value: Row, screen: Iterable[str], rows: Iterable[Row] = (), columns: Collection[Column] = ()
+    ) -> None:
+        """Spell one object, which is no array in JSON. CSV and templates show its ``rows`` if ``columns`` are given."""
+        mode = self.look.mode
+        if mode is Mode.HUMAN:
+            for line in screen:
+                self.line(line)
+        elif mode in (Mode.JSON, Mode.JSONL):
+            self._wrote_object = True
+            self._write_text(self._json(value) + "\n")
+        elif columns:
+            self.table(rows, columns)
+        else:
+            self.rows([value], tuple(value), _no_screen)
+        self._settle()
+
+    def long_single(self, head: Row, key: str, members: Iterable[Row]) -> None:
+        """Spell one object whose last member ``key`` is an array too long to hold. Only for the two JSON modes."""
+        self._wrote_object = True
+        self._write_text(self._json(head)[:-1] + f', "{key}": [')
+        between = ""
+        for member in members:
+            self._write_text(between + self._json(member))
+            between = ",\n"
+        self._write_text("]}\n")
+        self._settle()
+
+    def aside(self, value: Row, text: str) -> None:
+        """Spell a line of another shape among rows: damage, a summary. Where rows are columns it is a note."""
+        mode = self.look.mode
+        if mode is Mode.HUMAN:
+            self.line(text)
+        elif mode in (Mode.CSV, Mode.TEMPLATE):
+            self.note(text)
+        else:
+            self._spell_json([value])
+        self._settle()
+
+    def json_lines(self, chunks: Iterable[bytes]) -> None:
+        """Pass on rows that are JSON lines already: whole lines, UTF-8. Only for the two JSON modes."""
+        for chunk in chunks:
+            lines = _for_terminal(chunk.decode("utf-8")).encode("utf-8") if self._is_terminal else chunk
+            if self.look.mode is Mode.JSON:
+                self._write(b",\n" if self._in_array else b"[\n")
+                self._in_array = True
+                lines = lines.rstrip(b"\n").replace(b"\n", b",\n")
+            self._write(lines)
+        self._settle()
+
+    def line(self, text: str = "") -> None:
+        """Write one line for people. In any other mode there is no place for it and nothing happens.
+
+        The text is a screen's own: whatever came from a store has gone through ``neutral`` before.
+        """
+        if self.is_human:
+            self._write_text(text + "\n")
+
+    def note(self, text: str) -> None:
+        """Say something about the run on stderr, unless ``--quiet``.
+
+        With JSON it waits for the end and is dropped when an error comes: then stderr is the error's one object.
+        """
+        if self.look.quiet:
+            return
+        if self.look.mode in (Mode.JSON, Mode.JSONL):
+            self._held_notes.append(text)
+        else:
+            self._say(text)
+
+    def detail(self, text: str, level: int = 1) -> None:
+        """Say something on stderr that only ``-v`` (``level`` times) asks for."""
+        if self.look.verbose >= level:
+            self._say(text)
+
+    def paint(self, text: str, style: str) -> str:
+        """Return ``text`` in one of the styles of ``colour``, or as it is where there is no colour."""
+        if not self.look.color:
+            return text
+        from rmqtool.render.colour import paint
+
+        return paint(text, style)
+
+    def time(self, timestamp_ms: int) -> str:
+        """Return a moment as people read it in the zone of ``--tz``."""
+        return timestamp(timestamp_ms, self.look.zone)
+
+    def beside(self, bar: Bar) -> None:
+        """Take turns with a progress bar on the same terminal, and end it when this output ends, however it does."""
+        self._bar = bar
+
+    def flush(self) -> None:
+        """Hand everything to the reader now: between batches of a stream that may pause."""
+        with self._bar.paused() if self._bar is not None and self._is_terminal else nullcontext():
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._bytes_out()
+        try:
+            if self._pending:
+                out.write(b"".join(self._pending))
+                self._pending.clear()
+                self._pending_size = 0
+            out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._pending.clear()
+            raise WriteFailed(f"the result could not be written to standard output: {error.strerror}") from error
+
+    def _spell_rows(self, rows: Iterable[Row], fields: tuple[str, ...], screen: Screen) -> int:
+        mode = self.look.mode
+        if mode in (Mode.JSON, Mode.JSONL):
+            return self._spell_json(rows)
+        if mode is Mode.CSV:
+            return self._spell_csv(rows, fields)
+        shown = 0
+        if self._template is not None:
+            self._template.check(fields)
+            for row in rows:
+                self._write_text(self._template.fill(row, self._value))
+                shown += 1
+                self._settle()
+            return shown
+        for row in rows:
+            for line in screen(row):
+                self.line(line)
+            shown += 1
+            self._settle()
+        return shown
+
+    def _spell_json(self, rows: Iterable[Row]) -> int:
+        """Write each row when it comes: one that was taken from its source is never lost, whatever comes next."""
+        is_array = self.look.mode is Mode.JSON
+        shown = 0
+        for row in rows:
+            text = self._json(row)
+            if is_array:
+                text = (",\n" if self._in_array else "[\n") + text
+                self._in_array = True
+            else:
+                text += "\n"
+            self._write_text(text)
+            shown += 1
+            self._settle()
+        return shown
+
+    def _spell_csv(self, rows: Iterable[Row], fields: tuple[str, ...]) -> int:
+        writer = csv.writer(_Lines(self._write_text), lineterminator="\n")
+        if self._header is None:
+            self._header = fields
+            writer.writerow(fields)
+        shown = 0
+        for row in rows:
+            cells = (row.get(name) for name in self._header)
+            writer.writerow([guard_formula(self._value(c)) if isinstance(c, str) else _machine_text(c) for c in cells])
+            shown += 1
+            self._settle()
+        return shown
+
+    def _value(self, value: object) -> str:
+        """Spell one value outside JSON."""
+        text = _machine_text(value)
+        return neutral(text, keep="\n\t") if self._is_terminal else text
+
+    def _json(self, value: Row) -> str:
+        text = _to_json(value)
+        return _for_terminal(text) if self._is_terminal else text
+
+    def _write_text(self, text: str) -> None:
+        # Half a surrogate pair is no UTF-8; its escape is what JSON spells too.
+        self._write(text.encode("utf-8", "backslashreplace"))
+
+    def _write(self, data: bytes) -> None:
+        self._pending.append(data)
+        self._pending_size += len(data)
+        if self._pending_size > _CHUNK:
+            self.flush()
+
+    def _settle(self) -> None:
+        """On a terminal somebody is waiting; elsewhere whole chunks go out when they are full."""
+        if self._is_terminal and self._pending:
+            self.flush()
+
+    def _say(self, text: str) -> None:
+        self._settle()
+        stderr = self._stderr or sys.stderr
+        if stderr is not None:
+            with self._bar.paused() if self._bar is not None else nullcontext():
+                stderr.write(neutral(text, keep="\n") + "\n")
+                stderr.flush()
+
+    def _bytes_out(self) -> IO[bytes]:
+        if self._stdout is not None:
+            return self._stdout
+        if sys.stdout is None:
+            raise WriteFailed("standard output is closed, so the result has no place to go")
+        return sys.stdout.buffer
+
+
+class _Lines:
+    """What ``csv`` takes for a file."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self.write = write
+
+
+def _no_screen(_: Row) -> Iterable[str]:
+    return ()
+
+
+def _machine_text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return _to_json(value)
+
+
+def _for_terminal(text: str) -> str:
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -1,0 +1,146 @@
+"""The screens of ``info``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rmqtool.findings import Finding, Severity
+from rmqtool.render import text
+from rmqtool.render.findings import finding_lines
+from rmqtool.render.output import Output
+from rmqtool.render.tables import Column, Cut, Kind
+from rmqtool.render.verdict import verdict_lines
+
+TOPICS = (
+    Column("topic", "topic", cut=Cut.MIDDLE),
+    Column("kind", "kind"),
+    Column("queues", "queues", Kind.COUNT),
+    Column("messages", "messages", Kind.COUNT),
+    Column("groups", "groups", Kind.COUNT),
+    Column("lag", "lag", Kind.COUNT),
+)
+QUEUES = (
+    Column("topic", "topic", cut=Cut.MIDDLE),
+    Column("queueId", "queue", Kind.OFFSET),
+    Column("minOffset", "min", Kind.OFFSET),
+    Column("maxOffset", "max", Kind.OFFSET),
+    Column("messages", "messages", Kind.COUNT),
+    Column("firstAvailable", "first on disk", Kind.OFFSET),
+)
+GROUPS = (
+    Column("group", "group", cut=Cut.MIDDLE),
+    Column("topic", "topic", cut=Cut.MIDDLE),
+    Column("queueId", "queue", Kind.OFFSET),
+    Column("minOffset", "min", Kind.OFFSET),
+    Column("committed", "committed", Kind.OFFSET),
+    Column("maxOffset", "max", Kind.OFFSET),
+    Column("lag", "lag", Kind.COUNT),
+)
+FILES = (
+    Column("file", "file", cut=Cut.MIDDLE),
+    Column("kind", "kind"),
+    Column("size", "size", Kind.SIZE),
+    Column("modified", "modified", Kind.TIME),
+)
+CONFIG = (
+    Column("name", "setting"),
+    Column("value", "value", cut=Cut.MIDDLE),
+    Column("origin", "from"),
+    Column("about", "what it does", cut=Cut.END),
+)
+
+_LABEL = 12
+
+
+def overview_lines(
+    output: Output, shown: Mapping[str, Any], findings: list[Finding], next_command: str
+) -> Iterator[str]:
+    """Yield the screen of a store at a glance; ``shown`` is the JSON object."""
+    yield from _lines(output, "store", f"{text.neutral(shown['store'])}   {shown['layout']}, as {shown['version']}")
+    yield from _lines(output, "", f"({text.neutral(shown['versionReason'])})")
+    yield from _lines(output, "broker", _broker_words(shown))
+    yield from _log_lines(output, shown)
+    yield from _lines(output, "queues", _queue_words(shown["topics"]))
+    yield from _lines(output, "index", _index_words(output, shown["index"]))
+    yield from _lines(output, "checkpoint", _checkpoint_words(output, shown["checkpoint"]))
+    yield from _lines(output, "groups", _group_words(shown["groups"]))
+    for finding in findings:
+        yield from finding_lines(finding, output)
+    yield from _verdict(output, findings, next_command)
+
+
+def _lines(output: Output, label: str, words: str) -> Iterator[str]:
+    first, *others = text.hanging(label.ljust(_LABEL).replace(" ", "\u00a0") + words, output.look.width, _LABEL)
+    yield output.paint(first[:_LABEL], "title") + first[_LABEL:]
+    yield from others
+
+
+def _time(output: Output, timestamp_ms: int) -> str:
+    return output.time(timestamp_ms).replace(" ", "\u00a0")
+
+
+def _broker_words(shown: Mapping[str, Any]) -> str:
+    host = shown["broker"].get("host", "host not known: the log holds no message")
+    if shown["lock"] == "held":
+        return f"{host}   in use: a broker, or another rmqtool, holds the lock"
+    return f"{host}   not running (the lock is free){'; abort is present' if shown['abort'] else ''}"
+
+
+def _log_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
+    log = shown["commitLog"]
+    if not log["files"]:
+        yield from _lines(output, "commit log", "no file")
+        return
+    files = f"{log['files']} {'file' if log['files'] == 1 else 'files'} of {text.size(log['fileSize'])}"
+    yield from _lines(output, "commit log", f"{files}   offsets {log['minOffset']} to {log['maxOffset']}")
+    if "firstStoreTimestamp" in log:
+        first, last = _time(output, log["firstStoreTimestamp"]), _time(output, log["lastStoreTimestamp"])
+        yield from _lines(output, "", f"stored {first} to {last}")
+
+
+def _queue_words(topics: Mapping[str, Any]) -> str:
+    queues = sum(len(topic["queues"]) for topic in topics.values())
+    kinds: dict[str, int] = {}
+    for topic in topics.values():
+        kinds[topic["kind"]] = kinds.get(topic["kind"], 0) + 1
+    words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
+    return f"{queues} in {len(topics)} topics" + (f" ({words})" if words else "")
+
+
+def _index_words(output: Output, files: list[Mapping[str, Any]]) -> str:
+    if not files:
+        return "no file"
+    entries = sum(file["entries"] for file in files)
+    words = f"{len(files)} {'file' if len(files) == 1 else 'files'}, {text.count(entries)} entries"
+    newest = max(file["endTimestamp"] for file in files)
+    return words + (f", newest ends {_time(output, newest)}" if newest > 0 else "")
+
+
+def _checkpoint_words(output: Output, checkpoint: Mapping[str, int] | None) -> str:
+    if checkpoint is None:
+        return "missing"
+    parts = (("log", "physicMsgTimestamp"), ("queues", "logicsMsgTimestamp"), ("index", "indexMsgTimestamp"))
+    return ", ".join(
+        f"{label} {_time(output, checkpoint[name]) if checkpoint[name] else 'never'}" for label, name in parts
+    )
+
+
+def _group_words(groups: Mapping[str, Any]) -> str:
+    if not groups:
+        return "none has committed an offset"
+    lag = sum(
+        max(place["lag"], 0) for topics in groups.values() for queues in topics.values() for place in queues.values()
+    )
+    return f"{len(groups)}, {text.count(lag)} messages behind in all"
+
+
+def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:
+    counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
+    worst = next((severity for severity in Severity if counts[severity]), None)
+    if worst in (None, Severity.NOTICE):
+        headline = "nothing wrong is seen without reading the messages"
+    else:
+        parts = [f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items() if count]
+        headline = f"{', '.join(parts)} seen without reading the messages"
+    yield from verdict_lines(output, headline, worst, [next_command])

@@ -1,0 +1,87 @@
+"""The bar on stderr. It satisfies ``rmqtool.progress.Progress``; whether there is one is decided by the command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from rmqtool.render.text import size
+
+
+class _Speed(ProgressColumn):
+    """Bytes per second in the units of everything else here."""
+
+    def render(self, task: Task) -> Text:
+        """Return the speed, once there is one."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{size(int(speed))}/s" if speed else "")
+
+
+class TerminalProgress:
+    """Shows one piece of long work at a time and leaves nothing behind when it ends."""
+
+    def __init__(self, stderr: IO[str] | None = None) -> None:
+        # --progress always: also where stderr is no terminal.
+        self._console = Console(file=stderr or sys.stderr, force_terminal=True, force_interactive=True)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def start(self, what: str, total: int | None, unit: str) -> None:
+        """Begin ``what``; a piece that was not finished ends."""
+        self.finish()
+        amount: list[ProgressColumn] = [MofNCompleteColumn(), TextColumn(unit)]
+        if unit == "bytes":
+            amount = [DownloadColumn(binary_units=True), _Speed()]
+        remaining = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            *amount,
+            remaining,
+            console=self._console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._bar.add_task(what, total=total)
+        self._bar.start()
+
+    def advance(self, amount: int) -> None:
+        """Add ``amount`` units done."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, amount)
+
+    def finish(self) -> None:
+        """End the piece of work and clear its line."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Clear the bar while others write on the terminal."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()

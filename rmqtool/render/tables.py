@@ -1,0 +1,142 @@
+"""Tables: rows of values laid out in columns, plain for screens, Markdown for reports.
+
+Only a column that says so may be shortened: a number, an offset or a time that was cut would be a wrong one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from enum import StrEnum
+
+from rmqtool.render import text as texts
+
+NOTHING = "–"
+_GAP = 2
+_LEAST = 8
+# Stands for a text of other than plain ASCII while tabulate lays out: one cell wide in any version of it.
+_STAND_IN = "\U000f0000"
+_RUN = re.compile(f"{_STAND_IN}+")
+
+
+class Kind(StrEnum):
+    """What the values of a column are, and so how they look."""
+
+    TEXT = "text"
+    COUNT = "count"
+    OFFSET = "offset"
+    SIZE = "size"
+    TIME = "time"
+    DURATION = "duration"
+    SHARE = "share"
+
+
+class Cut(StrEnum):
+    """Where a text may be shortened when the screen is too narrow."""
+
+    NEVER = "never"
+    END = "end"
+    MIDDLE = "middle"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: ``key`` in the row, what people read above it, the kind of its values, where they may be cut."""
+
+    key: str
+    title: str
+    kind: Kind = Kind.TEXT
+    cut: Cut = Cut.NEVER
+
+
+def lay_out(
+    rows: Iterable[Mapping[str, object]],
+    columns: Collection[Column],
+    *,
+    width: int | None = None,
+    zone: tzinfo | None = None,
+    markdown: bool = False,
+    paint: Callable[[str, str], str] | None = None,
+) -> list[str]:
+    """Return the table as lines, at most ``width`` cells wide if shortening what may be shortened can do it."""
+    cells = [[cell_text(column, row.get(column.key), zone) for column in columns] for row in rows]
+    titles = [column.title for column in columns]
+    if markdown:
+        cells = [[cell.replace("|", "\\|") for cell in line] for line in cells]
+    elif width is not None:
+        _shorten(cells, columns, width)
+    return _tabulated(titles, cells, columns, markdown, paint)
+
+
+def cell_text(column: Column, value: object, zone: tzinfo | None = None) -> str:
+    """Return one value as people see it in ``column``."""
+    if value is None or value == "":
+        return NOTHING
+    kind = column.kind
+    if isinstance(value, int) and not isinstance(value, bool):
+        if kind is Kind.COUNT:
+            return texts.count(value)
+        if kind is Kind.SIZE:
+            return texts.size(value)
+        if kind is Kind.TIME:
+            return texts.timestamp(value, zone)
+        if kind is Kind.DURATION:
+            return texts.duration(value)
+    if kind is Kind.SHARE and isinstance(value, float | int):
+        return f"{value:.1%}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return texts.neutral(str(value))
+
+
+def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) -> None:
+    widths = [texts.display_width(column.title) for column in columns]
+    for line in cells:
+        widths = [max(pair) for pair in zip(widths, map(texts.display_width, line), strict=True)]
+    flexible = [at for at, column in enumerate(columns) if column.cut is not Cut.NEVER]
+    room = width - _GAP * (len(widths) - 1) - sum(w for at, w in enumerate(widths) if at not in flexible)
+    if sum(widths[at] for at in flexible) <= room:
+        return
+    # The longest texts give way first: the greatest width that all of them may have together.
+    low, high = _LEAST, max((widths[at] for at in flexible), default=_LEAST)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(widths[at], middle) for at in flexible) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    for at, column in enumerate(columns):
+        if at in flexible:
+            for line in cells:
+                line[at] = texts.cut(line[at], low, middle=column.cut is Cut.MIDDLE)
+
+
+def _tabulated(
+    titles: list[str],
+    cells: list[list[str]],
+    columns: Collection[Column],
+    markdown: bool,
+    paint: Callable[[str, str], str] | None,
+) -> list[str]:
+    """Let tabulate do the columns. It measures texts differently with and without an optional package, so it only ever
+    sees ASCII and stand-ins of the right width, which are replaced in its result, in reading order."""
+    from tabulate import tabulate
+
+    replaced: list[str] = []
+
+    def stand_in(text: str, painted: str | None = None) -> str:
+        if painted is None and text.isascii():
+            return text
+        replaced.append(painted or text)
+        return _STAND_IN * texts.display_width(text)
+
+    aligned = ["left" if column.kind is Kind.TEXT else "right" for column in columns]
+    heads = [stand_in(title, paint(title, "title") if paint else None) for title in titles]
+    body = [[stand_in(cell) for cell in line] for line in cells]
+    # Without a rule below them the titles are a row like any other, and get no padding of their own.
+    rows, headers, style = (body, heads, "github") if markdown else ([heads, *body], (), "plain")
+    laid = tabulate(rows, headers, style, colalign=aligned, disable_numparse=True)
+    queue = iter(replaced)
+    return [_RUN.sub(lambda _: next(queue), line).rstrip() for line in laid.split("\n")]

@@ -1,0 +1,162 @@
+"""Text for screens: what is not ours is neutralised, and numbers, sizes, times look the same everywhere.
+
+Bodies, topics, keys and file names come from a store that anybody may have written to: a terminal must not obey them
+and a spreadsheet must not compute them.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+
+ELLIPSIS = "…"
+
+# Control characters (C0, DEL, C1), line and paragraph separators, marks that turn the direction of text, and halves of
+# surrogate pairs, which no terminal can show.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_FORMULA = re.compile(r"[\t\r\n]|\s*[=+\-@＝＋－＠]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NARROWEST = 20
+_BYTES_PER_LINE = 16
+_HALF_LINE = len("00 " * 8) - 1
+
+
+def neutral(text: str, keep: str = "") -> str:
+    """Return ``text`` with everything a terminal might obey spelled out: ESC becomes ``\\x1b``.
+
+    Characters in ``keep`` stay: ``"\\n\\t"`` for a body that is shown on lines of its own.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(lambda match: match[0] if match[0] in keep else _spelled(match[0]), text)
+
+
+def _spelled(c: str) -> str:
+    return _NAMED.get(c) or (f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{ord(c):04x}")
+
+
+def display_width(text: str) -> int:
+    """Return how many cells ``text`` fills on a terminal: two for wide characters, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells, text))
+
+
+def _cells(c: str) -> int:
+    if unicodedata.east_asian_width(c) in "WF":
+        return 2
+    return 0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else 1
+
+
+def cut(text: str, width: int, *, middle: bool = False) -> str:
+    """Return ``text`` in at most ``width`` cells, an ellipsis in place of what went: the end, or the middle."""
+    if display_width(text) <= width:
+        return text
+    room = width - 1
+    if room < 1:
+        return ELLIPSIS[:width]
+    tail = room // 2 if middle else 0
+    head = _first_cells(text, room - tail)
+    # Zero-width characters belong to what stands before them, so a tail must not begin with one.
+    end = _first_cells(text[::-1], tail)[::-1].lstrip("".join(c for c in text if not c.isascii() and not _cells(c)))
+    return head + ELLIPSIS + end
+
+
+def _first_cells(text: str, width: int) -> str:
+    used = 0
+    for at, c in enumerate(text):
+        used += _cells(c)
+        if used > width:
+            return text[:at]
+    return text
+
+
+def guard_formula(text: str) -> str:
+    """Return ``text`` as a spreadsheet takes it for text: what would be a formula gets an apostrophe in front."""
+    return "'" + text if _FORMULA.match(text) else text
+
+
+def count(number: int) -> str:
+    """Return a number of things, in groups of three digits: ``41,220,118``."""
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in the largest unit that leaves at least one: ``31.2 GiB``."""
+    value = float(abs(number))
+    sign = "-" if number < 0 else ""
+    if value < 1024:
+        return f"{number} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if round(value, 1) < 1024:
+            return f"{sign}{value:.1f} {unit}"
+    return f"{sign}{value / 1024:.1f} PiB"
+
+
+def duration(milliseconds: int) -> str:
+    """Return a span of time in its two largest units: ``850 ms``, ``12.3 s``, ``3 h 20 min``, ``4 d 3 h``."""
+    if milliseconds < 0:
+        return "-" + duration(-milliseconds)
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 59_950:
+        return f"{milliseconds / 1000:.1f} s"
+    seconds = round(milliseconds / 1000)
+    for large, small, unit, below in ((60, 1, "min", 3600), (3600, 60, "h", 86_400)):
+        if seconds < below:
+            rest = seconds % large // small
+            return f"{seconds // large} {unit}" + (f" {rest} {'s' if small == 1 else 'min'}" if rest else "")
+    hours = seconds % 86_400 // 3600
+    return f"{seconds // 86_400} d" + (f" {hours} h" if hours else "")
+
+
+def age(timestamp_ms: int, now_ms: int) -> str:
+    """Return how long ago a moment was, or how far ahead it is."""
+    span = now_ms - timestamp_ms
+    return f"{duration(span)} ago" if span >= 0 else f"in {duration(-span)}"
+
+
+def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
+    """Return a moment as people read it, with milliseconds and zone; None is the machine's own zone.
+
+    What lies outside the calendar (a damaged field) is shown as the number it is.
+    """
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+    # Not strftime: its years before 1000 are not padded.
+    text = moment.isoformat(" ", "milliseconds")
+    return f"{text[:23]} {text[23:29]}"
+
+
+def hanging(text: str, width: int | None, indent: int) -> list[str]:
+    """Return ``text`` broken into lines of at most ``width``, all but the first indented; no word is cut.
+
+    A no-break space keeps two words together and is shown as a space.
+    """
+    if width is None or display_width(text) <= width:
+        return [text.replace("\u00a0", " ")]
+    broken = textwrap.wrap(
+        text,
+        max(width, indent + _NARROWEST),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )
+    return [line.replace("\u00a0", " ") for line in broken]
+
+
+def hex_lines(data: bytes | memoryview, file_offset: int = 0) -> Iterator[str]:
+    """Yield ``data`` as lines of offset, sixteen bytes in hex, and their ASCII characters."""
+    for start in range(0, len(data), _BYTES_PER_LINE):
+        row = bytes(data[start : start + _BYTES_PER_LINE])
+        halves = "  ".join(half.hex(" ").ljust(_HALF_LINE) for half in (row[:8], row[8:]))
+        ascii_ = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        yield f"{file_offset + start:08x}  {halves}  |{ascii_}|"

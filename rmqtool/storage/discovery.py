@@ -1,0 +1,177 @@
+"""What lies in a store's directory: every file, and what each is by its place; nothing is opened but a few first bytes.
+
+The commit log may lie in several directories, in the store or elsewhere. ``broker.conf`` tells; without it a
+directory whose files are named like segments and begin like commit log segments is taken for one of the log's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.errors import ReadFailed
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.storage.filesystem import Entry, Kind, ReadableFileSystem, join
+from rmqtool.storage.segments import Segment, SegmentQueue
+
+_LOG_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+
+
+class FoundFile(NamedTuple):
+    """A regular file of the store."""
+
+    path: str
+    what: StorePath
+    size: int
+    mtime_ns: int
+
+
+class Stranger(NamedTuple):
+    """A name that no broker puts there, or that is no regular file."""
+
+    path: str
+    kind: Kind
+
+
+class QueueId(NamedTuple):
+    """A queue of a topic."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass
+class StoreListing:
+    """Everything found beneath a store's root, and the parts of its commit log that lie elsewhere."""
+
+    filesystem: ReadableFileSystem
+    files: list[FoundFile] = field(default_factory=list)
+    strangers: list[Stranger] = field(default_factory=list)
+    log_segments: list[Segment] = field(default_factory=list)
+    log_directories: list[str] = field(default_factory=list)
+
+    def of_kind(self, *kinds: FileKind) -> Iterator[FoundFile]:
+        """Yield the files of these kinds, in the order of their paths."""
+        return (file for file in self.files if file.what.kind in kinds)
+
+    def find(self, path: str) -> FoundFile | None:
+        """Return the file at ``path``."""
+        return next((file for file in self.files if file.path == path), None)
+
+    def segments(self, files: Iterable[FoundFile]) -> SegmentQueue:
+        """Return the segment queue that ``files`` make."""
+        return SegmentQueue(
+            Segment(file.what.base_offset, file.size, file.path, self.filesystem)
+            for file in files
+            if file.what.base_offset is not None
+        )
+
+    def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
+        """Return the queues of a kind, by topic and number."""
+        grouped: dict[QueueId, list[FoundFile]] = {}
+        for file in self.of_kind(kind):
+            what = file.what
+            if what.topic is not None and what.queue_id is not None and what.stage is None:
+                grouped.setdefault(QueueId(what.topic, what.queue_id), []).append(file)
+        return {queue: self.segments(grouped[queue]) for queue in sorted(grouped)}
+
+    def databases(self) -> list[str]:
+        """Return the directories that hold a RocksDB database."""
+        return sorted({file.what.owner or "" for file in self.of_kind(FileKind.ROCKSDB)})
+
+
+def list_store(
+    filesystem: ReadableFileSystem, log_directories: Iterable[tuple[str, ReadableFileSystem]]
+) -> StoreListing:
+    """List the store; ``log_directories`` are those of the settings, each with the file system it lies in."""
+    configured = list(log_directories)
+    inside = [directory for directory, where in configured if where is filesystem]
+    listing = StoreListing(filesystem, log_directories=[directory for directory, _ in configured])
+    _list_directory(listing, "", inside)
+    for directory, where in configured:
+        if where is not filesystem:
+            listing.log_segments += _segments_in(where, directory)
+    listing.log_segments += [
+        Segment(file.what.base_offset or 0, file.size, file.path, filesystem)
+        for file in listing.of_kind(FileKind.COMMIT_LOG)
+    ]
+    if not listing.log_segments:
+        _guess_log(listing)
+    return listing
+
+
+def _list_directory(listing: StoreListing, directory: str, log_directories: list[str]) -> None:
+    for entry in listing.filesystem.listdir(directory):
+        path = join(directory, entry.name)
+        if entry.kind is Kind.DIRECTORY:
+            if paths.parse_segment_name(entry.name) is not None:  # a directory where a segment should be
+                listing.strangers.append(Stranger(path, entry.kind))
+            _list_directory(listing, path, log_directories)
+        elif entry.kind is not Kind.FILE:
+            listing.strangers.append(Stranger(path, entry.kind))
+        else:
+            _add_file(listing, path, log_directories)
+
+
+def _add_file(listing: StoreListing, path: str, log_directories: list[str]) -> None:
+    status = listing.filesystem.find_stat(path)
+    if status is None:  # deleted since the directory was listed
+        return
+    what = paths.classify(path, log_directories)
+    if what.kind is FileKind.UNKNOWN:
+        listing.strangers.append(Stranger(path, Kind.FILE))
+    listing.files.append(FoundFile(path, what, status.size, status.mtime_ns))
+
+
+def _segments_in(filesystem: ReadableFileSystem, directory: str) -> Iterator[Segment]:
+    for name, base_offset in _segment_names(filesystem.listdir(directory)):
+        path = join(directory, name)
+        status = filesystem.find_stat(path)
+        if status is not None:
+            yield Segment(base_offset, status.size, path, filesystem)
+
+
+def _segment_names(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
+    for entry in entries:
+        base_offset = paths.parse_segment_name(entry.name) if entry.kind is Kind.FILE else None
+        if base_offset is not None:
+            yield entry.name, base_offset
+
+
+def _guess_log(listing: StoreListing) -> None:
+    """Take the directories whose files look like segments of a commit log for the log's."""
+    candidates: dict[str, list[FoundFile]] = {}
+    for file in listing.of_kind(FileKind.UNKNOWN):
+        directory, _, name = file.path.rpartition("/")
+        if directory and paths.parse_segment_name(name) is not None:
+            candidates.setdefault(directory, []).append(file)
+    found = [directory for directory, files in candidates.items() if any(_is_log(listing, file) for file in files)]
+    if not found:
+        return
+    listing.log_directories = found
+    for at, file in enumerate(listing.files):
+        what = paths.classify(file.path, found)
+        if what.kind is FileKind.COMMIT_LOG:
+            listing.files[at] = file._replace(what=what)
+            listing.log_segments.append(Segment(what.base_offset or 0, file.size, file.path, listing.filesystem))
+    known = {segment.path for segment in listing.log_segments}
+    listing.strangers = [stranger for stranger in listing.strangers if stranger.path not in known]
+
+
+def _is_log(listing: StoreListing, file: FoundFile) -> bool:
+    try:
+        with listing.filesystem.open_read(file.path) as opened:
+            head = opened.pread(layouts.RECORD_START.size, 0)
+    except ReadFailed:
+        return False
+    return len(head) == layouts.RECORD_START.size and layouts.RECORD_START.decode(head).magic in _LOG_MAGICS
+
+
+def beneath(root: str, directory: str) -> str | None:
+    """Return ``directory`` relative to ``root`` when it lies beneath it."""
+    relative = os.path.relpath(directory, root)
+    return None if relative == ".." or relative.startswith("../") or relative == "." else relative

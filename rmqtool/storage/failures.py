@@ -1,0 +1,55 @@
+"""From what the operating system says to the project's errors: which file, what was tried, what to do next."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from rmqtool.errors import FileMissing, NoSpace, ReadFailed, WriteFailed
+
+_OWNER = "run the command as the owner of the store, or as root"
+_DISK = "read the kernel log: the disk may be failing; copy what still reads before anything else"
+_SPACE = "free some space on that file system, then run the command again"
+_DESCRIPTORS = "raise the limit of open files (ulimit -n), then run the command again"
+_LINK = "a link inside a store is not followed: name the directory it points to instead"
+
+_HINTS = {
+    errno.EACCES: _OWNER,
+    errno.EPERM: _OWNER,
+    errno.EIO: _DISK,
+    errno.EROFS: "the file system is mounted read-only: read the kernel log for the reason",
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EMFILE: _DESCRIPTORS,
+    errno.ENFILE: _DESCRIPTORS,
+    errno.ELOOP: _LINK,
+}
+
+
+def os_error(number: int) -> OSError:
+    """Return the error that the operating system would raise for ``number``."""
+    return OSError(number, os.strerror(number))
+
+
+def read_failed(operation: str, file: str, cause: OSError) -> ReadFailed:
+    """Return the error of a failed ``operation`` (a verb) that only reads."""
+    kind = FileMissing if cause.errno == errno.ENOENT else ReadFailed
+    error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
+    error.__cause__ = cause
+    return error
+
+
+def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
+    """Return the error of a failed ``operation`` (a verb) that writes."""
+    kind = NoSpace if cause.errno in (errno.ENOSPC, errno.EDQUOT) else WriteFailed
+    error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
+    error.__cause__ = cause
+    return error
+
+
+def _sentence(operation: str, file: str, cause: OSError) -> str:
+    return f"cannot {operation} {file}: {cause.strerror or cause}"
+
+
+def _hint(cause: OSError) -> str | None:
+    return None if cause.errno is None else _HINTS.get(cause.errno)

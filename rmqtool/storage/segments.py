@@ -1,0 +1,114 @@
+"""Segments and segment queues: files of one size whose names are the offset of their first byte.
+
+A segment queue is what the directory shows, not what it should be: a missing segment is a gap, a file of another size
+keeps its size. Its segments may lie in several directories (multi-path commit logs).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqtool.errors import ReadFailed
+from rmqtool.storage.filesystem import ReadableFile, ReadableFileSystem
+
+_OPEN_FILES = 16
+
+
+class Segment(NamedTuple):
+    """One file of a segment queue. ``path`` is relative to the file system it lies in."""
+
+    base_offset: int
+    size: int
+    path: str
+    filesystem: ReadableFileSystem
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte."""
+        return self.base_offset + self.size
+
+
+class Gap(NamedTuple):
+    """Offsets that no segment holds."""
+
+    start_offset: int
+    end_offset: int
+
+
+class SegmentQueue:
+    """The segments of one log or queue, in order, with a few of them open for reading."""
+
+    def __init__(self, segments: Iterable[Segment], segment_size: int | None = None) -> None:
+        self.segments = tuple(sorted(segments))
+        self.segment_size = segment_size or usual_size(self.segments)
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._open: OrderedDict[str, ReadableFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte there is; 0 without segments."""
+        return self._bases[0] if self._bases else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte there is."""
+        return self.segments[-1].end_offset if self.segments else 0
+
+    def find(self, offset: int) -> Segment | None:
+        """Return the segment that holds the byte at ``offset``."""
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0 or offset >= self.segments[at].end_offset:
+            return None
+        return self.segments[at]
+
+    def gaps(self) -> list[Gap]:
+        """Return what is missing between the first and the last segment."""
+        return [
+            Gap(before.end_offset, after.base_offset)
+            for before, after in zip(self.segments, self.segments[1:], strict=False)
+            if before.end_offset < after.base_offset
+        ]
+
+    def open(self, segment: Segment) -> ReadableFile:
+        """Return the open file of a segment; it stays open until others push it out."""
+        file = self._open.pop(segment.path, None) or segment.filesystem.open_read(segment.path)
+        self._open[segment.path] = file
+        if len(self._open) > _OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``, from one segment; nothing where there is none."""
+        segment = self.find(offset)
+        if segment is None:
+            return b""
+        return self.open(segment).pread(length, offset - segment.base_offset)
+
+    def close(self) -> None:
+        """Close the open files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def usual_size(segments: Iterable[Segment]) -> int:
+    """Return the size most segments have, the larger one when two are as frequent; 0 without segments."""
+    counts = Counter(segment.size for segment in segments if segment.size)
+    return max(counts, key=lambda size: (counts[size], size), default=0)
+
+
+def vanished(segment: Segment) -> ReadFailed:
+    """Return the error of a segment that was deleted while it was read."""
+    return ReadFailed(
+        "the segment vanished or shrank while it was read: a broker is cleaning the store",
+        file=segment.path,
+        hint="run the command again",
+    )
