@@ -12,11 +12,12 @@ from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import queue_entries
+from rmqtool.formats.java import int64
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.java_numbers import java_remainder, parse_int, wrap_long
+from rmqtool.upstream.java_numbers import java_remainder, parse_int
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.settings import StartSettings
 
@@ -67,7 +68,7 @@ class ConsumeQueue:
                 if unit[0] < 0 or unit[1] <= 0:
                     break
                 valid += 1
-                self.max_physic_offset = wrap_long(unit[0] + unit[1])
+                self.max_physic_offset = int64(unit[0] + unit[1])
             end = file.start + valid * UNIT_SIZE
             if valid * UNIT_SIZE < file.size:
                 break
@@ -94,7 +95,7 @@ class ConsumeQueue:
                 elif offset < 0 or size <= 0 or offset >= end:
                     return
                 file.wrote += UNIT_SIZE
-                self.max_physic_offset = wrap_long(offset + size)
+                self.max_physic_offset = int64(offset + size)
             if file.wrote:
                 return
             self.mapped.delete_last()
@@ -159,12 +160,12 @@ class ConsumeQueue:
 
     def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
         """Append a unit, or not: both are success. upstream: ``putMessagePositionInfo``."""
-        physical_end = wrap_long(unit.physical_offset + unit.size)
+        physical_end = int64(unit.physical_offset + unit.size)
         if physical_end <= self.max_physic_offset:
             if not self._v5_4:
                 self._log.warn(broker_log.BUILT_BEFORE)
             return
-        expected = wrap_long(queue_offset * UNIT_SIZE)
+        expected = int64(queue_offset * UNIT_SIZE)
         file = self.mapped.last_or_new(expected)
         if file.first_in_queue and queue_offset != 0 and file.wrote == 0:
             self.min_logic_offset = expected

@@ -21,10 +21,11 @@ from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.queue_units import QueueUnits
 from rmqtool.upstream.startup import MessageStore
 
-_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)))
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _MAGIC_AT = _START.field("magic").offset
+_MAGICS = (_START.packer.pack(0, magic)[_MAGIC_AT:] for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
+_MAGIC = re.compile(b"|".join(map(re.escape, _MAGICS)))
 _CHUNK = 16 << 20
 # Topic and properties, each with its length.
 _MOST_BEHIND_BODY = 2 * (2 + MAX_PROPERTIES_LENGTH)

@@ -7,12 +7,6 @@ import re
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
 _INTEGER = re.compile(r"[+-]?\d+")
-_LONG_RANGE = 1 << 64
-
-
-def wrap_long(value: int) -> int:
-    """Wrap ``value`` as a Java ``long`` does."""
-    return value if LONG_MIN <= value <= LONG_MAX else (value - LONG_MIN) % _LONG_RANGE + LONG_MIN
 
 
 def java_remainder(value: int, divisor: int) -> int:

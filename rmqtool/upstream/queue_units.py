@@ -10,6 +10,7 @@ from rmqtool.formats.codes import MESSAGE_MAGIC_V1
 from rmqtool.formats.commit_log import PREFIXES, Message
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import encode_text
+from rmqtool.formats.layout import Layout
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
 
@@ -136,18 +137,18 @@ class UnitsWithin:
         topics = [encode_text(queue.topic) for queue in self._queues]
         topic_lengths = np.array([len(topic) for topic in topics], dtype=np.int64)
         wanted = self._queue_nos[units]
-        host_bits = (_gather(octets, at + _field("sys_flag"), ">i4") >> 4) & 3
-        body_at = at + prefix_sizes[host_bits]
-        length_at = body_at + _gather(octets, body_at - layouts.INT.size, ">i4")
+        heads = _gather(octets, at, _PREFIX)
+        body_at = at + prefix_sizes[heads["sys_flag"] >> 4 & 3]
+        length_at = body_at + _gather(octets, body_at - layouts.INT.size, layouts.INT)["value"]
         matches: Flags = (
-            (_gather(octets, at, ">i4") == self._sizes[units])
-            & (_gather(octets, at + _field("queue_id"), ">i4") == queue_ids[wanted])
+            (heads["total_size"] == self._sizes[units])
+            & (heads["queue_id"] == queue_ids[wanted])
             & (length_at >= body_at)
             & (length_at < len(octets) - topic_lengths[wanted] - layouts.SHORT.size)
         )
         length_at[~matches] = 0
-        v1 = _gather(octets, at + _field("magic"), ">u4") == MESSAGE_MAGIC_V1
-        lengths = np.where(v1, octets[length_at], _gather(octets, length_at, ">i2"))
+        v1 = heads["magic"] == MESSAGE_MAGIC_V1
+        lengths = np.where(v1, octets[length_at], _gather(octets, length_at, layouts.SHORT)["value"])
         matches &= lengths == topic_lengths[wanted]
         topic_at = length_at + np.where(v1, 1, layouts.SHORT.size)
         for queue_no in np.unique(wanted[matches]):
@@ -158,14 +159,10 @@ class UnitsWithin:
         return matches
 
 
-def _field(name: str) -> int:
-    return _PREFIX.field(name).offset
-
-
-def _gather(octets: Octets, at: Numbers, kind: str) -> Numbers:
-    """Return the numbers that begin at ``at``."""
+def _gather(octets: Octets, at: Numbers, layout: Layout[Any]) -> Any:
+    """Return the values of a layout that begin at ``at``."""
     import numpy as np
 
-    dtype = np.dtype(kind)
-    view = np.ndarray((len(octets) - dtype.itemsize + 1,), dtype, octets, strides=(1,))
-    return view[at].astype(np.int64)
+    dtype = np.dtype(layout.dtype())
+    view: Any = np.ndarray((len(octets) - dtype.itemsize + 1,), dtype, octets, strides=(1,))
+    return view[at]

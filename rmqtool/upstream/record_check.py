@@ -13,9 +13,9 @@ from typing import NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message, record_size
-from rmqtool.formats.dispatch import SCHEDULE_TOPIC
 from rmqtool.formats.java import INT_MAX, int32
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY
+from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.java_numbers import parse_int
@@ -202,8 +202,7 @@ class RecordCheck:
                 self._log.warn(broker_log.CRC_FAILED)
                 return UNREADABLE
             cursor += body_length
-        size = 1 if magic == MESSAGE_MAGIC_V1 else 2
-        cursor, topic_length = self._length(window, at, cursor, left, size)
+        cursor, topic_length = self._length(window, at, cursor, left, 1 if magic == MESSAGE_MAGIC_V1 else _SHORT.size)
         if topic_length < 0:
             raise _JavaException
         cursor, raw_topic = self._text(window, at, cursor, left, topic_length, total_size)
@@ -254,7 +253,10 @@ class RecordCheck:
     def _length(window: SegmentWindow, at: int, cursor: int, left: int, size: int) -> tuple[int, int]:
         if cursor + size > left:
             raise _JavaException
-        return cursor + size, int.from_bytes(window.bytes(at + cursor, size), "big", signed=True)
+        data = window.bytes(at + cursor, size)
+        if size == _SHORT.size:
+            return cursor + size, _SHORT.decode(data).value
+        return cursor + size, data[0] - 256 if data[0] > 127 else data[0]
 
     @staticmethod
     def _text(

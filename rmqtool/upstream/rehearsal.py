@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rmqtool.formats.dispatch import SCHEDULE_TOPIC
+from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.storage.filesystem import Closable, ReadableFileSystem
 from rmqtool.storage.overlay import Change, OverlayFileSystem
 from rmqtool.upstream.files import StoreFiles, StoreView

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.java import int64
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
@@ -14,7 +15,6 @@ from rmqtool.upstream.commit_log import CommitLog
 from rmqtool.upstream.consume_queues import QUEUE_DIRECTORY, ConsumeQueueStore
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index import IndexService
-from rmqtool.upstream.java_numbers import wrap_long
 from rmqtool.upstream.mapped_files import LoadRefused
 from rmqtool.upstream.record_check import OutOfMemory
 from rmqtool.upstream.reput import Hangs, Reput
@@ -163,7 +163,7 @@ class MessageStore:
         """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
         if self.settings.is_4_9:
             return
-        if wrap_long(message.physical_offset + message.total_size) <= self.checkpoint.values.confirm_phy_offset:
+        if int64(message.physical_offset + message.total_size) <= self.checkpoint.values.confirm_phy_offset:
             self.dispatch(message)
 
     def start(self) -> Started:
