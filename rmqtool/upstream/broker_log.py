@@ -33,6 +33,8 @@ BUILT_REPEATEDLY = (
 BUILT_REPEATEDLY_4_9 = BUILT_REPEATEDLY.replace("Build consume", "Build  consume")
 CORRECT_MIN_NOTHING = "[Bug] Failed to scan consume queue entries from file on correcting min offset: {}"
 CORRECT_MIN_BEYOND = "[Bug][InconsistentState] ConsumeQueue file {} should have been deleted"
+DELAY_OFFSET_INVALID = "schedule CQ offset invalid. offset={}, cqMinOffset={}, cqMaxOffset={}, queueId={}"
+DELAY_OFFSET_CORRECTED = "correct delay offset [ delayLevel {} ] from {} to {}"
 INDEX_OVER_CAPACITY = "Over index file capacity: index count = #; index max num = #"
 INDEX_FULL = "Index file [$STORE/index/#] is full, trying to create another one"
 INDEX_CREATE_FAILED = "Failed to create file $STORE/index/#"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from rmqtool.formats import layouts
+from rmqtool.formats import layouts, paths
 from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint, min_timestamp
 from rmqtool.upstream.files import StoreFiles
-
-CHECKPOINT_FILE = "checkpoint"
 
 _FIELDS = layouts.STORE_CHECKPOINT
 _FIELDS_4_9 = 3 * layouts.LONG.size
@@ -18,11 +16,11 @@ class Checkpoint:
     def __init__(self, files: StoreFiles, v4_9: bool) -> None:
         self._files = files
         self._length = _FIELDS_4_9 if v4_9 else _FIELDS.size
-        if not files.exists(CHECKPOINT_FILE):
-            files.create(CHECKPOINT_FILE, PAGE_SIZE)
-        elif files.size(CHECKPOINT_FILE) < PAGE_SIZE:
-            files.resize(CHECKPOINT_FILE, PAGE_SIZE)
-        values = decode_checkpoint(files.read(CHECKPOINT_FILE, 0, _FIELDS.size))
+        if not files.exists(paths.CHECKPOINT):
+            files.create(paths.CHECKPOINT, PAGE_SIZE)
+        elif files.size(paths.CHECKPOINT) < PAGE_SIZE:
+            files.resize(paths.CHECKPOINT, PAGE_SIZE)
+        values = decode_checkpoint(files.read(paths.CHECKPOINT, 0, _FIELDS.size))
         self.values = values
         self.min_timestamp = min_timestamp(values)
 
@@ -45,4 +43,4 @@ class Checkpoint:
 
     def flush(self) -> None:
         """Write the fields."""
-        self._files.write(CHECKPOINT_FILE, 0, _FIELDS.encode(self.values)[: self._length])
+        self._files.write(paths.CHECKPOINT, 0, _FIELDS.encode(self.values)[: self._length])

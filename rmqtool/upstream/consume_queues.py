@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqtool.formats import layouts
+from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import queue_entries
@@ -21,7 +21,6 @@ from rmqtool.upstream.java_numbers import java_remainder, parse_int
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.settings import StartSettings
 
-QUEUE_DIRECTORY = "consumequeue"
 # Recovery looks at this many files at the end of a queue.
 RECOVERED_FILES = 3
 
@@ -39,7 +38,7 @@ class ConsumeQueue:
         self._v5_4 = store.settings.is_5_4
         self.topic = topic
         self.queue_id = queue_id
-        directory = f"{QUEUE_DIRECTORY}/{topic}/{queue_id}"
+        directory = f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
         self.mapped = MappedFileQueue(self._files, (directory,), store.settings.queue_file_size)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
@@ -158,12 +157,17 @@ class ConsumeQueue:
         offset: int = _UNIT.unpack_from(self._files.read(file.path, position, UNIT_SIZE))[0]
         return offset
 
+    def knows(self, physical_offset: int, size: int) -> bool:
+        """Return whether the queue takes a record for one that it has: it ends no later than the last one."""
+        if int64(physical_offset + size) > self.max_physic_offset:
+            return False
+        if not self._v5_4:
+            self._log.warn(broker_log.BUILT_BEFORE)
+        return True
+
     def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
         """Append a unit, or not: both are success. upstream: ``putMessagePositionInfo``."""
-        physical_end = int64(unit.physical_offset + unit.size)
-        if physical_end <= self.max_physic_offset:
-            if not self._v5_4:
-                self._log.warn(broker_log.BUILT_BEFORE)
+        if self.knows(unit.physical_offset, unit.size):
             return
         expected = int64(queue_offset * UNIT_SIZE)
         file = self.mapped.last_or_new(expected)
@@ -174,7 +178,7 @@ class ConsumeQueue:
             self._log.warn(broker_log.BUILT_REPEATEDLY_4_9 if self._v4_9 else broker_log.BUILT_REPEATEDLY)
             return
         # A queue offset that is too high is only logged: the unit goes to the end all the same.
-        self.max_physic_offset = physical_end
+        self.max_physic_offset = int64(unit.physical_offset + unit.size)
         self._append(file, _UNIT.packer.pack(*unit))
 
     def _fill(self, file: MappedFile, length: int) -> None:
@@ -201,11 +205,12 @@ class ConsumeQueueStore:
         self.log = log
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.rules = settings.rules
+        self._by_topic_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
 
     def load(self) -> None:
         """Take in every queue of every topic; a directory whose name is no number is passed over."""
-        for topic in self.files.entries(QUEUE_DIRECTORY):
-            for entry in self.files.entries(f"{QUEUE_DIRECTORY}/{topic.name}"):
+        for topic in self.files.entries(paths.CONSUME_QUEUE):
+            for entry in self.files.entries(f"{paths.CONSUME_QUEUE}/{topic.name}"):
                 queue_id = parse_int(entry.name)
                 if queue_id is None:
                     continue
@@ -247,5 +252,11 @@ class ConsumeQueueStore:
 
     def dispatch(self, message: Message) -> None:
         """Give a record its units."""
+        queue = self._by_topic_bytes.get((message.raw_topic, message.queue_id))
+        if queue is None:
+            queue = self.find_or_create(message.topic, message.queue_id)
+            self._by_topic_bytes[message.raw_topic, message.queue_id] = queue
+        elif not self.rules.multi_dispatch and queue.knows(message.physical_offset, message.total_size):
+            return
         for topic, queue_id, queue_offset, unit in queue_entries(message, self.rules):
             self.find_or_create(topic, queue_id).put(queue_offset, unit)

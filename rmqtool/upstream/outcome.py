@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rmqtool.config import Version
 from rmqtool.storage.overlay import Action, Change
+from rmqtool.upstream.config_load import LoadedConfig
 from rmqtool.upstream.intact import LostMessages
-
-HANGS: Literal["hangs"] = "hangs"
+from rmqtool.upstream.startup import Started
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,33 +22,23 @@ class QueueOutcome:
     max_offset_before: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOutcome:
-    """Where a broker takes a config file from, and whether it writes it anew."""
-
-    file: str
-    loaded_from: Literal["main", "bak", "empty"]
-    rewritten: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOutcome:
     """What a broker of ``version`` does. None stands for what cannot be known."""
 
     version: Version
     clean: bool
-    loads: bool
-    starts: bool | Literal["hangs"]
-    reason: str | None
-    min_physical_offset: int | None
-    max_physical_offset: int | None
-    changes: tuple[Change, ...]
-    queues: tuple[QueueOutcome, ...] | None
-    lost: tuple[LostMessages, ...]
-    unreachable: int | None
-    backlog: int
-    config: tuple[ConfigOutcome, ...]
-    log_lines: tuple[str, ...]
+    loads: bool = False
+    starts: Started = False
+    reason: str | None = None
+    min_physical_offset: int | None = None
+    max_physical_offset: int | None = None
+    changes: tuple[Change, ...] = ()
+    queues: tuple[QueueOutcome, ...] | None = None
+    lost: tuple[LostMessages, ...] = ()
+    unreachable: int | None = None
+    config: tuple[LoadedConfig, ...] = ()
+    log_lines: tuple[str, ...] = ()
 
     @property
     def messages_lost(self) -> int:

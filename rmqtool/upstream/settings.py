@@ -9,6 +9,7 @@ from rmqtool.config import FlushDiskType, StoreConfig, Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.storage.discovery import beneath
 
 # Files that 5.4 looks at when commitLogRecoverMaxNum is not a positive number.
 DEFAULT_RECOVER_MAX_NUM = 10
@@ -80,10 +81,11 @@ class StartSettings:
 
 def _within(root: str, directories: Iterable[str]) -> Iterable[str]:
     for directory in directories:
-        if not directory.startswith(root + "/"):
+        relative = beneath(root, directory)
+        if relative is None:
             raise StoreError(
                 f"the commit log lies at {directory}, outside of the store {root}; its start cannot be rehearsed",
                 file=directory,
                 hint="copy all directories of the log below one root and set storePathCommitLog",
             )
-        yield directory.removeprefix(root + "/")
+        yield relative

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import int64
@@ -12,43 +13,38 @@ from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.commit_log import CommitLog
-from rmqtool.upstream.consume_queues import QUEUE_DIRECTORY, ConsumeQueueStore
+from rmqtool.upstream.consume_queues import ConsumeQueueStore
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index import IndexService
 from rmqtool.upstream.mapped_files import LoadRefused
 from rmqtool.upstream.record_check import OutOfMemory
 from rmqtool.upstream.reput import Hangs, Reput
+from rmqtool.upstream.service_files import BACKUP, DelayOffsets, persist_compaction_positions
 from rmqtool.upstream.settings import StartSettings
-
-LOCK_FILE = "lock"
-ABORT_FILE = "abort"
-COMPACTION_FILE = "compaction/position-checkpoint"
-DELAY_OFFSET_FILE = "config/delayOffset.json"
-BACKUP = ".bak"
 
 HANGS: Literal["hangs"] = "hangs"
 Started = bool | Literal["hangs"]
 
 _LOCK_TEXT = b"lock"
-_DELAY_OFFSETS = b'{\n\t"offsetTable":{}\n}'
-_COMPACTION_5_3 = b'{\n\t"empty":true,\n\t"queueOffsetMap":{}\n}'
-_COMPACTION_5_4 = b'{\n\t"empty":true,\n\t"queueOffsetMap":{\n\t\t\n\t}\n}'
 
 
 class MessageStore:
-    """One broker's store from construction to shutdown."""
+    """One broker's store from construction to shutdown.
 
-    def __init__(self, files: StoreFiles, settings: StartSettings) -> None:
+    Without ``contents`` the slots and entries of index files are left out; nothing else depends on them.
+    """
+
+    def __init__(self, files: StoreFiles, settings: StartSettings, *, contents: bool) -> None:
         self.files = files
         self.settings = settings
         self.log = BrokerLog()
         self.commit_log = CommitLog(files, settings, self.log)
         self.queues = ConsumeQueueStore(files, settings, self.log)
-        self.index = IndexService(files, settings, self.log)
+        self.index = IndexService(files, settings, self.log, contents)
         if settings.is_4_9:
             # upstream: the delay levels are parsed after recovery, so what it dispatches has the tags' hash for a time.
             self.queues.rules = replace(settings.rules, delays=())
-        self.clean = not files.exists(ABORT_FILE)
+        self.clean = not files.exists(paths.ABORT)
         # Why the start does not succeed.
         self.reason: str | None = None
         # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
@@ -59,6 +55,7 @@ class MessageStore:
         # Bytes that are not dispatched when the broker stops; anything but 0 keeps the abort file.
         self.backlog = 0
         self._checkpoint: Checkpoint | None = None
+        self._delay_offsets = DelayOffsets(files)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -70,13 +67,13 @@ class MessageStore:
         """Make the directories and open the lock file; return whether that works."""
         if not self.settings.is_4_9 and not self.settings.duplication:
             self.log.warn(broker_log.HA_SERVICE)
-        for directory in (*self.settings.commit_log_dirs, QUEUE_DIRECTORY):
+        for directory in (*self.settings.commit_log_dirs, paths.CONSUME_QUEUE):
             self.files.make_directories(directory)
-        if self.files.is_directory(LOCK_FILE):
-            self.reason = f"{LOCK_FILE} is a directory"
+        if self.files.is_directory(paths.LOCK):
+            self.reason = f"{paths.LOCK} is a directory"
             return False
-        if not self.files.exists(LOCK_FILE):
-            self.files.create(LOCK_FILE)
+        if not self.files.exists(paths.LOCK):
+            self.files.create(paths.LOCK)
         return True
 
     def load(self) -> bool:
@@ -113,7 +110,9 @@ class MessageStore:
         if self.settings.duplication and not self.settings.is_4_9:
             self.commit_log.walk_unconfirmed(self.checkpoint.values.confirm_phy_offset)
         if not index_loaded and not self.settings.is_4_9:
-            raise LoadRefused("a name in index/ is a number and a directory")
+            raise LoadRefused(f"a name in {paths.INDEX}/ is a number and a directory")
+        if self.settings.is_4_9:
+            self._delay_offsets.load(self.queues, self.log)
 
     def _recover_commit_log(self) -> None:
         settings, mapped = self.settings, self.commit_log.mapped
@@ -168,22 +167,22 @@ class MessageStore:
 
     def start(self) -> Started:
         """Start the services; return whether the broker succeeds, or ``hangs``."""
-        self.files.write(LOCK_FILE, 0, _LOCK_TEXT)
+        self.files.write(paths.LOCK, 0, _LOCK_TEXT)
         if self.settings.is_4_9:
             try:
                 self._reput()
             except Hangs as hang:
                 self.reason = str(hang)
                 return HANGS
-            if not self.files.exists(ABORT_FILE):
-                self.files.create(ABORT_FILE)
+            if not self.files.exists(paths.ABORT):
+                self.files.create(paths.ABORT)
             return True
-        if self.files.is_directory(ABORT_FILE):
-            self.reason = f"{ABORT_FILE} is a directory"
+        if self.files.is_directory(paths.ABORT):
+            self.reason = f"{paths.ABORT} is a directory"
             return False
-        old = self.files.read_whole(ABORT_FILE) if self.files.exists(ABORT_FILE) else b""
-        self.files.replace(ABORT_FILE + BACKUP, old)
-        self.files.replace(ABORT_FILE, b"0")
+        old = self.files.read_whole(paths.ABORT) if self.files.exists(paths.ABORT) else b""
+        self.files.replace(paths.ABORT + BACKUP, old)
+        self.files.replace(paths.ABORT, b"0")
         if self.settings.duplication:
             # Dispatching begins where it is confirmed, but never before the log does.
             confirmed = self.checkpoint.values.confirm_phy_offset
@@ -202,16 +201,17 @@ class MessageStore:
 
     def shutdown(self, started: Started | None) -> None:
         """Stop as a broker does, however its start ended; ``started`` is None when load() refused."""
+        self.index.settle()
         if started == HANGS:
             return
         if self.settings.is_4_9:
             if started:
-                self._persist(DELAY_OFFSET_FILE, _DELAY_OFFSETS)
+                self._delay_offsets.persist()
                 self._close()
         elif self.settings.is_5_4 or started:
             self.index.shutdown()
             if self.settings.compaction:
-                self._persist(COMPACTION_FILE, _COMPACTION_5_4 if self.settings.is_5_4 else _COMPACTION_5_3)
+                persist_compaction_positions(self.files, self.settings.version)
             if started is None:
                 self.backlog = self.commit_log.mapped.max_offset
             self._close()
@@ -224,13 +224,7 @@ class MessageStore:
         if self._checkpoint is not None:
             self._checkpoint.flush()
         if self.backlog == 0:
-            if self.files.is_directory(ABORT_FILE):
-                self.files.remove_directory(ABORT_FILE)
-            elif self.files.exists(ABORT_FILE):
-                self.files.delete(ABORT_FILE)
-
-    def _persist(self, path: str, data: bytes) -> None:
-        """Write a file of settings; its old text becomes the backup. upstream: ``MixAll.string2File``."""
-        if self.files.exists(path):
-            self.files.replace(path + BACKUP, self.files.read_whole(path))
-        self.files.replace(path, data)
+            if self.files.is_directory(paths.ABORT):
+                self.files.remove_directory(paths.ABORT)
+            elif self.files.exists(paths.ABORT):
+                self.files.delete(paths.ABORT)
