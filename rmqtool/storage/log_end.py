@@ -15,7 +15,7 @@ from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.segments import Segment, SegmentQueue
-from rmqtool.storage.walk import SegmentWalk, walk_dledger
+from rmqtool.storage.walk import SegmentWalk, read_record_at, walk_dledger
 
 # Units looked at, over all queues: enough to see behind what a recovery leaves, few enough to be quick.
 _UNITS = 10_000
@@ -54,9 +54,8 @@ def read_record(log: SegmentQueue, physical_offset: int) -> Message | None:
     segment = log.find(physical_offset)
     if segment is None:
         return None
-    walk = SegmentWalk(log.open(segment), segment.base_offset)
-    what = walk.place_at(physical_offset - segment.base_offset).what
-    return what if isinstance(what, Message) else None
+    found = read_record_at(log.open(segment), segment.base_offset, physical_offset - segment.base_offset)
+    return found if isinstance(found, Message) else None
 
 
 def _walk_on(log: SegmentQueue, units: list[tuple[int, int]]) -> LogEnd:

@@ -1,0 +1,226 @@
+"""From the commit log to queues and index, in the order of the log.
+
+Upstream: ``ReputMessageService`` and its dispatchers. The log is read again rather than handed over, so that live
+dispatch, rebuilding and recovery are one thing. A pass takes what is there, brings it into the files together, and
+then says which queues grew. What a pass did not finish, the next one does again: every step may be repeated.
+
+Nothing is dispatched before it may be seen: with synchronous flush that is when it survives a power cut.
+upstream: 4.9 dispatches what is not flushed, and consumers get messages that a power cut takes back.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rmqtool.engine.commit_log import CommitLog, Tail
+from rmqtool.engine.consume_queues import ConsumeQueues, ExtUnit
+from rmqtool.engine.encoder import is_directory_name
+from rmqtool.engine.health import Health
+from rmqtool.engine.index_service import IndexService
+from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.segments import Segment
+from rmqtool.storage.walk import Place, SegmentWalk
+
+# So many records, or bytes of them, are dispatched before their units and entries go to the files.
+_PASS = 4096
+_PIECE = 2 << 20
+# Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
+LEAST_FOR_BULK = 64 << 10
+LEAST_TO_LOAD_BULK = 2 << 20
+
+# Told (queue, next offset) of every queue that grew.
+Listener: TypeAlias = Callable[[QueueKey, int], None]
+
+
+@dataclass(frozen=True)
+class DispatchOptions:
+    """What settings and topics decide about the dispatch."""
+
+    rules: DispatchRules
+    is_batch_topic: Callable[[str], bool]
+    with_index: bool
+    with_ext: bool
+    # The bloom bits of a message, for the extension; upstream: CommitLogDispatcherCalcBitMap
+    bit_map: Callable[[Message], bytes]
+
+
+class Dispatcher:
+    """Follows the log and builds what is derived from it."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexService,
+        health: Health,
+        options: DispatchOptions,
+        visible: Callable[[], Tail],
+    ) -> None:
+        self.queues = queues
+        self.index = index
+        self.listeners: list[Listener] = []
+        # How far log, queues and index agree.
+        self.dispatched = log.tail
+        self._log = log
+        self._health = health
+        self._options = options
+        self._visible = visible
+        self._lock = threading.Lock()
+        self._reading: tuple[Segment, ReadableFile] | None = None
+
+    @property
+    def behind(self) -> int:
+        """How many bytes of the log may be seen and are not dispatched."""
+        return self._visible().offset - self.dispatched.offset
+
+    def restart_at(self, physical_offset: int) -> None:
+        """Begin again at a record: everything behind it is dispatched once more."""
+        with self._lock:
+            self.dispatched = Tail(physical_offset, 0)
+
+    def dispatch(self) -> int:
+        """Dispatch what may be seen; return how many records that were."""
+        count = 0
+        with self._lock:
+            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible().offset):
+                segment = self._segment_at(self.dispatched.offset)
+                if segment is None:
+                    break
+                count += self._dispatch_in(segment, min(end, segment.end_offset))
+        return count
+
+    def close(self) -> None:
+        """Close the segment that was read last."""
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
+
+    def _opened(self, segment: Segment) -> ReadableFile:
+        """Return the segment, open for the dispatcher alone: others may close what they share."""
+        if self._reading is None or self._reading[0] != segment:
+            self.close()
+            self._reading = segment, segment.filesystem.open_read(segment.path)
+        return self._reading[1]
+
+    def _segment_at(self, physical_offset: int) -> Segment | None:
+        """Return the segment that holds an offset, or the first one behind a gap."""
+        segments = self._log.segments
+        found = segments.find(physical_offset)
+        return found or next((one for one in segments if one.base_offset > physical_offset), None)
+
+    def _dispatch_in(self, segment: Segment, end: int) -> int:
+        """Dispatch the records of a segment before ``end``: many at once where they are many, else one by one."""
+        position = max(self.dispatched.offset, segment.base_offset)
+        if end - position >= self._least_for_bulk():
+            taken = self._dispatch_piece(segment, position, end)
+            if taken is not None:
+                return taken
+        return self._dispatch_records(segment, position, end)
+
+    def _least_for_bulk(self) -> int:
+        """Return from how many bytes on columns pay; the libraries they need cost something at first."""
+        if self._options.with_ext:
+            return sys.maxsize
+        return LEAST_FOR_BULK if "rmqtool.bulk.queues" in sys.modules else LEAST_TO_LOAD_BULK
+
+    def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
+        """Dispatch a piece of a segment by columns; None where they are not clean."""
+        from rmqtool.engine.bulk_dispatch import decode_piece, dispatch_piece, queues_of
+
+        options = self._options
+        data = self._opened(segment).pread(min(end - position, _PIECE), position - segment.base_offset)
+        piece = decode_piece(data, position, options.rules)
+        if piece is None:
+            return None
+        if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
+            return None
+        taken = dispatch_piece(piece, options.rules, self.queues, self.index if options.with_index else None)
+        for finding in taken.findings:
+            self._health.report(finding)
+        self._finish_pass(Tail(taken.end, max(self.dispatched.store_timestamp, taken.last_store_timestamp)))
+        return taken.records
+
+    def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
+        store_timestamp = self.dispatched.store_timestamp
+        walk = SegmentWalk(self._opened(segment), segment.base_offset, end - segment.base_offset)
+        count = 0
+        for place in walk.places(position - segment.base_offset):
+            position = segment.base_offset + place.file_offset + place.length
+            message = self._message_of(place, segment)
+            if message is not None:
+                self._dispatch_record(message)
+                store_timestamp = max(store_timestamp, message.store_timestamp)
+                count += 1
+                if count == _PASS:
+                    break
+        self._finish_pass(Tail(position, store_timestamp))
+        return count
+
+    def _message_of(self, place: Place, segment: Segment) -> Message | None:
+        """Return the record of a place; what is none is stepped over, and said.
+
+        upstream: one unreadable record hides all others behind it in its segment.
+        """
+        what = place.what
+        if isinstance(what, Message):
+            return what
+        if not isinstance(what, Flaw):
+            return None
+        if what.code == "CL-CRC":
+            # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
+            return place.damaged
+        at = place.file_offset + what.at
+        self._health.report(Finding(what.code, Severity.ERROR, what.message, segment.path, at, what.length))
+        return None
+
+    def _dispatch_record(self, message: Message) -> None:
+        options = self._options
+        if has_queue_unit(message.sys_flag):
+            if options.is_batch_topic(message.topic):
+                self._put_batch_unit(message)
+            else:
+                self._put_units(message)
+        if options.with_index:
+            self.index.put(iter_index_texts(message, options.rules), message.physical_offset, message.store_timestamp)
+
+    def _put_batch_unit(self, message: Message) -> None:
+        if self._is_queue_name(message.topic, message.physical_offset):
+            queue = self.queues.batch_queue((message.topic, message.queue_id))
+            queue.put(batch_unit(message, self._options.rules.delays))
+
+    def _put_units(self, message: Message) -> None:
+        ext = None
+        if self._options.with_ext:
+            ext = ExtUnit(message.store_timestamp, self._options.bit_map(message))
+        for entry in queue_entries(message, self._options.rules):
+            if self._is_queue_name(entry.topic, message.physical_offset):
+                queue = self.queues.simple_queue((entry.topic, entry.queue_id))
+                finding = queue.put(entry.unit, entry.queue_offset, ext)
+                if finding is not None:
+                    self._health.report(finding)
+            # Only the message's own queue has an extension.
+            ext = None
+
+    def _is_queue_name(self, topic: str, physical_offset: int) -> bool:
+        if is_directory_name(topic):
+            return True
+        text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
+        self._health.report(Finding("CL-TOPIC", Severity.ERROR, text, topic=topic))
+        return False
+
+    def _finish_pass(self, reached: Tail) -> None:
+        grown = self.queues.write_pending()
+        self.index.write_pending()
+        self.dispatched = reached
+        for queue in grown:
+            for listener in self.listeners:
+                listener(queue.key, queue.max_offset)
