@@ -31,13 +31,14 @@ BUILT_REPEATEDLY = (
     "Build consume queue repeatedly, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}"
 )
 BUILT_REPEATEDLY_4_9 = BUILT_REPEATEDLY.replace("Build consume", "Build  consume")
+CREATE_EXCEPTION = "create mappedFile exception"
+QUEUE_CAN_NOT_WRITE = "[BUG]consume queue can not write, {} {}"
 CORRECT_MIN_NOTHING = "[Bug] Failed to scan consume queue entries from file on correcting min offset: {}"
 CORRECT_MIN_BEYOND = "[Bug][InconsistentState] ConsumeQueue file {} should have been deleted"
 DELAY_OFFSET_INVALID = "schedule CQ offset invalid. offset={}, cqMinOffset={}, cqMaxOffset={}, queueId={}"
 DELAY_OFFSET_CORRECTED = "correct delay offset [ delayLevel {} ] from {} to {}"
 INDEX_OVER_CAPACITY = "Over index file capacity: index count = #; index max num = #"
 INDEX_FULL = "Index file [$STORE/index/#] is full, trying to create another one"
-INDEX_CREATE_FAILED = "Failed to create file $STORE/index/#"
 INDEX_LOAD_ERROR = "load file {} error"
 
 
@@ -45,6 +46,16 @@ def length_not_matched(path: str) -> str:
     """Return the template about a file of the wrong length; its path and length are part of the text."""
     text = f"$STORE/{path}\t# length not matched message store config value, please check it manually"
     return _NUMBER.sub("#", text)
+
+
+def create_failed(path: str) -> str:
+    """Return the template about a file that cannot be created."""
+    return _NUMBER.sub("#", f"Failed to create file $STORE/{path}")
+
+
+def put_failed(topic: str) -> str:
+    """Return the template about a unit that could not be written."""
+    return _NUMBER.sub("#", f"[BUG]put commit log position info to {topic}:# # failed, retry # times")
 
 
 def illegal_magic(magic: int) -> str:

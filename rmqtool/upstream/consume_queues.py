@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqtool.errors import StoreError
 from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
@@ -38,7 +39,7 @@ class ConsumeQueue:
         self._v5_4 = store.settings.is_5_4
         self.topic = topic
         self.queue_id = queue_id
-        directory = f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
+        directory = _resolved(f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}")
         self.mapped = MappedFileQueue(self._files, (directory,), store.settings.queue_file_size)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
@@ -165,21 +166,27 @@ class ConsumeQueue:
             self._log.warn(broker_log.BUILT_BEFORE)
         return True
 
-    def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
-        """Append a unit, or not: both are success. upstream: ``putMessagePositionInfo``."""
+    def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+        """Append a unit, or not because it is there; False when it cannot be. upstream: ``putMessagePositionInfo``."""
         if self.knows(unit.physical_offset, unit.size):
-            return
+            return True
         expected = int64(queue_offset * UNIT_SIZE)
         file = self.mapped.last_or_new(expected)
+        if file is None:
+            self._log.warn(broker_log.create_failed(f"{paths.CONSUME_QUEUE}/{self.topic}/{self.queue_id}/#"))
+            self._log.warn(broker_log.CREATE_EXCEPTION)
+            self._log.warn(broker_log.put_failed(self.topic))
+            return False
         if file.first_in_queue and queue_offset != 0 and file.wrote == 0:
             self.min_logic_offset = expected
             self._fill(file, java_remainder(expected, file.size))
         if queue_offset != 0 and expected < file.start + file.wrote:
             self._log.warn(broker_log.BUILT_REPEATEDLY_4_9 if self._v4_9 else broker_log.BUILT_REPEATEDLY)
-            return
+            return True
         # A queue offset that is too high is only logged: the unit goes to the end all the same.
         self.max_physic_offset = int64(unit.physical_offset + unit.size)
         self._append(file, _UNIT.packer.pack(*unit))
+        return True
 
     def _fill(self, file: MappedFile, length: int) -> None:
         if length > 0:
@@ -205,6 +212,8 @@ class ConsumeQueueStore:
         self.log = log
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.rules = settings.rules
+        # upstream: the flag of the store that says whether units can be written.
+        self.writeable = True
         self._by_topic_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
 
     def load(self) -> None:
@@ -250,13 +259,36 @@ class ConsumeQueueStore:
             queue = self.queues[topic, queue_id] = ConsumeQueue(self, topic, queue_id)
         return queue
 
-    def dispatch(self, message: Message) -> None:
-        """Give a record its units."""
+    def dispatch(self, message: Message) -> bool:
+        """Give a record its units; return whether that worked.
+
+        After the first unit that cannot be written, a broker tries 30 times in 30 seconds and then writes no unit of
+        any queue until it is started again.
+        """
         queue = self._by_topic_bytes.get((message.raw_topic, message.queue_id))
         if queue is None:
             queue = self.find_or_create(message.topic, message.queue_id)
             self._by_topic_bytes[message.raw_topic, message.queue_id] = queue
-        elif not self.rules.multi_dispatch and queue.knows(message.physical_offset, message.total_size):
-            return
+        if not self.writeable:
+            return False
+        if not self.rules.multi_dispatch and queue.knows(message.physical_offset, message.total_size):
+            return True
         for topic, queue_id, queue_offset, unit in queue_entries(message, self.rules):
-            self.find_or_create(topic, queue_id).put(queue_offset, unit)
+            if not self.find_or_create(topic, queue_id).put(queue_offset, unit):
+                self.log.warn(broker_log.QUEUE_CAN_NOT_WRITE)
+                self.writeable = False
+                return False
+        return True
+
+
+def _resolved(path: str) -> str:
+    """Return where a path leads whose names come from a record."""
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            if not names:
+                raise StoreError(f"a record's topic makes {path!r} of its queue, which lies outside of the store")
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    return "/".join(names)

@@ -6,7 +6,17 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
-from rmqtool.storage.filesystem import Extent, Kind, ReadableFile, ReadableFileSystem, WritableFile, join, split
+from rmqtool.errors import ReadFailed
+from rmqtool.storage.filesystem import (
+    Extent,
+    Kind,
+    ReadableFile,
+    ReadableFileSystem,
+    WritableFile,
+    join,
+    path_parts,
+    split,
+)
 from rmqtool.storage.overlay import OverlayFileSystem
 
 # A store may have a hundred thousand queues; a process may open a thousand files.
@@ -116,6 +126,17 @@ class StoreFiles(StoreView):
         if self.exists(path):
             self.delete(path)
         self.overlay.create(path, size).close()
+
+    def can_create(self, path: str) -> bool:
+        """Return whether a file of that name can be there: no disk takes every topic for a directory."""
+        try:
+            path_parts(path)
+        except ReadFailed:
+            return False
+        directory = split(path)[0]
+        while directory and not self.exists(directory):
+            directory = split(directory)[0]
+        return (not directory or self.is_directory(directory)) and not self.is_directory(path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Give a file new content, all of it."""

@@ -39,7 +39,7 @@ class IndexService:
                 self._log.warn(broker_log.INDEX_LOAD_ERROR)
                 continue
             if entry.is_directory:
-                self._log.warn(broker_log.INDEX_CREATE_FAILED)
+                self._log.warn(broker_log.create_failed(path))
                 self._log.warn(broker_log.INDEX_LOAD_ERROR)
                 return False
             if entry.size < self._size:

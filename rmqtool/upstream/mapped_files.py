@@ -106,8 +106,10 @@ class MappedFileQueue:
             yield self.mapped[index]
         yield from self.mapped
 
-    def last_or_new(self, start_offset: int) -> MappedFile:
+    def last_or_new(self, start_offset: int) -> MappedFile | None:
         """Return the file to append to; a new one where there is none or the last one is full.
+
+        None when no file of that name can be created.
 
         upstream: ``getLastMappedFile(startOffset)``. Java's remainder has the sign of the dividend.
         """
@@ -118,6 +120,8 @@ class MappedFileQueue:
         else:
             start = start_offset - java_remainder(start_offset, self.file_size)
         path = f"{self.directories[0]}/{file_name(start)}"
+        if not self.files.can_create(path):
+            return None
         if not self.files.exists(path):
             self.files.create(path, self.file_size)
         elif self.files.size(path) < self.file_size:

@@ -147,8 +147,7 @@ class MessageStore:
 
     def dispatch(self, message: Message) -> None:
         """Build the queues' units and the index entries of a record."""
-        if has_queue_unit(message.sys_flag):
-            self.queues.dispatch(message)
+        if has_queue_unit(message.sys_flag) and self.queues.dispatch(message):
             self.checkpoint.set_logics(message.store_timestamp)
         if self.settings.index_enabled:
             self.index.dispatch(message, self.checkpoint)
@@ -223,7 +222,7 @@ class MessageStore:
     def _close(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.flush()
-        if self.backlog == 0:
+        if self.backlog == 0 and self.queues.writeable:
             if self.files.is_directory(paths.ABORT):
                 self.files.remove_directory(paths.ABORT)
             elif self.files.exists(paths.ABORT):
