@@ -151,7 +151,7 @@ class Grouping:
 def hash_value(value: Any) -> int:
     """Return the hash of one value of a dimension."""
     text = f"{type(value).__name__}:{value}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+    return int(blake2b(text, digest_size=8).hexdigest(), 16)
 
 
 def hash_values(values: Iterable[Any]) -> int:
