@@ -24,7 +24,11 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    Step("A store that a real broker wrote.", "ls {store} {store}/commitlog"),
+    Step("What is this store? It was written by a real 5.4.0 broker.", "python -m rmqtool info {store}"),
+    Step("Who is behind?", "python -m rmqtool info {store} groups -g G_pop*"),
+    Step("What is this record, and who points at it?", "python -m rmqtool dump {store}@0 --refs"),
+    Step("And this file?", "python -m rmqtool dump {store}/checkpoint"),
+    Step("A new, empty store.", "python -m rmqtool init {store}-new --conf mappedFileSizeCommitLog=1048576"),
     Step(
         "Every value we read from such stores, compared with what the real classes read.", "python -m tests.agreement"
     ),

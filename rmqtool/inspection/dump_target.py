@@ -21,11 +21,10 @@ from rmqtool.storage.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.storage.index_files import Geometry
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import Segment
-from rmqtool.storage.store import Store, open_store
+from rmqtool.storage.store import Store, locate, open_store
 from rmqtool.storage.walk import SegmentWalk, walk_dledger
 
 _SPAN = re.compile(r"(.+)@(\d+)(?:(-|\+)(\d+))?", re.DOTALL)
-_DEEPEST = 6
 
 
 class Target(NamedTuple):
@@ -109,19 +108,6 @@ def _find_database(path: str) -> Shown | None:
             dump = Dump(directory, size, FileKind.ROCKSDB, iter(()))
             return Shown(dump, None, store, None, iter_database_rows(store, directory))
     return None
-
-
-def locate(path: str) -> tuple[ReadableFileSystem, str, StorePath]:
-    """Return the file system of the store that a file most likely belongs to, its path there, and what that says."""
-    parts = os.path.abspath(path).split("/")
-    for depth in range(min(_DEEPEST, len(parts) - 1), 0, -1):
-        relative = "/".join(parts[-depth:])
-        what = paths.classify(relative)
-        if what.kind is not FileKind.UNKNOWN:
-            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/"), relative, what
-    base_offset = paths.parse_segment_name(parts[-1])
-    what = StorePath(FileKind.UNKNOWN, base_offset=base_offset, name=parts[-1])
-    return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
 
 
 def _neighbour_geometries(filesystem: ReadableFileSystem, what: StorePath) -> Sequence[Geometry]:

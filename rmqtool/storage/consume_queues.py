@@ -82,8 +82,13 @@ class ConsumeQueueFiles:
         """Return the max offset a broker leaves when it starts cleanly on a log that ends at ``log_end``.
 
         upstream: ConsumeQueue.truncateDirtyLogicFiles. It reads the last file by content alone, so units that a
-        recovery left behind the end of the queue count again; only the place of their records stops it.
+        recovery left behind the end of the queue count again; only the place of their records stops it. A large file is
+        not read through: while its last unit lies before the end, and places only rise, so do all others.
         """
+        last = self.last_unit
+        large = bool(self.segments) and self.segments.segments[-1].size > READ_WHOLE
+        if large and last is not None and last.physical_offset < log_end:
+            return self.max_offset
         for segment in reversed(self.segments.segments):
             if segment.base_offset >= self.end and segment.base_offset > self.segments.min_offset:
                 continue

@@ -143,23 +143,35 @@ def _segment_names(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
 
 
 def _guess_log(listing: StoreListing) -> None:
-    """Take the directories whose files look like segments of a commit log for the log's."""
-    candidates: dict[str, list[FoundFile]] = {}
-    for file in listing.of_kind(FileKind.UNKNOWN):
+    """Take the directories whose files look like segments of a commit log for the log's; the root may be one."""
+    candidates: dict[str, list[int]] = {}
+    for number, file in enumerate(listing.files):
         directory, _, name = file.path.rpartition("/")
-        if directory and paths.parse_segment_name(name) is not None:
-            candidates.setdefault(directory, []).append(file)
-    found = [directory for directory, files in candidates.items() if any(_is_log(listing, file) for file in files)]
-    if not found:
-        return
-    listing.log_directories = found
-    for at, file in enumerate(listing.files):
-        what = paths.classify(file.path, found)
-        if what.kind is FileKind.COMMIT_LOG:
-            listing.files[at] = file._replace(what=what)
-            listing.log_segments.append(Segment(what.base_offset or 0, file.size, file.path, listing.filesystem))
-    known = {segment.path for segment in listing.log_segments}
-    listing.strangers = [stranger for stranger in listing.strangers if stranger.path not in known]
+        if file.what.kind is FileKind.UNKNOWN and paths.parse_segment_name(name) is not None:
+            candidates.setdefault(directory, []).append(number)
+    for directory, numbers in candidates.items():
+        if any(_is_log(listing, listing.files[number]) for number in numbers):
+            listing.log_directories.append(directory)
+            for number in numbers:
+                _take_for_log(listing, number, directory)
+
+
+def _take_for_log(listing: StoreListing, number: int, directory: str) -> None:
+    file = listing.files[number]
+    base_offset = paths.parse_segment_name(file.path.rpartition("/")[2]) or 0
+    what = StorePath(FileKind.COMMIT_LOG, base_offset=base_offset, owner=directory)
+    listing.files[number] = file._replace(what=what)
+    listing.log_segments.append(Segment(base_offset, file.size, file.path, listing.filesystem))
+    listing.strangers = [stranger for stranger in listing.strangers if stranger.path != file.path]
+
+
+def list_one_file(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StoreListing:
+    """List a single file as all there is of a store: a segment somebody saved, or one to look at alone."""
+    status = filesystem.stat(path)
+    listing = StoreListing(filesystem, [FoundFile(path, what, status.size, status.mtime_ns)])
+    if what.kind is FileKind.COMMIT_LOG:
+        listing.log_segments.append(Segment(what.base_offset or 0, status.size, path, filesystem))
+    return listing
 
 
 def _is_log(listing: StoreListing, file: FoundFile) -> bool:

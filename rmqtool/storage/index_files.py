@@ -93,24 +93,34 @@ def open_index(file: ReadableFile, hints: Sequence[Geometry] = ()) -> IndexFile 
     header = read_header(file)
     if header is None:
         return None
-    geometries = find_geometries(file, header, hints)
-    return IndexFile(file, geometries[0], header) if geometries else None
+    # What is most likely needs no search through a file of hundreds of megabytes.
+    likely = (pair for pair in _preferred(file.size(), hints) if _fits(IndexFile(file, pair, header)))
+    found = next(likely, None) or next(iter(find_geometries(file, header, hints)), None)
+    return IndexFile(file, found, header) if found else None
 
 
 def find_geometries(file: ReadableFile, header: IndexHeader, hints: Sequence[Geometry] = ()) -> list[Geometry]:
     """Return every geometry that the bytes allow, the most likely first: hinted, default, then fewest slots."""
     size = file.size()
-    preferred = [pair for pair in (*hints, DEFAULT) if index.file_size(*pair) == size]
+    preferred = _preferred(size, hints)
     if header.index_count <= 1:
         return list(dict.fromkeys(preferred))
     fitting = [
         pair
         for pair in dict.fromkeys((*preferred, *_candidates(file, header, size)))
-        if pair.entries >= header.index_count and hashes_home(IndexFile(file, pair, header))
+        if _fits(IndexFile(file, pair, header))
     ]
     return sorted(
         fitting, key=lambda pair: (pair not in preferred, preferred.index(pair) if pair in preferred else pair)
     )
+
+
+def _preferred(size: int, hints: Sequence[Geometry]) -> list[Geometry]:
+    return [pair for pair in (*hints, DEFAULT) if index.file_size(*pair) == size]
+
+
+def _fits(opened: IndexFile) -> bool:
+    return opened.geometry.entries >= opened.header.index_count and hashes_home(opened)
 
 
 def _candidates(file: ReadableFile, header: IndexHeader, size: int) -> Iterator[Geometry]:

@@ -62,14 +62,16 @@ class StoreLock(Closable):
             _held.waiting[self._key] = []
 
     def close(self) -> None:
-        """Give the lock back. In a child of the process that took it, nothing but the descriptor is let go."""
+        """Give the lock back. A child of the process that took it never had it, and gives nothing back."""
         with _held.guard:
             if self._descriptor < 0:
                 return
-            waiting = _held.waiting.pop(self._key, []) if self._process == os.getpid() else []
-            for descriptor in (self._descriptor, *waiting):
-                os.close(descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            if self._process != os.getpid():
+                close_descriptor(descriptor)  # the child may hold the lock itself by now
+                return
+            for waiting in (descriptor, *_held.waiting.pop(self._key)):
+                os.close(waiting)
 
 
 def close_descriptor(descriptor: int) -> None:

@@ -18,7 +18,7 @@ from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.walk import SegmentWalk, walk_dledger
 
 # Units looked at, over all queues: enough to see behind what a recovery leaves, few enough to be quick.
-_UNITS = 50_000
+_UNITS = 10_000
 _FEWEST = 50
 
 

@@ -76,6 +76,15 @@ class _Node:
     content: Content
     # The file beneath whose bytes show through where none changed.
     base: str | None = None
+    # When its bytes changed last, if they did since ``status`` was made.
+    changed_ns: int | None = None
+
+    def status_now(self) -> Status:
+        """Return the status; size and times follow the bytes."""
+        if self.changed_ns is None:
+            return self.status
+        now = self.changed_ns
+        return replace(self.status, size=self.content.size, mtime_ns=now, ctime_ns=now)
 
 
 class OverlayFileSystem(WritableFileSystem):
@@ -121,7 +130,7 @@ class OverlayFileSystem(WritableFileSystem):
         names = self._names.get(directory, {})
         if name in names:
             node = names[name]
-            return None if node is None else node.status
+            return None if node is None else node.status_now()
         return self._base.find_stat(path)
 
     def space(self) -> Space:
@@ -190,10 +199,12 @@ class OverlayFileSystem(WritableFileSystem):
                 self._names.setdefault(directory, {})[name] = node
         else:
             node = self._regular("change the attributes of", path, writing=True)
-        mtime_ns = node.status.mtime_ns if attributes.mtime_ns is None else attributes.mtime_ns
+        before = node.status_now()
+        mtime_ns = before.mtime_ns if attributes.mtime_ns is None else attributes.mtime_ns
         node.status = replace(
-            node.status, mode=attributes.mode, owner=attributes.owner, group=attributes.group, mtime_ns=mtime_ns
+            before, mode=attributes.mode, owner=attributes.owner, group=attributes.group, mtime_ns=mtime_ns
         )
+        node.changed_ns = None
 
     def lock(self, path: str = "lock") -> Closable:
         """Take a lock that this overlay alone knows of; the store beneath is not locked."""
@@ -239,7 +250,7 @@ class OverlayFileSystem(WritableFileSystem):
     def _change(self, path: str, node: _Node | None) -> Change | None:
         below = self._base.find_stat(path)
         before = below.size if below is not None and below.kind is Kind.FILE else None
-        after = node.status.size if node is not None and node.status.kind is Kind.FILE else None
+        after = node.content.size if node is not None and node.status.kind is Kind.FILE else None
         if after is None:
             return None if before is None else Change(path, Action.DELETE, before, None)
         if before is None:
@@ -312,9 +323,8 @@ class OverlayFileSystem(WritableFileSystem):
         return file
 
     def touch(self, node: _Node) -> None:
-        """Let a file's size and times follow its bytes."""
-        now = self._now_ns()
-        node.status = replace(node.status, size=node.content.size, mtime_ns=now, ctime_ns=now)
+        """Let a file's times follow its bytes."""
+        node.changed_ns = self._now_ns()
 
 
 class OverlayReadableFile(ReadableFile):
@@ -345,7 +355,7 @@ class OverlayReadableFile(ReadableFile):
 
     def stat(self) -> Status:
         self._require_open(read_failed, "stat")
-        return self._node.status
+        return self._node.status_now()
 
     def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
         require_range(self.shown, 0, file_offset)

@@ -53,6 +53,11 @@ class SegmentQueue:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.segments)
 
+    def add(self, segment: Segment) -> None:
+        """Take a segment that was made behind the last one; others may be reading meanwhile."""
+        self.segments = (*self.segments, segment)
+        self._bases = [*self._bases, segment.base_offset]
+
     @property
     def min_offset(self) -> int:
         """Offset of the first byte there is; 0 without segments."""

@@ -11,16 +11,24 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message, Nothing, decode_record
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
-from rmqtool.formats.paths import FileKind
-from rmqtool.storage.discovery import StoreListing, beneath, list_store
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.storage.discovery import StoreListing, beneath, list_one_file, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import SegmentQueue
 
 BROKER_CONF = "broker.conf"
+_CONF_ENDINGS = (".conf", ".properties")
 # A key of ours in broker.conf: which broker the store is for, while nothing in it tells. Brokers pass over it.
 AS_VERSION = "rmqtool.as"
+
+# The deepest file of a store lies this many names below its root.
+_DEEPEST = 6
+# Enough for most records; a larger first record makes its file tell nothing, and dump still looks at its bytes.
+_FIRST_BYTES = 8 << 20
 
 # Files that only a broker of 5.x, or only one of 5.4, leaves behind.
 _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileKind.COMPACTION_POSITION, FileKind.EPOCH)
@@ -84,10 +92,12 @@ class Store:
 def open_store(
     path: str, *, version: Version | None = None, conf: str | None = None, assignments: tuple[str, ...] = ()
 ) -> Store:
-    """Open the store at ``path``: its root, a ``broker.conf``, or one of the directories beneath the root.
+    """Open the store at ``path``: its root, a ``broker.conf``, one of the directories beneath the root, or one file.
 
     ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed.
     """
+    if os.path.isfile(path) and not path.endswith(_CONF_ENDINGS):
+        return _open_file(path, version or Version.V5_3, assignments)
     root, conf = _root_and_conf(path, conf)
     filesystem = PosixReadableFileSystem(root)
     text = _read_conf(conf)
@@ -104,8 +114,40 @@ def open_store(
     return Store(root, filesystem, config, listing, guessed, reason, findings)
 
 
+def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Store:
+    """Open one file as a store of its own."""
+    filesystem, name, what = locate(path)
+    listing = list_one_file(filesystem, name, _known_kind(filesystem, name, what))
+    config = _config(filesystem.root, None, None, version, assignments)
+    return Store(filesystem.root, filesystem, config, listing, version, "one file tells no version")
+
+
+def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StorePath:
+    """Return what a file is; one that is named like nothing is a piece of commit log if it begins like one."""
+    if what.kind is not FileKind.UNKNOWN:
+        return what
+    with filesystem.open_read(path) as file:
+        found = decode_record(file.pread(_FIRST_BYTES, 0))
+    if isinstance(found, Message) and what.base_offset is None:
+        return StorePath(FileKind.COMMIT_LOG, base_offset=found.physical_offset)
+    return what if isinstance(found, Nothing | Flaw) else StorePath(FileKind.COMMIT_LOG, base_offset=what.base_offset)
+
+
+def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
+    """Return the file system of the store that a file most likely belongs to, its path there, and what that says."""
+    parts = os.path.abspath(path).split("/")
+    for depth in range(min(_DEEPEST, len(parts) - 1), 0, -1):
+        relative = "/".join(parts[-depth:])
+        what = paths.classify(relative)
+        if what.kind is not FileKind.UNKNOWN:
+            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/"), relative, what
+    base_offset = paths.parse_segment_name(parts[-1])
+    what = StorePath(FileKind.UNKNOWN, base_offset=base_offset, name=parts[-1])
+    return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
+
+
 def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
-    if os.path.isfile(path) and path.endswith((".conf", ".properties")):
+    if os.path.isfile(path) and path.endswith(_CONF_ENDINGS):
         own_root = StoreConfig.default().with_broker_conf(_read_conf(path) or b"", path)
         root = own_root.root_dir if "storePathRootDir" in own_root.origins else os.path.dirname(path) or "."
         if not os.path.isdir(root):

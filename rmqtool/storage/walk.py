@@ -219,7 +219,8 @@ class SegmentWalk:
 
     def find_nonzero(self, file_offset: int) -> int | None:
         """Return where the first byte that is not zero lies; holes are not read."""
-        for extent in self.window.file.iter_data(file_offset, self.end):
+        # All extents first: reading reserved room makes it look like data, and reading ahead what lies behind it too.
+        for extent in tuple(self.window.file.iter_data(file_offset, self.end)):
             for at in range(extent.file_offset, extent.end, WINDOW):
                 piece = self.window.file.pread(min(WINDOW, extent.end - at), at)
                 if piece != _ZEROS[: len(piece)]:

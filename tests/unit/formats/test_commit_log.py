@@ -225,6 +225,9 @@ def test_truncated_record(length: int) -> None:
         (put(EXAMPLE_A, 0x72, "0058"), "the lengths add up to 204, the size says 203", 203),
         (put(EXAMPLE_A, 0x72, "8057"), f"the lengths add up to {203 - 32768}, the size says 203", 203),
         (put(EXAMPLE_A, 0x72, "ffff"), "the lengths add up to 115, the size says 203", 203),
+        (put(record(topic=b""), 84, "00000001"), "body length 1 does not fit into size 91", 91),
+        (put(record(b"12345", b""), 93, "01"), "topic length 1 does not fit into size 96", 96),
+        (put(record(topic=b"ttt"), 92, "0001"), "the lengths add up to 95, the size says 94", 94),
         # A host bit too many: the length is read 12 bytes later, where "cket" of the body stands.
         (put(EXAMPLE_A, 0x24, "00000010"), "body length 1667982708 does not fit into size 203", 203),
         (
@@ -245,14 +248,18 @@ def test_lengths_that_do_not_fit(data: bytes, message: str, length: int) -> None
     assert decode_record(data) == Flaw("CL-LEN", message, 0, length)
 
 
-def test_a_topic_length_above_127_is_negative_in_version_1() -> None:
-    data = (91 + 200).to_bytes(4, "big") + record()[4:88] + bytes([200]) + b"t" * 200 + bytes(2)
-    assert decode_record(data) == Flaw("CL-LEN", "topic length -56 does not fit into size 291", 0, 291)
+@pytest.mark.parametrize(("length", "read_as"), [(128, -128), (200, -56), (255, -1)])
+def test_a_topic_length_above_127_is_negative_in_version_1(length: int, read_as: int) -> None:
+    size = 91 + length
+    data = size.to_bytes(4, "big") + record()[4:88] + bytes([length]) + b"t" * length + bytes(2)
+    text = f"topic length {read_as} does not fit into size {size}"
+    assert decode_record(data) == Flaw("CL-LEN", text, 0, size)
 
 
-def test_a_properties_length_above_32767_is_negative() -> None:
-    size = 91 + 40000
-    data = size.to_bytes(4, "big") + record(topic=b"")[4:89] + (40000).to_bytes(2, "big") + bytes(40000)
+@pytest.mark.parametrize("length", [32768, 40000, 65535])
+def test_a_properties_length_above_32767_is_negative(length: int) -> None:
+    size = 91 + length
+    data = size.to_bytes(4, "big") + record(topic=b"")[4:89] + length.to_bytes(2, "big") + bytes(length)
     assert len(data) == size
     assert decode_record(data) == Flaw("CL-LEN", f"the lengths add up to {size - 65536}, the size says {size}", 0, size)
 

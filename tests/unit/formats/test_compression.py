@@ -67,6 +67,11 @@ def test_streams_of_others(sys_flag: int, stream: bytes) -> None:
     assert inflate_body(sys_flag, stream) == Inflated(PLAIN, CODECS[sys_flag])
 
 
+def test_what_a_client_does_by_default() -> None:
+    assert compress_body(BodyCodec.ZLIB, PLAIN) == ZLIB
+    assert DEFAULT_BODY_CAP == 134_217_728
+
+
 def test_a_plain_body_is_the_body() -> None:
     assert inflate_body(0, PLAIN) == Inflated(PLAIN, None)
     assert inflate_body(0x300, ZLIB) == Inflated(ZLIB, None)
@@ -124,8 +129,11 @@ def test_the_cap_is_exact(sys_flag: int, stream: bytes) -> None:
 
 @pytest.mark.parametrize("sys_flag", CODECS)
 def test_a_bomb_costs_no_more_than_the_cap(sys_flag: int) -> None:
-    bomb = compress_body(BodyCodec(sys_flag >> 8), bytes(1 << 27))
+    codec = BodyCodec(sys_flag >> 8)
+    bomb = compress_body(codec, bytes(1 << 27))
     assert len(bomb) < 1 << 20
+    # Hidden behind a harmless frame where that makes one body.
+    bomb = bomb if CODECS[sys_flag] == "zlib" else compress_body(codec, PLAIN) + bomb
     tracemalloc.start()
     try:
         assert flaw_of(sys_flag, bomb, 1 << 20) == f"the body inflates beyond the cap of {1 << 20} bytes"

@@ -121,6 +121,7 @@ def test_a_separator_that_is_another_byte(kind: str, text: str, places: list[int
         ("bound", BoundRowKey("a\x01max\x01", "min", 3)),
         ("config", ConfigRowKey(1, ("g\x01", "t"), 2)),
         ("config", ConfigRowKey(9, ("n",))),
+        ("config", ConfigRowKey(3, ("",))),
         ("config", ConfigRowKey(1, ())),
         ("pop", PopRowKey(0, "", "", 0, 0)),
         ("pop", PopRowKey(1, "g", "%RETRY%g_t@x", 0, 0)),
@@ -187,6 +188,16 @@ def test_values(name: str) -> None:
     for wrong in (b"", sample.data[:-1], sample.data + b"\0"):
         found = rocksdb_rows.decode_row_value(layout, wrong)
         assert found == Flaw("RX-ROW", f"{layout.name} does not parse: {wrong.hex()}", 0, len(wrong))
+
+
+def test_numbers_of_the_specification() -> None:
+    assert [(table.name, table.value) for table in rocksdb_rows.ConfigTable] == [
+        ("CONSUMER_OFFSET", 1),
+        ("PULL_OFFSET", 2),
+        ("TOPIC", 3),
+        ("SUBSCRIPTION_GROUP", 4),
+    ]
+    assert rocksdb_rows.HOUR_MS == 3_600_000
 
 
 def test_json_values() -> None:

@@ -107,3 +107,25 @@ def test_a_log_in_several_directories_opens_with_and_without_its_settings(name, 
     paths = truth(name)["config"]["storePathCommitLog"].replace("$ROOT", str(root))
     (root / "broker.conf").write_text(f"storePathRootDir={root}\nstorePathCommitLog={paths}\n")
     assert _overview(root).as_json() == without
+
+
+def test_parts_of_a_store_open_alone(store, tmp_path):
+    whole = store("49-basic")
+    messages = [message for message in truth("49-basic")["messages"] if 65536 <= message["commitLogOffset"] < 131072]
+    end = messages[-1]["commitLogOffset"] + messages[-1]["storeSize"]
+    segment = whole / "commitlog" / "00000000000000065536"
+    alone = tmp_path / "segments"
+    alone.mkdir()
+    saved = tmp_path / "saved.bin"
+    for target in (alone / segment.name, saved):
+        target.write_bytes(segment.read_bytes())
+    for path in (segment, alone, saved):
+        log = _overview(path).as_json()["commitLog"]
+        assert (log["minOffset"], log["maxOffset"]) == (65536, end), path
+
+
+def test_a_directory_of_a_store_opens_the_whole_store(store):
+    whole = store("49-basic")
+    shown = _overview(whole).as_json()
+    assert _overview(whole / "commitlog").as_json() == shown
+    assert _overview(whole / "consumequeue").as_json() == shown

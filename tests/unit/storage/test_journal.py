@@ -219,17 +219,27 @@ def test_a_torn_last_line_is_as_if_it_had_not_been_begun() -> None:
     with journalled.open_write("checkpoint") as file:
         file.pwrite(b"new", 0)
     end = beside.stat(LOG).size
-    with journalled.create("other"):
-        pass
-    files.unlink("other")
-    for cut in (beside.stat(LOG).size - 1, end + 20, end + 1):
+    name = "o" * 250
+    journalled.create(name).close()
+    files.unlink(name)
+    whole = get(beside, LOG)
+    for torn in (
+        whole[: end + 1],
+        whole[: end + 20],
+        whole[:-1],
+        whole[:end] + bytes(100),
+        whole[:end] + bytes(100) + whole[end + 100 :],
+    ):
         with beside.open_write(LOG) as log:
-            log.truncate(cut)
+            log.truncate(0)
+            log.pwrite(torn, 0)
         assert read_journal(beside).end == end
-        assert "other" not in read_journal(beside).originals
+        assert name not in read_journal(beside).originals
     undo(files, beside)
     assert get(files, "checkpoint") == b"old"
-    assert read_journal(beside).undone, "the torn line does not stand in the way of what is written after it"
+    told = read_journal(beside)
+    assert told.undone, "the torn line does not stand in the way of what is written after it"
+    assert told.end == beside.stat(LOG).size, "nothing is left of it"
 
 
 def test_damage_before_the_last_line_stops_everything() -> None:
@@ -250,16 +260,25 @@ def test_damage_before_the_last_line_stops_everything() -> None:
 def test_damaged_old_bytes_stop_everything() -> None:
     disk = FaultyDisk()
     put(FaultyFileSystem(disk, "store"), "checkpoint", b"old")
+    put(FaultyFileSystem(disk, "store"), "abort", b"4711")
     files, beside, journalled = begin(disk)
     with journalled.open_write("checkpoint") as file:
         file.pwrite(b"new", 0)
     journalled.create("other").close()
-    damage(beside, OLD_BYTES, 1)
-    with pytest.raises(ReadFailed, match="old-bytes is damaged") as caught:
-        undo(files, beside)
-    assert "by hand" in (caught.value.hint or "")
-    assert get(files, "checkpoint") == b"new"
-    assert files.exists("other")
+    with journalled.open_write("other") as file:
+        file.pwrite(b"new", 0)
+    journalled.unlink("abort")
+    for at in (1, 4):  # of a line in the middle, and of the last
+        damage(beside, OLD_BYTES, at)
+        with pytest.raises(ReadFailed, match="old-bytes is damaged") as caught:
+            undo(files, beside)
+        assert caught.value.offset == at // 3 * 3
+        assert "by hand" in (caught.value.hint or "")
+        assert get(files, "checkpoint") == b"new", "nothing was undone"
+        assert not files.exists("abort")
+        damage(beside, OLD_BYTES, at)
+    undo(files, beside)
+    assert (get(files, "checkpoint"), get(files, "abort")) == (b"old", b"4711")
 
 
 def test_a_journal_of_another_version_is_not_understood() -> None:

@@ -219,6 +219,31 @@ def test_a_child_does_not_hold_what_its_parent_holds(tmp_path: Path, files: Posi
     assert another_process_may_lock(tmp_path / "lock")
 
 
+def test_a_child_that_took_the_lock_keeps_it_when_it_forgets_its_parents(
+    tmp_path: Path, files: PosixWritableFileSystem
+) -> None:
+    inherited = files.lock()
+    given_back, tell = os.pipe()
+    answer, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(given_back, 1)
+            own = files.lock()
+            inherited.close()
+            os.write(say, b"kept" if not another_process_may_lock(tmp_path / "lock") else b"lost")
+            own.close()
+        finally:
+            os._exit(0)
+    inherited.close()
+    os.write(tell, b".")
+    os.waitpid(child, 0)
+    os.close(say)
+    assert os.read(answer, 100) == b"kept"
+    for descriptor in (given_back, tell, answer):
+        os.close(descriptor)
+
+
 def test_of_many_threads_one_gets_it(files: PosixWritableFileSystem) -> None:
     taken: list[object] = []
     refused: list[StoreInUse] = []

@@ -80,6 +80,17 @@ def test_what_exceeds_the_limit_lies_in_a_file_without_a_name(store: Path, overl
         assert file.pread(2 * PAGE, 599 * PAGE) == bytes(PAGE) + b"x", "a page used before shows nothing of that"
 
 
+def test_pages_that_were_cut_off_are_used_again(overlay: OverlayFileSystem) -> None:
+    tracemalloc.start()
+    with overlay.create("queue") as file:
+        for _ in range(50):
+            file.pwrite(b"x" * (20 * PAGE), 0)
+            file.truncate(0)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 40 * PAGE
+
+
 def test_a_write_that_changes_nothing_is_no_change(store: Path, overlay: OverlayFileSystem) -> None:
     (store / "checkpoint").write_bytes(b"x" * 5000)
     with overlay.open_write("checkpoint") as file:
@@ -226,6 +237,28 @@ def test_the_whole_is_written_out_sparse_with_modes_and_times(
         pytest.raises(WriteFailed, match="target is not empty"),
     ):
         overlay.write_to(files)
+
+
+def test_what_is_written_out_is_durable() -> None:
+    below = FaultyFileSystem(FaultyDisk())
+    below.mkdir("config")
+    with below.create("config/topics.json") as file:
+        file.pwrite(b"{}", 0)
+    below.set_attributes("config/topics.json", Attributes(0o640, 1001, 1002, 5))
+    files = OverlayFileSystem(below)
+    with files.create("abort") as file:
+        file.pwrite(b"1", 0)
+    disk = FaultyDisk()
+    files.write_to(FaultyFileSystem(disk, "copy"))
+    for outcome in disk.iter_outcomes():
+        written = FaultyFileSystem(outcome, "copy")
+        with written.open_read("config/topics.json") as file:
+            assert file.pread(10, 0) == b"{}"
+        status = written.stat("config/topics.json")
+        assert (status.mode, status.mtime_ns) == (0o640, 5)
+        assert (status.owner, status.group) == (0, 0), "whoever may read a store may copy it: the copy is his"
+        with written.open_read("abort") as file:
+            assert file.pread(10, 0) == b"1"
 
 
 def test_what_is_no_file_stays_what_it_is(store: Path, overlay: OverlayFileSystem) -> None:

@@ -1,0 +1,226 @@
+"""The commit log being written: appending, rolling to the next segment, committing, forcing.
+
+Upstream: ``CommitLog``, ``MappedFileQueue``, ``AllocateMappedFileService``. Four positions of the log grow one behind
+the other: ``wrote`` is what was appended, ``committed`` what stands in the file and can be read, ``flushed`` what
+survives a power cut, and the dispatcher has a fourth. Without the off-heap pool an append is committed at once.
+
+Bytes reach the file by ``pwrite``, forcing is ``fdatasync``: a store through a shared map would kill the process on a
+bad sector. A new segment is reserved, synced and named durably before anything in it is acknowledged.
+
+One thread appends at a time, one forces at a time; the two may overlap, and readers may come from anywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from rmqtool.errors import WriteFailed
+from rmqtool.formats.commit_log import BLANK_SIZE, encode_blank
+from rmqtool.formats.paths import segment_name
+from rmqtool.storage.filesystem import WritableFile, WritableFileSystem, join, make_directories
+from rmqtool.storage.segments import Segment, SegmentQueue
+
+# Dirty bytes are counted in pages of this size, whatever the machine's is.
+PAGE_SIZE = 4096
+
+
+class LogDirectory(NamedTuple):
+    """One of the directories that the segments lie in."""
+
+    filesystem: WritableFileSystem
+    path: str
+
+
+class Tail(NamedTuple):
+    """An offset of the log, and the store time of the last record before it."""
+
+    offset: int
+    store_timestamp: int
+
+
+EMPTY = Tail(0, 0)
+
+
+class _NewSegment(NamedTuple):
+    directory: LogDirectory
+    segment: Segment
+    file: WritableFile
+
+
+class CommitLog:
+    """The segments of the log and what is appended to them."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        segment_size: int,
+        segments: Iterable[Segment] = (),
+        tail: Tail = EMPTY,
+    ) -> None:
+        self.directories = tuple(directories)
+        self.segment_size = segment_size
+        self.segments = SegmentQueue(segments, segment_size)
+        self.tail = tail
+        self.committed = tail
+        self.flushed = tail
+        # Directories whose disks are too full for a new segment.
+        self.full_directories: Callable[[], frozenset[LogDirectory]] = frozenset
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._current: WritableFile | None = None
+        self._base = tail.offset - tail.offset % segment_size
+        self._unsynced: dict[int, WritableFile] = {}
+        self._prepared: _NewSegment | None = None
+        self._guard = threading.Lock()
+        self._creation = threading.Lock()
+        if segments and (last := self.segments.find(tail.offset)) is not None:
+            self._current = self._open(last)
+            self._base = last.base_offset
+
+    @property
+    def min_offset(self) -> int:
+        """The offset of the first byte there is; -1 without segments."""
+        return self.segments.min_offset if len(self.segments) else -1
+
+    @property
+    def room(self) -> int:
+        """How many bytes are left in the segment that is written; 0 when there is none."""
+        return 0 if self._current is None else self._base + self.segment_size - self.tail.offset
+
+    @property
+    def largest_record(self) -> int:
+        """The size of the largest record that fits into a segment at all."""
+        return self.segment_size - BLANK_SIZE
+
+    def append(self, parts: Iterable[bytes], size: int, store_timestamp: int) -> None:
+        """Take bytes that fit; they stand in the file after ``commit``."""
+        self._pending += parts
+        self._pending_size += size
+        self.tail = Tail(self.tail.offset + size, store_timestamp)
+
+    @property
+    def pending_size(self) -> int:
+        """How many bytes wait for ``commit``."""
+        return self._pending_size
+
+    def pages_to_commit(self) -> int:
+        """Return how many pages the commit would complete."""
+        return _pages(self.tail.offset) - _pages(self.committed.offset)
+
+    def commit(self) -> None:
+        """Write what was appended into the file."""
+        if self._pending and self._current is not None:
+            data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+            self._unsynced[self._base] = self._current
+            self._current.pwrite(data, self.committed.offset - self._base)
+            self._pending.clear()
+            self._pending_size = 0
+            self.committed = self.tail
+
+    def prepare_next(self) -> None:
+        """Make the segment behind the one that is written, or the first one; any thread may do it ahead of time.
+
+        Nothing has changed if it cannot be made. upstream: CommitLog writes the blank before it asks for the segment,
+        and burns one whenever that fails.
+        """
+        with self._creation:
+            if self._prepared is None:
+                is_first = self._current is None
+                self._prepared = self._create(self._base if is_first else self._base + self.segment_size)
+
+    def roll(self) -> None:
+        """Go on in the segment that was prepared; a blank ends the one before."""
+        with self._creation:
+            made, self._prepared = self._prepared, None
+        assert made is not None, "the next segment is prepared before the log rolls"
+        left = self.room
+        if left:
+            # Only the head of the blank is written: what lies behind it stays as it is.
+            self._pending.append(encode_blank(left))
+            self.tail = Tail(made.segment.base_offset, self.tail.store_timestamp)
+            self.commit()
+        self.segments.add(made.segment)
+        self._current, self._base = made.file, made.segment.base_offset
+
+    def discard_prepared(self) -> None:
+        """Remove a segment that was made and never used."""
+        if self._prepared is not None:
+            made, self._prepared = self._prepared, None
+            made.file.close()
+            made.directory.filesystem.unlink(made.segment.path)
+            made.directory.filesystem.fsync_dir(made.directory.path)
+
+    def pages_to_flush(self) -> int:
+        """Return how many pages the flush would complete; a segment left behind counts as one at least."""
+        flushed, committed = self.flushed.offset, self.committed.offset
+        rolled = flushed // self.segment_size != committed // self.segment_size
+        return _pages(committed) - _pages(flushed) + rolled
+
+    def flush(self) -> Tail:
+        """Force what is committed; return how far that is, and remember it only when it succeeded."""
+        reached = self.committed
+        for base in sorted(self._unsynced):
+            if base < reached.offset:
+                file = self._unsynced[base]
+                # Whatever was written into a segment that was left before its sync began is covered by it.
+                was_left = file is not self._current
+                file.fdatasync()
+                if was_left:
+                    del self._unsynced[base]
+                    file.close()
+        self.flushed = reached
+        return reached
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        """Return committed bytes, of one segment, up to ``length``."""
+        length = min(length, self.committed.offset - physical_offset)
+        if length <= 0:
+            return b""
+        with self._guard:
+            return self.segments.read(physical_offset, length)
+
+    def close(self) -> None:
+        """Close the files; nothing is written."""
+        for file in (*self._unsynced.values(), *([self._current] if self._current else [])):
+            file.close()
+        if self._prepared is not None:
+            self._prepared.file.close()
+        self._unsynced.clear()
+        with self._guard:
+            self.segments.close()
+
+    def _create(self, base: int) -> _NewSegment:
+        """Make a segment: its room reserved, its size and its name durable."""
+        directory = self._directory_of(base)
+        files, path = directory.filesystem, join(directory.path, segment_name(base))
+        make_directories(files, directory.path)
+        file = files.create(path, self.segment_size)
+        try:
+            file.fsync()
+            files.fsync_dir(directory.path)
+        except WriteFailed:
+            file.close()
+            # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
+            with suppress(WriteFailed):
+                files.unlink(path)
+            raise
+        return _NewSegment(directory, Segment(base, self.segment_size, path, files), file)
+
+    def _directory_of(self, base: int) -> LogDirectory:
+        """Return the directory a segment goes to: brokers deal them out by number."""
+        full = self.full_directories()
+        usable = [directory for directory in self.directories if directory not in full] or self.directories
+        return usable[base // self.segment_size % len(usable)]
+
+    def _open(self, segment: Segment) -> WritableFile:
+        for directory in self.directories:
+            if directory.filesystem is segment.filesystem:
+                return directory.filesystem.open_write(segment.path)
+        raise WriteFailed(f"{segment.path} lies in a directory that is only read", file=segment.path)
+
+
+def _pages(offset: int) -> int:
+    return offset // PAGE_SIZE

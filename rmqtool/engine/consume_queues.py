@@ -1,0 +1,250 @@
+"""Consume queues being written: simple ones with their extension, and batch queues.
+
+Upstream: ``ConsumeQueue.putMessagePositionInfo``, ``ConsumeQueueExt.put``, ``BatchConsumeQueue``. Units gather in
+memory during a pass of the dispatcher and go to their files together. Dispatching a record again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from rmqtool.engine.derived_files import DerivedFiles, DerivedQueue
+from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats import layouts
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT_SIZE,
+    EXT_END_MARK,
+    EXT_END_ROOM,
+    FILLER,
+    UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    encode_ext_unit,
+    ext_address,
+    ext_unit_size,
+)
+from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.formats.paths import FileKind, segment_directory
+
+_FILLER = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
+# A record that claims a number further ahead than this is not believed: its queue would fill the disk with fillers.
+_WIDEST_GAP = 1 << 20
+_LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
+
+
+class ExtUnit(NamedTuple):
+    """What the extension of a queue keeps of a message."""
+
+    store_timestamp: int
+    bit_map: bytes
+
+
+class ConsumeQueueExt:
+    """The extension of a queue: units of different sizes, found by their addresses."""
+
+    def __init__(self, files: DerivedQueue, end: int = 0) -> None:
+        self.end = end
+        self._files = files
+
+    def put(self, unit: ConsumeQueueExtUnit) -> int:
+        """Write a unit; return its address."""
+        left = self._files.file_size - self.end % self._files.file_size
+        if unit.size + EXT_END_ROOM > left:
+            self._files.write(self.end, EXT_END_MARK)
+            self.end += left
+        self._files.write(self.end, encode_ext_unit(unit))
+        address = ext_address(self.end)
+        self.end += unit.size
+        return address
+
+
+class ConsumeQueue:
+    """One simple queue: the unit of queue offset n stands at n times the size of a unit."""
+
+    def __init__(
+        self,
+        key: QueueKey,
+        files: DerivedQueue,
+        max_offset: int = 0,
+        max_physic_offset: int = -1,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        self.key = key
+        # What stands in the files, and what will after ``write_pending``.
+        self.max_offset = max_offset
+        self.next_offset = max_offset
+        # The end of the last message that has a unit.
+        self.max_physic_offset = max_physic_offset
+        self.ext = ext
+        self._files = files
+        self._pending: list[bytes] = []
+
+    def put(self, unit: ConsumeQueueUnit, queue_offset: int, ext: ExtUnit | None = None) -> Finding | None:
+        """Take the unit of ``queue_offset``; return what is odd about it."""
+        end = unit.physical_offset + unit.size
+        if end <= self.max_physic_offset:
+            return None
+        finding = self._go_to(queue_offset, unit.physical_offset)
+        if queue_offset == self.next_offset:
+            if ext is not None and self.ext is not None:
+                unit = unit._replace(tags_code=self._put_ext(self.ext, unit, ext))
+            self._pending.append(layouts.CONSUME_QUEUE_UNIT.packer.pack(*unit))
+            self.next_offset += 1
+            self.max_physic_offset = end
+        return finding
+
+    def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
+        """Take many units with consecutive offsets; False when they must be taken one by one."""
+        if queue_offset != self.next_offset:
+            return False
+        self._pending.append(units)
+        self.next_offset += len(units) // UNIT_SIZE
+        self.max_physic_offset = last.physical_offset + last.size
+        return True
+
+    def write_pending(self) -> None:
+        """Bring the units into the files."""
+        if self._pending:
+            units = b"".join(self._pending)
+            self._files.write(self.next_offset * UNIT_SIZE - len(units), units)
+            self._pending.clear()
+            self.max_offset = self.next_offset
+
+    def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
+        """Return a unit that stands in the files."""
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
+
+    def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
+        """Fill the places before a unit that does not follow the last one.
+
+        upstream: a gap is closed, so that every later message stands at another offset than its record says.
+        """
+        gap = queue_offset - self.next_offset
+        if gap <= 0:
+            return None
+        fits = queue_offset <= _LAST_OFFSET
+        if fits and self.max_physic_offset < 0 and not self.next_offset:
+            # The messages before are gone: the queue begins in the file that holds the first one there is.
+            fillers = queue_offset % (self._files.file_size // UNIT_SIZE)
+            self.next_offset = queue_offset
+            self._pending.append(_FILLER * fillers)
+            return None
+        topic, queue_id = self.key
+        text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
+        finding = Finding("CQ-MISSING", Severity.ERROR, text, topic=topic, queue_id=queue_id)
+        if gap <= _WIDEST_GAP and fits:
+            self._pending.append(_FILLER * gap)
+            self.next_offset = queue_offset
+        return finding
+
+    def _put_ext(self, queue: ConsumeQueueExt, unit: ConsumeQueueUnit, ext: ExtUnit) -> int:
+        size = ext_unit_size(len(ext.bit_map))
+        return queue.put(ConsumeQueueExtUnit(size, unit.tags_code, ext.store_timestamp, ext.bit_map))
+
+
+class BatchConsumeQueue:
+    """One batch queue: each unit says which queue offsets its record holds."""
+
+    def __init__(
+        self, key: QueueKey, files: DerivedQueue, end: int = 0, last: BatchConsumeQueueUnit | None = None
+    ) -> None:
+        self.key = key
+        self.max_offset = self.next_offset = last.msg_base_offset + last.batch_size if last else 0
+        self._files = files
+        self._end = end
+        self._last_physical_offset = last.physical_offset if last else -1
+        self._pending: list[bytes] = []
+
+    def put(self, unit: BatchConsumeQueueUnit) -> None:
+        """Take the unit of a record."""
+        if unit.physical_offset > self._last_physical_offset:
+            self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
+            self._last_physical_offset = unit.physical_offset
+            self.next_offset = unit.msg_base_offset + unit.batch_size
+
+    def write_pending(self) -> None:
+        """Bring the units into the files."""
+        if self._pending:
+            units = b"".join(self._pending)
+            self._files.write(self._end, units)
+            self._end += len(units)
+            self._pending.clear()
+            self.max_offset = self.next_offset
+
+
+AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
+
+
+@dataclass(frozen=True)
+class QueueSizes:
+    """The sizes of the files of all queues."""
+
+    consume_queue: int
+    ext: int
+    batch: int
+
+    @classmethod
+    def rounded(cls, consume_queue: int, ext: int, batch: int) -> QueueSizes:
+        """Return the sizes as brokers take them: whole units."""
+        return cls(-(-consume_queue // UNIT_SIZE) * UNIT_SIZE, ext, -(-batch // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE)
+
+
+class ConsumeQueues:
+    """All queues of a store; one that is not known yet is empty."""
+
+    def __init__(self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool) -> None:
+        self.simple: dict[QueueKey, ConsumeQueue] = {}
+        self.batch: dict[QueueKey, BatchConsumeQueue] = {}
+        self.files = files
+        self._sizes = sizes
+        self._with_ext = with_ext
+        self._touched: dict[QueueKey, AnyQueue] = {}
+
+    def simple_queue(self, key: QueueKey) -> ConsumeQueue:
+        """Return a simple queue, about to be written."""
+        queue = self.simple.get(key)
+        if queue is None:
+            queue = self.simple[key] = self.restored(key, 0, -1)
+        self._touched[key] = queue
+        return queue
+
+    def batch_queue(self, key: QueueKey) -> BatchConsumeQueue:
+        """Return a batch queue, about to be written."""
+        queue = self.batch.get(key)
+        if queue is None:
+            queue = self.batch[key] = BatchConsumeQueue(key, self.files_of(FileKind.BATCH_CONSUME_QUEUE, key))
+        self._touched[key] = queue
+        return queue
+
+    def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
+        """Return a simple queue that has so many units already."""
+        ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
+        return ConsumeQueue(key, self.files_of(FileKind.CONSUME_QUEUE, key), max_offset, max_physic_offset, ext)
+
+    def files_of(self, kind: FileKind, key: QueueKey) -> DerivedQueue:
+        """Return the files of a queue."""
+        size = {
+            FileKind.CONSUME_QUEUE: self._sizes.consume_queue,
+            FileKind.CONSUME_QUEUE_EXT: self._sizes.ext,
+            FileKind.BATCH_CONSUME_QUEUE: self._sizes.batch,
+        }[kind]
+        return DerivedQueue(self.files, segment_directory(kind, *key), size)
+
+    def write_pending(self) -> list[AnyQueue]:
+        """Bring the units of this pass into the files; return the queues that grew."""
+        grown = list(self._touched.values())
+        for queue in grown:
+            queue.write_pending()
+        self._touched.clear()
+        return grown
+
+    def max_offsets(self) -> Iterable[tuple[QueueKey, int]]:
+        """Return the next offset of every queue."""
+        queues: list[AnyQueue] = [*self.simple.values(), *self.batch.values()]
+        return [(queue.key, queue.next_offset) for queue in queues]

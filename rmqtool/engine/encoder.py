@@ -1,0 +1,137 @@
+"""From checked messages to records without a place, by the rules of the store's version.
+
+Upstream: ``MessageExtEncoder``, ``MessageDecoder.messageProperties2String``, ``MessageVersion``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.message import Host, NewMessage
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.record import Envelope, Record, encode_tail, encode_topic, property_text
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.hosts import parse_address
+from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, encode_text, string_length
+from rmqtool.formats.properties import (
+    BUILT_BINS,
+    CRC_BLOCK_LENGTH,
+    CRC_PROPERTY,
+    DECODED_BINS,
+    MAX_PROPERTIES_LENGTH,
+    PROPERTY_SEPARATOR,
+    is_terminated,
+    split_property_crc,
+)
+from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX
+
+# What a record may have beside its body.
+_RECORD_OVER_BODY = 64 << 10
+_LEAST_MAX_MESSAGE_SIZE = 10
+_MOST_TOPICS_KNOWN = 1 << 16
+_NAME_LIMIT = 255
+_NO_NAMES = frozenset({"", ".", ".."})
+
+
+class TopicRules(NamedTuple):
+    """What the name of a topic decides: whether messages to it are refused, and how their records spell it."""
+
+    refusal: PutStatus | None
+    magic: int
+    encoded: bytes
+    is_batch: bool
+
+
+class Encoder:
+    """Knows the limits, the order of properties, and what a record of this store looks like."""
+
+    def __init__(self, config: StoreConfig, largest_record: int, is_batch_topic: Callable[[str], bool]) -> None:
+        self.config = config
+        self.is_4_9 = config.version is Version.V4_9
+        self.store_host: Host = (parse_address(config.broker_ip1) or bytes(4), config.listen_port)
+        self.max_body = max(config.max_message_size, _LEAST_MAX_MESSAGE_SIZE)
+        # upstream: a record that fits into no segment is answered PUT_OK and burns two segments.
+        self.largest_record = largest_record
+        self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
+        self._is_batch_topic = is_batch_topic
+        self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
+        self._with_crc = config.enabled_append_prop_crc
+        self._topics: dict[str, TopicRules] = {}
+
+    def topic_rules(self, topic: str) -> TopicRules:
+        """Return what the name of a topic decides."""
+        rules = self._topics.get(topic)
+        if rules is None:
+            if len(self._topics) >= _MOST_TOPICS_KNOWN:
+                self._topics.clear()
+            rules = self._topics[topic] = self._make_topic_rules(topic)
+        return rules
+
+    def forget_topics(self) -> None:
+        """Forget what was known of topics: their settings changed."""
+        self._topics.clear()
+
+    def _make_topic_rules(self, topic: str) -> TopicRules:
+        raw = encode_text(topic)
+        long = len(raw) > MAX_TOPIC_LENGTH
+        if self.is_4_9:
+            # upstream counts characters, and stores a length that does not fit its byte.
+            illegal = string_length(topic) > MAX_TOPIC_LENGTH or long
+        else:
+            illegal = len(raw) > MAX_RETRY_TOPIC_LENGTH or (long and not topic.startswith(RETRY_PREFIX))
+            illegal = illegal or (long and not self.config.auto_message_version_on_topic_len)
+        illegal = illegal or not is_directory_name(topic)
+        magic = MESSAGE_MAGIC_V2 if long else MESSAGE_MAGIC_V1
+        if illegal:
+            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", False)
+        return TopicRules(None, magic, encode_topic(raw, magic), self._is_batch_topic(topic))
+
+    def envelope(self, message: NewMessage, rules: TopicRules, queue_id: int, now: int) -> Envelope | PutStatus:
+        """Return the fixed fields of a message, refused where a number does not fit its field."""
+        envelope = Envelope(message, rules.magic, queue_id, self.store_host, now)
+        if not 0 <= queue_id <= INT_MAX or not LONG_MIN <= envelope.born_timestamp <= LONG_MAX:
+            return PutStatus.MESSAGE_ILLEGAL
+        ints = (message.flag, message.sys_flag, message.reconsume_times)
+        if any(ints) and not all(INT_MIN <= value <= INT_MAX for value in ints):
+            return PutStatus.MESSAGE_ILLEGAL
+        if message.prepared_transaction_offset and not LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX:
+            return PutStatus.MESSAGE_ILLEGAL
+        return envelope
+
+    def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
+        """Return the property text of a mapping."""
+        if self._with_crc and CRC_PROPERTY in properties:
+            properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
+        return property_text(properties, bins or self._bins, terminated=not self.is_4_9)
+
+    def encode(
+        self, envelope: Envelope, body: bytes, flag: int, topic: bytes, raw_properties: bytes
+    ) -> Record | PutStatus:
+        """Return the record, or which limit it breaks."""
+        length = len(raw_properties)
+        if self._with_crc:
+            text, _ = split_property_crc(raw_properties)
+            raw_properties = text if not text or is_terminated(text) else text + _SEPARATOR
+            length = len(raw_properties) + CRC_BLOCK_LENGTH
+        if length > MAX_PROPERTIES_LENGTH:
+            too_long = self.is_4_9 and string_length(raw_properties.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
+            return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
+        if len(body) > self.max_body:
+            return PutStatus.MESSAGE_ILLEGAL
+        tail = encode_tail(topic, raw_properties, with_crc=self._with_crc)
+        record = Record(envelope, body, flag, tail, has_crc=self._with_crc)
+        return PutStatus.MESSAGE_ILLEGAL if record.size > self.max_record else record
+
+
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+
+def is_directory_name(topic: str) -> bool:
+    """Return whether a topic can be the directory of its queues: a name that leads elsewhere must not become one."""
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError:
+        return False
+    return topic not in _NO_NAMES and "/" not in topic and "\0" not in topic and len(raw) <= _NAME_LIMIT

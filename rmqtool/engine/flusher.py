@@ -1,0 +1,111 @@
+"""Forcing the log to the disk: group commit for those who wait, a schedule for the rest.
+
+Upstream: ``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``. One sync covers all that was
+committed when it began, so of many producers who wait one forces for all; a lone producer forces for itself.
+
+A sync that fails is never repeated: the kernel may have dropped the pages it could not write, and would say yes.
+upstream: MappedFile.flush swallows the error, and later puts are acknowledged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from rmqtool.config import StoreConfig
+from rmqtool.engine.checkpoint import Checkpoint
+from rmqtool.engine.clock import Clock
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.health import Health
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.writer import Writer
+from rmqtool.errors import WriteFailed
+
+
+class Flusher:
+    """Forces the log, and knows when to."""
+
+    def __init__(
+        self, log: CommitLog, writer: Writer, checkpoint: Checkpoint, health: Health, clock: Clock, config: StoreConfig
+    ) -> None:
+        self.on_flushed: Callable[[], None] = _do_nothing
+        self._log = log
+        self._writer = writer
+        self._checkpoint = checkpoint
+        self._health = health
+        self._clock = clock
+        self._config = config
+        self._lock = threading.Lock()
+        self._last_flush = self._last_thorough = self._last_commit = clock.monotonic()
+
+    def flush(self) -> bool:
+        """Force all that is written, also what the off-heap pool holds; False when the store no longer writes."""
+        with self._lock:
+            return self._flush()
+
+    def wait_flushed(self, physical_offset: int) -> PutStatus:
+        """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
+        deadline = self._clock.monotonic() + self._config.sync_flush_timeout
+        while self._log.flushed.offset < physical_offset:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return PutStatus.FLUSH_DISK_TIMEOUT
+            if self._lock.acquire(timeout=left / 1000):
+                try:
+                    if self._log.flushed.offset < physical_offset and not self._flush():
+                        return PutStatus.UNKNOWN_ERROR
+                finally:
+                    self._lock.release()
+        # It may have taken longer than the producer was promised.
+        return PutStatus.PUT_OK if self._clock.monotonic() <= deadline else PutStatus.FLUSH_DISK_TIMEOUT
+
+    def _flush(self) -> bool:
+        if self._health.failure is not None:
+            return False
+        try:
+            self._writer.commit()
+            reached = self._log.flush()
+        except WriteFailed as error:
+            self._health.poison(error)
+            return False
+        self._checkpoint.advance(physic=reached.store_timestamp)
+        self.on_flushed()
+        return True
+
+    def flush_if_due(self, *, sync: bool) -> None:
+        """Do what the schedule asks for: with synchronous flush everything, else by pages and time."""
+        config, now = self._config, self._clock.monotonic()
+        if sync:
+            self._flush_dirty(0)
+            return
+        interval = config.flush_interval_commit_log if config.flush_commit_log_timed else 0
+        if now - self._last_flush >= interval:
+            self._last_flush = now
+            thorough = now - self._last_thorough >= config.flush_commit_log_thorough_interval
+            if thorough:
+                self._last_thorough = now
+            self._flush_dirty(0 if thorough else config.flush_commit_log_least_pages)
+
+    def _flush_dirty(self, least_pages: int) -> None:
+        with self._lock:
+            is_dirty = self._log.committed.offset > self._log.flushed.offset
+            if is_dirty and self._log.pages_to_flush() >= least_pages:
+                self._flush()
+
+    def commit_if_due(self) -> None:
+        """Bring into the file what the off-heap pool holds, by pages and time."""
+        config, now = self._config, self._clock.monotonic()
+        if now - self._last_commit < config.commit_interval_commit_log:
+            return
+        thorough = now - self._last_commit >= config.commit_commit_log_thorough_interval
+        if thorough or self._log.pages_to_commit() >= config.commit_commit_log_least_pages:
+            self._last_commit = now
+            if self._log.pending_size and self._health.failure is None:
+                try:
+                    self._writer.commit()
+                except WriteFailed as error:
+                    self._health.poison(error)
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,61 @@
+"""Whether the store takes messages, and why not.
+
+Upstream: ``RunningFlags``. To its bits comes one thing upstream lacks: the first write or sync that failed. Nobody can
+say what of the bytes written before it is on the disk, and a second sync does not mend that; so from then on the store
+only reads, until it is opened again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntFlag
+
+from rmqtool.findings import Finding
+
+# What went wrong is said; a store that is wrong in every record must not fill the memory with it.
+_MOST_FINDINGS = 1000
+
+
+class RunningFlag(IntFlag):
+    """Upstream's bits."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 2
+    LOGICS_QUEUE_ERROR = 4
+    INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+
+
+_NO_PUTS = ~RunningFlag.NOT_READABLE
+
+
+class Health:
+    """The state of one open store, shared by everything that works on it."""
+
+    def __init__(self) -> None:
+        self.flags = RunningFlag(0)
+        self.failure: BaseException | None = None
+        self.findings: deque[Finding] = deque(maxlen=_MOST_FINDINGS)
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether puts are taken."""
+        return self.failure is None and not self.flags & _NO_PUTS
+
+    @property
+    def is_queue_writeable(self) -> bool:
+        """Whether the dispatch goes on; a full disk does not end it, and what it could not write it tries again."""
+        return self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
+
+    def poison(self, failure: BaseException) -> None:
+        """Remember the first failure; from now on nothing is written."""
+        if self.failure is None:
+            self.failure = failure
+
+    def set(self, flag: RunningFlag, on: bool = True) -> None:
+        """Set or clear a flag."""
+        self.flags = self.flags | flag if on else self.flags & ~flag
+
+    def report(self, finding: Finding) -> None:
+        """Keep a finding for whoever asks."""
+        self.findings.append(finding)

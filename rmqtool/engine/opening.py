@@ -1,0 +1,260 @@
+"""What an existing store holds when it is opened: sizes, the end of the log, the ends of queues and index.
+
+Upstream: ``DefaultMessageStore.load``. Sizes come from the files; the settings speak for files that are not there yet.
+Only a store that was closed cleanly is taken up as it is. What contradicts that is refused here: a store that needs
+recovery must not be written on the word of its queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.commit_log import LogDirectory, Tail
+from rmqtool.engine.consume_queues import QueueSizes
+from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.errors import Refused, StoreError
+from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, decode_record
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    decode_ext_unit,
+    ext_offset,
+    is_ext_address,
+)
+from rmqtool.formats.dispatch import DispatchRules, queue_entries
+from rmqtool.formats.layouts import BatchConsumeQueueUnit
+from rmqtool.formats.paths import ABORT, INDEX, FileKind
+from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.discovery import FoundFile, StoreListing, list_store
+from rmqtool.storage.filesystem import Kind, ReadableFileSystem, WritableFileSystem, join
+from rmqtool.storage.index_files import DEFAULT, Geometry, open_index
+from rmqtool.storage.log_end import find_log_end, read_record
+from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
+
+
+class QueueEnd(NamedTuple):
+    """Where a simple queue ends, in units, and the log behind its last message; and where its extension ends."""
+
+    max_offset: int
+    max_physic_offset: int
+    ext_end: int
+
+
+class BatchQueueEnd(NamedTuple):
+    """Where a batch queue ends, in bytes, and its last unit."""
+
+    end: int
+    last: BatchConsumeQueueUnit | None
+
+
+@dataclass
+class StoreState:
+    """What was found."""
+
+    segment_size: int
+    segments: tuple[Segment, ...]
+    tail: Tail
+    # The log is dispatched up to here at least.
+    dispatched: int
+    queue_sizes: QueueSizes
+    queues: dict[QueueKey, QueueEnd]
+    batch_queues: dict[QueueKey, BatchQueueEnd]
+    index_names: list[str] = field(default_factory=list)
+    index_geometry: Geometry = DEFAULT
+
+
+def read_state(
+    files: WritableFileSystem,
+    config: StoreConfig,
+    directories: Sequence[LogDirectory],
+    read_only: Sequence[tuple[str, ReadableFileSystem]] = (),
+) -> StoreState:
+    """Return what a store that was closed cleanly holds; refuse any other."""
+    where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
+    listing = list_store(files, [*where, *read_only])
+    _refuse_unsupported(listing, config)
+    if files.exists(ABORT):
+        raise _needs_recovery("the store was not closed: abort is there", ABORT)
+    if not listing.log_segments and (any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))):
+        raise Refused(
+            "the commit log is empty, but there are queues: writing now would number messages anew",
+            file=files.shown(""),
+            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
+        )
+    _check_log_directories(directories, config.version)
+    segments = _whole_segments(files, listing, config)
+    log = SegmentQueue(segments)
+    simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
+    batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
+    try:
+        return _read_ends(listing, config, log, simple, batch)
+    finally:
+        for opened in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
+            opened.close()
+        log.close()
+
+
+def _read_ends(
+    listing: StoreListing,
+    config: StoreConfig,
+    log: SegmentQueue,
+    simple: Sequence[ConsumeQueueFiles],
+    batch: Sequence[BatchQueueFiles],
+) -> StoreState:
+    tail = _find_tail(log, simple)
+    exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
+    sizes = QueueSizes.rounded(
+        _size_of(listing, FileKind.CONSUME_QUEUE) or config.mapped_file_size_consume_queue,
+        _size_of(listing, FileKind.CONSUME_QUEUE_EXT) or config.mapped_file_size_consume_queue_ext,
+        _size_of(listing, FileKind.BATCH_CONSUME_QUEUE) or config.mapper_file_size_batch_consume_queue,
+    )
+    queues: dict[QueueKey, QueueEnd] = {
+        queue.queue: _queue_end(queue, exts.get(queue.queue), log, tail.offset) for queue in simple
+    }
+    batch_queues: dict[QueueKey, BatchQueueEnd] = {
+        queue.queue: _batch_queue_end(queue, log, tail.offset) for queue in batch
+    }
+    ends = [end.max_physic_offset for end in queues.values()]
+    ends += [end.last.physical_offset + end.last.size for end in batch_queues.values() if end.last]
+    names, geometry = _read_index(listing, config, tail.offset)
+    return StoreState(
+        segment_size=log.segment_size or config.mapped_file_size_commit_log,
+        segments=log.segments,
+        tail=tail,
+        # Records behind the last one that has a unit are in no queue, or nobody dispatched them.
+        dispatched=min(max([log.min_offset, *ends]), tail.offset),
+        queue_sizes=sizes,
+        queues=queues,
+        batch_queues=batch_queues,
+        index_names=names,
+        index_geometry=geometry,
+    )
+
+
+def _refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+    if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
+        raise StoreError("the log is DLedger's; only its group may append to it", file=listing.filesystem.shown(""))
+    if config.store_type != "default" or config.rocksdb_cq_double_write_enable:
+        raise StoreError(
+            "the queues of this store are in RocksDB; only its broker can write them",
+            file=listing.filesystem.shown(""),
+        )
+
+
+def _needs_recovery(reason: str, file: str) -> Refused:
+    return Refused(reason, file=file, hint="rmqtool recover --apply")
+
+
+def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
+    """Refuse what the broker's loader refuses. upstream: MappedFileQueue.doLoad."""
+    for filesystem, path in directories:
+        if filesystem.exists(path):
+            for entry in filesystem.listdir(path):
+                if entry.kind is Kind.DIRECTORY and version is Version.V4_9:
+                    shown = filesystem.shown(join(path, entry.name))
+                    raise StoreError("a directory lies among the segments; a 4.9 broker does not load that", file=shown)
+
+
+def _whole_segments(files: WritableFileSystem, listing: StoreListing, config: StoreConfig) -> list[Segment]:
+    """Return the segments, all of one size; an empty last one is dropped where the broker does so."""
+    segments = sorted(listing.log_segments)
+    if segments and not segments[-1].size and config.version is not Version.V4_9:
+        last = segments.pop()
+        if last.filesystem is files:
+            files.unlink(last.path)
+    size = usual_size(segments)
+    for segment in segments:
+        if segment.size != size:
+            raise _needs_recovery(f"the segment has {segment.size} bytes, the others have {size}", segment.path)
+    return segments
+
+
+def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
+    """Return where the next record goes: behind the last one, and behind a blank that ends the last segment."""
+    if not log:
+        return Tail(0, 0)
+    end = find_log_end(log, queues)
+    offset = end.physical_offset
+    segment = log.find(offset)
+    if segment is not None and segment.base_offset != offset:
+        what = decode_record(log.read(offset, BLANK_SIZE))
+        if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
+            offset = segment.end_offset
+    later = [one for one in log if one.base_offset > offset]
+    if later:
+        raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
+    return Tail(offset, end.last.store_timestamp if end.last else 0)
+
+
+def _size_of(listing: StoreListing, kind: FileKind) -> int:
+    """Return the size of all files of a kind, 0 without any."""
+    found: list[FoundFile] = list(listing.of_kind(kind))
+    sizes = {file.size for file in found}
+    if len(sizes) > 1:
+        size = usual_size([Segment(0, file.size, file.path, listing.filesystem) for file in found])
+        odd = next(file for file in found if file.size != size)
+        raise _needs_recovery(f"the file has {odd.size} bytes, others of its kind have {size}", odd.path)
+    return sizes.pop() if sizes else 0
+
+
+def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
+    """Return where a queue ends, after a look at the record of its last unit."""
+    max_offset, last = queue.max_offset, queue.last_unit
+    if last is None or last.size == FILLER_SIZE:
+        return QueueEnd(max_offset, -1, 0)
+    if last.physical_offset >= log.min_offset:
+        record = read_record(log, last.physical_offset) if last.physical_offset < log_end else None
+        found = [] if record is None else [entry[:3] for entry in queue_entries(record, DispatchRules())]
+        if (*queue.queue, max_offset - 1) not in found:
+            path = queue.segments.segments[-1].path
+            raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
+    return QueueEnd(max_offset, last.physical_offset + last.size, _ext_end(queue, ext) if ext else 0)
+
+
+def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
+    """Return where the next unit of an extension goes: behind that of the last address."""
+    try:
+        for queue_offset in range(queue.max_offset - 1, queue.first_offset - 1, -1):
+            unit = queue.read_unit(queue_offset)
+            if unit is not None and is_ext_address(unit.tags_code):
+                at = ext_offset(unit.tags_code)
+                segment = ext.find(at)
+                found = decode_ext_unit(ext.read(at, segment.end_offset - at)) if segment else None
+                if not isinstance(found, ConsumeQueueExtUnit):
+                    raise _needs_recovery(f"unit {queue_offset} has no extension at {at}", ext.segments[-1].path)
+                return at + found.size
+        return ext.end_offset
+    finally:
+        ext.close()
+
+
+def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) -> BatchQueueEnd:
+    count = sum(1 for _ in queue.iter_units())
+    last = queue.last_unit
+    if last is not None and last.physical_offset >= log.min_offset:
+        record = read_record(log, last.physical_offset) if last.physical_offset < log_end else None
+        if record is None or (record.topic, record.queue_id) != queue.queue:
+            path = queue.segments.segments[-1].path
+            raise _needs_recovery(f"the last unit of the queue names no record, at {last.physical_offset}", path)
+    return BatchQueueEnd(queue.segments.min_offset + count * BATCH_UNIT_SIZE, last)
+
+
+def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tuple[list[str], Geometry]:
+    """Return the names of the index files, and the geometry of the last one, after a look at it."""
+    configured = Geometry(config.max_hash_slot_num, config.max_index_num)
+    found = [file for file in listing.of_kind(FileKind.INDEX) if file.what.name]
+    names = sorted(file.what.name or "" for file in found)
+    if not names:
+        return [], configured
+    path = join(INDEX, names[-1])
+    with listing.filesystem.open_read(path) as file:
+        opened = open_index(file, (configured,))
+    if opened is None:
+        raise _needs_recovery("the bytes of the index file fit no number of slots", path)
+    if opened.header.end_phy_offset >= log_end > 0:
+        raise _needs_recovery(f"the index knows a record at {opened.header.end_phy_offset}, the log ends before", path)
+    return names, opened.geometry

@@ -1,0 +1,303 @@
+"""MessageStore: the whole of a working store behind one object.
+
+Upstream: ``DefaultMessageStore``. The lock is taken before anything is read that will be acted on. Whatever threads
+do, a call does too: ``flush_now``, ``dispatch_now``, and ``tick`` for everything that is due by the clock; ``start``
+adds the threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+from rmqtool.config import BrokerRole
+from rmqtool.engine.abort_marker import mark_closed, mark_open
+from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.consume_queues import AnyQueue
+from rmqtool.engine.dispatcher import Listener
+from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.message import NewMessage
+from rmqtool.engine.opening import read_state
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.ticket import PutTicket, refused
+from rmqtool.engine.workers import Worker
+from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
+from rmqtool.findings import Finding
+from rmqtool.formats import paths
+from rmqtool.storage.filesystem import Closable, make_directories
+
+# A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
+_WINDOW = 512
+# Puts go on while the queues cannot be written, until they are so far behind the log.
+_MOST_BEHIND = 64 << 20
+# Whoever seems to hold the writer longer than this (ms) does not: upstream's guard against a clock that jumped.
+_LONGEST_BUSY = 10_000_000
+# How often the upkeep looks, in seconds.
+_SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
+# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for.
+_REST, _REST_WHEN_BUSY, _BUSY_PASS = 0.001, 0.02, 64
+
+
+class Condition(NamedTuple):
+    """How a store is: positions in its log, what it has done, and what is wrong."""
+
+    min_offset: int
+    wrote_offset: int
+    committed_offset: int
+    flushed_offset: int
+    dispatched_offset: int
+    written_count: int
+    flags: RunningFlag
+    failure: BaseException | None
+    findings: tuple[Finding, ...]
+
+
+class MessageStore:
+    """One open store. Its methods may be called from several threads."""
+
+    def __init__(self, setup: Setup, engine: Engine, lock: Closable) -> None:
+        self._setup = setup
+        self._engine = engine
+        self._lock = lock
+        self._is_open = True
+        self._workers: tuple[Worker, ...] = ()
+        self._is_slave = setup.config.broker_role is BrokerRole.SLAVE
+        self._clock = setup.clock
+
+    @classmethod
+    def create(cls, setup: Setup) -> Self:
+        """Make an empty store and open it."""
+        directories = log_directories(setup)
+        for filesystem, path in directories:
+            if filesystem.exists(path) and filesystem.listdir(path):
+                shown = filesystem.shown(path)
+                raise Refused("there is a commit log already, and a new store takes no place of another", file=shown)
+            make_directories(filesystem, path)
+        make_directories(setup.files, paths.CONSUME_QUEUE)
+        return cls.open(setup)
+
+    @classmethod
+    def open(cls, setup: Setup) -> Self:
+        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open."""
+        directories = log_directories(setup)
+        if not any(filesystem.exists(path) for filesystem, path in directories):
+            shown = setup.files.shown("")
+            raise StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+        lock = setup.files.lock()
+        try:
+            state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
+            engine = build(setup, state, directories)
+            try:
+                mark_open(setup.files, setup.config.version)
+                store = cls(setup, engine, lock)
+                store._catch_up()
+            except BaseException:
+                engine.close_files()
+                raise
+        except BaseException:
+            lock.close()
+            raise
+        return store
+
+    def _catch_up(self) -> None:
+        """Dispatch what the last process left, before anything is numbered by the queues."""
+        engine = self._engine
+        engine.dispatcher.dispatch()
+        engine.offsets.table.update(engine.dispatcher.queues.max_offsets())
+
+    def put(self, message: NewMessage) -> PutTicket:
+        """Store a message; the ticket's status says what came of it."""
+        ticket = self._accept(message)
+        if ticket.status is None:
+            self._engine.writer.write(ticket)
+            self._settle(ticket)
+        return ticket
+
+    def put_batch(self, message: NewMessage) -> PutTicket:
+        """Store the messages of a client's batch, all or none, each as a record of its own."""
+        ticket = self._accept(message, is_batch=True)
+        if ticket.status is None:
+            self._engine.writer.write(ticket)
+            self._settle(ticket)
+        return ticket
+
+    def put_async(self, message: NewMessage) -> PutTicket:
+        """Take a message and come back at once; ``wait`` says what came of it."""
+        ticket = self._accept(message)
+        if ticket.status is None:
+            waiting = self._engine.writer.waiting
+            waiting.append(ticket)
+            if len(waiting) >= _WINDOW:
+                self._engine.writer.write_waiting()
+            elif self._workers and len(waiting) == 1:
+                self._workers[0].wake()
+        return ticket
+
+    def wait(self, ticket: PutTicket) -> PutStatus:
+        """Wait until it is known what came of a ticket."""
+        if ticket.status is None:
+            if not ticket.is_written:
+                self._engine.writer.write_waiting()
+            self._settle(ticket)
+        return ticket.status or PutStatus.UNKNOWN_ERROR
+
+    def put_many(self, messages: Iterable[NewMessage]) -> list[PutTicket]:
+        """Store many messages, in their order; with synchronous flush one sync covers as many as there are."""
+        tickets = [self.put_async(message) for message in messages]
+        self._engine.writer.write_waiting()
+        for ticket in reversed(tickets):
+            self._settle(ticket)
+        return tickets
+
+    def _accept(self, message: NewMessage, *, is_batch: bool = False) -> PutTicket:
+        engine = self._engine
+        if not self._is_open or self._is_slave or not engine.health.is_writeable:
+            return refused(PutStatus.SERVICE_NOT_AVAILABLE, (message.topic, message.queue_id))
+        if self._is_busy():
+            return refused(PutStatus.OS_PAGE_CACHE_BUSY, (message.topic, message.queue_id))
+        accept = engine.intake.accept_batch if is_batch else engine.intake.accept
+        found = accept(message, self._clock.now())
+        return found if isinstance(found, PutTicket) else refused(found, (message.topic, message.queue_id))
+
+    def _is_busy(self) -> bool:
+        """Whether one put has held the writer for so long that another one should not wait for it."""
+        since = self._engine.writer.busy_since
+        if since is None:
+            return False
+        return self._setup.config.os_page_cache_busy_time_out_mills < self._clock.monotonic() - since < _LONGEST_BUSY
+
+    def _settle(self, ticket: PutTicket) -> None:
+        """Decide the status of a written ticket."""
+        if ticket.status is not None:
+            return
+        if not ticket.is_written:
+            ticket.refuse(PutStatus.UNKNOWN_ERROR)
+        elif self._setup.is_sync and ticket.waits:
+            ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
+        else:
+            ticket.status = PutStatus.PUT_OK
+
+    def flush_now(self) -> bool:
+        """Force everything that was put; False when the store no longer writes."""
+        self._engine.writer.write_waiting()
+        return self._engine.flusher.flush()
+
+    def dispatch_now(self) -> int:
+        """Dispatch everything that may be seen; return how many records that were."""
+        engine = self._engine
+        try:
+            count = engine.dispatcher.dispatch()
+        except NoSpace:
+            # The log is the truth: the queues are completed when there is room again.
+            engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, engine.dispatcher.behind > _MOST_BEHIND)
+            return 0
+        except WriteFailed as error:
+            engine.health.poison(error)
+            return 0
+        engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
+        return count
+
+    def checkpoint_now(self) -> None:
+        """Force the queues and the index, and write down how far everything is durable."""
+        self._engine.upkeep.flush_queues()
+
+    def tick(self) -> None:
+        """Do everything that is due by the clock."""
+        self._engine.writer.write_waiting()
+        self._engine.upkeep.do_due()
+        self.dispatch_now()
+
+    def start(self) -> None:
+        """Let threads write, force and dispatch from now on."""
+        engine, health = self._engine, self._engine.health
+        writer = Worker("writer", self._write_in_thread, health)
+        period = _SYNC_PERIOD if self._setup.is_sync else _ASYNC_PERIOD
+        upkeep = Worker("flusher", self._upkeep_in_thread, health, period)
+        dispatcher = Worker("dispatcher", self._dispatch_in_thread, health)
+        self._workers = (writer, upkeep, dispatcher)
+        for worker in self._workers:
+            worker.start()
+        if self._setup.is_sync:
+            engine.flusher.on_flushed = dispatcher.wake
+        else:
+            engine.writer.on_written = dispatcher.wake
+        upkeep.wake()
+
+    def _write_in_thread(self) -> float:
+        self._engine.writer.write_waiting()
+        return 0
+
+    def _upkeep_in_thread(self) -> float:
+        self._engine.upkeep.do_due()
+        return 0
+
+    def _dispatch_in_thread(self) -> float:
+        return _REST if self.dispatch_now() < _BUSY_PASS else _REST_WHEN_BUSY
+
+    def add_listener(self, listener: Listener) -> None:
+        """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""
+        self._engine.dispatcher.listeners.append(listener)
+
+    @property
+    def commit_log(self) -> CommitLog:
+        """The commit log, for reading."""
+        return self._engine.log
+
+    def find_queue(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """Return a queue, None when no message was dispatched to it yet."""
+        queues, key = self._engine.dispatcher.queues, (topic, queue_id)
+        return queues.simple.get(key) or queues.batch.get(key)
+
+    def condition(self) -> Condition:
+        """Return how the store is."""
+        engine = self._engine
+        log, health = engine.log, engine.health
+        return Condition(
+            log.min_offset,
+            log.tail.offset,
+            log.committed.offset,
+            log.flushed.offset,
+            engine.dispatcher.dispatched.offset,
+            engine.writer.written_count,
+            health.flags,
+            health.failure,
+            tuple(health.findings),
+        )
+
+    def set_flag(self, flag: RunningFlag, on: bool) -> None:
+        """Set or clear one of the flags that an administrator may set."""
+        self._engine.health.set(flag, on)
+
+    def close(self) -> None:
+        """Make everything durable, take the mark away, give the lock back. Closing twice is the same as once.
+
+        The mark stays, and the next start is a recovery, if anything could not be written, or while a flag is set.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        for worker in self._workers:
+            worker.stop()
+        self._workers = ()
+        engine = self._engine
+        try:
+            self.flush_now()
+            self.dispatch_now()
+            engine.upkeep.flush_queues()
+            if engine.health.is_writeable and not engine.dispatcher.behind:
+                engine.log.discard_prepared()
+                mark_closed(self._setup.files)
+        except WriteFailed as error:
+            engine.health.poison(error)
+        finally:
+            engine.close_files()
+            self._lock.close()
+        if isinstance(engine.health.failure, WriteFailed):
+            raise engine.health.failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

@@ -1,0 +1,106 @@
+"""What has to happen from time to time: forcing log and queues, the checkpoint, a look at the disks.
+
+Upstream: ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``addScheduleTask``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.checkpoint import Checkpoint
+from rmqtool.engine.clock import Clock
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.disk_space import DiskSpace
+from rmqtool.engine.dispatcher import Dispatcher
+from rmqtool.engine.flusher import Flusher
+from rmqtool.engine.health import Health
+from rmqtool.errors import NoSpace, WriteFailed
+
+# 5.x writes the checkpoint this often; 4.9 only when it has forced the queues, or filled an index file.
+_CHECKPOINT_INTERVAL = 1000
+
+
+class Parts(NamedTuple):
+    """What the upkeep works on."""
+
+    log: CommitLog
+    flusher: Flusher
+    dispatcher: Dispatcher
+    checkpoint: Checkpoint
+    disks: DiskSpace
+
+
+class Upkeep:
+    """Knows when each of these things was done last."""
+
+    def __init__(self, parts: Parts, health: Health, clock: Clock, config: StoreConfig, *, sync: bool, pool: bool):
+        self._parts = parts
+        self._health = health
+        self._clock = clock
+        self._config = config
+        self._sync = sync
+        self._pool = pool
+        now = clock.monotonic()
+        self._last_queue_flush = self._last_thorough = self._last_checkpoint = self._last_look = now
+
+    def do_due(self) -> None:
+        """Do what is due now."""
+        if self._health.failure is not None:
+            return
+        parts, now = self._parts, self._clock.monotonic()
+        if self._pool:
+            parts.flusher.commit_if_due()
+        parts.flusher.flush_if_due(sync=self._sync)
+        self._prepare_next()
+        if now - self._last_queue_flush >= self._config.flush_interval_consume_queue:
+            self._last_queue_flush = now
+            thorough = now - self._last_thorough >= self._config.flush_consume_queue_thorough_interval
+            if thorough:
+                self._last_thorough = now
+                self.flush_queues()
+            else:
+                self.flush_queues(self._config.flush_consume_queue_least_pages)
+        due = self._config.version is not Version.V4_9 and now - self._last_checkpoint >= _CHECKPOINT_INTERVAL
+        if due:
+            self._last_checkpoint = now
+        if due or parts.dispatcher.index.durable_timestamp > parts.checkpoint.fields.index_msg_timestamp:
+            self.flush_checkpoint()
+        if now - self._last_look >= self._config.clean_resource_interval:
+            self._last_look = now
+            parts.disks.look()
+
+    def flush_queues(self, least_pages: int = 0) -> None:
+        """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so."""
+        dispatched = self._parts.dispatcher.dispatched
+        try:
+            self._parts.dispatcher.queues.files.flush(least_pages)
+            if not least_pages:
+                self._parts.dispatcher.index.flush()
+        except WriteFailed as error:
+            self._health.poison(error)
+            return
+        if not least_pages:
+            self._parts.checkpoint.advance(logics=dispatched.store_timestamp)
+            self.flush_checkpoint()
+
+    def flush_checkpoint(self) -> None:
+        """Write the checkpoint; on a full disk the old one stays, which is only older."""
+        parts = self._parts
+        if self._health.failure is None:
+            parts.checkpoint.advance(index=parts.dispatcher.index.durable_timestamp)
+            try:
+                parts.checkpoint.flush()
+            except WriteFailed as error:
+                self._health.poison(error)
+
+    def _prepare_next(self) -> None:
+        """Make the next segment ahead of time."""
+        if self._parts.log.room:
+            try:
+                self._parts.log.prepare_next()
+            except NoSpace:
+                # There may be room again when it is needed; if not, that put says so.
+                return
+            except WriteFailed as error:
+                self._health.poison(error)

@@ -1,0 +1,171 @@
+"""The one place where records get their numbers and places, in one order.
+
+Upstream: the put lock of ``CommitLog`` and ``DefaultAppendMessageCallback``. Producers put their tickets into a queue;
+whoever has the lock writes all that wait there, in one call to the file where they fit: a lone producer writes for
+itself, of many one writes for all. Nothing is acknowledged before it stands in the file (or, with the off-heap pool,
+in its buffer).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rmqtool.engine.clock import Clock
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.health import Health
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.queue_offsets import QueueKey, QueueOffsets
+from rmqtool.engine.ticket import PutTicket
+from rmqtool.errors import NoSpace, WriteFailed
+from rmqtool.formats.commit_log import BLANK_SIZE
+
+# So many tickets are written in one go; and so many bytes gathered before they go to the file.
+_GROUP = 2048
+_MOST_PENDING = 4 << 20
+
+
+class Writer:
+    """Numbers, places and writes tickets."""
+
+    def __init__(
+        self, log: CommitLog, offsets: QueueOffsets, health: Health, clock: Clock, *, commit_at_once: bool
+    ) -> None:
+        self.waiting: deque[PutTicket] = deque()
+        self.written_count = 0
+        # When the writer began with what it is doing now; None while it does nothing.
+        self.busy_since: int | None = None
+        self.on_written: Callable[[], None] = _do_nothing
+        self._log = log
+        self._offsets = offsets
+        self._health = health
+        self._clock = clock
+        self._commit_at_once = commit_at_once
+        self._lock = threading.Lock()
+
+    def write(self, ticket: PutTicket) -> None:
+        """Write a ticket, and those that wait already."""
+        self.waiting.append(ticket)
+        self.write_waiting()
+
+    def write_waiting(self) -> None:
+        """Write all tickets that wait."""
+        with self._lock:
+            while self.waiting:
+                self._write_group()
+
+    def commit(self) -> None:
+        """Bring into the file what the off-heap pool holds."""
+        with self._lock:
+            if self._health.failure is None and self._log.pending_size:
+                try:
+                    self._log.commit()
+                except WriteFailed as error:
+                    self._health.poison(error)
+                    raise
+        self.on_written()
+
+    def _write_group(self) -> None:
+        take = self.waiting.popleft
+        group = [take() for _ in range(min(len(self.waiting), _GROUP))]
+        if self._health.failure is not None:
+            for ticket in group:
+                ticket.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        self.busy_since = self._clock.monotonic()
+        # Store times never go backwards, whatever the clock does: searches by time and recovery rely on it.
+        store_timestamp = max(self._clock.now(), self._log.tail.store_timestamp)
+        try:
+            at = 0
+            while at < len(group):
+                at = self._place_plain(group, at, store_timestamp)
+                if at < len(group):
+                    self._place(group[at], store_timestamp)
+                    at += 1
+            if self._commit_at_once:
+                self._log.commit()
+        except BaseException as error:
+            # What of the group reached the file nobody can say: no producer may believe that its message did.
+            self._health.poison(error)
+            for ticket in group:
+                ticket.refuse(PutStatus.UNKNOWN_ERROR)
+            if not isinstance(error, WriteFailed):
+                raise
+        else:
+            for ticket in group:
+                ticket.is_written = ticket.size > 0
+            self.written_count += len(group)
+        finally:
+            self.busy_since = None
+        self.on_written()
+
+    def _place_plain(self, group: Sequence[PutTicket], at: int, store_timestamp: int) -> int:
+        """Place tickets of one ready record each, as long as they fit; return where in the group that ended."""
+        log, table = self._log, self._offsets.table
+        begin = position = log.tail.offset
+        last = begin + log.room - BLANK_SIZE
+        parts: list[bytes] = []
+        while at < len(group):
+            ticket = group[at]
+            if len(ticket.records) != 1:
+                break
+            record = ticket.records[0]
+            size = record.size
+            if position + size > last:
+                break
+            queue_offset = 0
+            if ticket.count:
+                queue_offset = table.get(ticket.queue, 0)
+                table[ticket.queue] = queue_offset + ticket.count
+            parts += record.parts(queue_offset, position, store_timestamp)
+            ticket.physical_offset, ticket.queue_offset = position, queue_offset
+            ticket.store_timestamp, ticket.size = store_timestamp, size
+            position += size
+            at += 1
+        if parts:
+            log.append(parts, position - begin, store_timestamp)
+            if log.pending_size >= _MOST_PENDING:
+                log.commit()
+        return at
+
+    def _place(self, ticket: PutTicket, store_timestamp: int) -> None:
+        """Place any ticket, in the next segment where it does not fit into this one: a batch as a whole."""
+        log, offsets = self._log, self._offsets
+        targets: Sequence[QueueKey] = ()
+        if ticket.late is not None:
+            made = ticket.late(offsets)
+            if isinstance(made, PutStatus):
+                ticket.refuse(made)
+                return
+            record, targets = made
+            ticket.records = (record,)
+        size = sum(record.size for record in ticket.records)
+        if size + BLANK_SIZE > log.room:
+            try:
+                log.prepare_next()
+            except NoSpace:
+                # Nothing has been written for it: the store goes on when there is room again.
+                ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
+                return
+            log.roll()
+        ticket.physical_offset = position = log.tail.offset
+        ticket.queue_offset = queue_offset = offsets.next(ticket.queue) if ticket.count else 0
+        ticket.store_timestamp, ticket.size = store_timestamp, size
+        record_offsets = []
+        for number, record in enumerate(ticket.records):
+            record_offsets.append(position)
+            parts = record.parts(queue_offset + number, position, store_timestamp)
+            log.append(parts, record.size, store_timestamp)
+            position += record.size
+        ticket.record_offsets = record_offsets
+        if ticket.count:
+            offsets.advance(ticket.queue, ticket.count)
+            for queue in targets:
+                offsets.advance(queue, 1)
+        if log.pending_size >= _MOST_PENDING:
+            log.commit()
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know."""
