@@ -31,6 +31,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
     Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+    Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.

@@ -77,6 +77,9 @@ class Choice:
         }
 
 
+DEFAULT = Choice()
+
+
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
     """Return the named columns in the order of the schema; raise UsageError for one that is not there."""
     wanted = set(names)

@@ -47,10 +47,11 @@ class WriteWork:
         root = os.path.join(self.staging, directory)
         writer = PartWriter(root, stem, projection.schema(), self.partition_by)
         damages = []
-        for found in reader.batches():
+        for found in reader.pieces():
             if isinstance(found, Damage):
                 damages.append(found)
             else:
-                writer.write(found)
+                writer.write(found.batch)
+                damages += [damage for _, damage in found.damages]
         written = Written(directory, writer.close(), damages, reader.end_offset)
         return Answered(reader.reader.began, reader.reader.reached, reader.left_over, written)
