@@ -30,8 +30,6 @@ _GROWTH = 4
 # So many rows come at once: what is made of them is some times larger than they are.
 MOST_ROWS = 8192
 
-_MAGIC_AT = layouts.RECORD_START.field("magic").offset
-
 
 class Rows(NamedTuple):
     """Right records in the order of the file, as columns; byte 0 of their buffer is at ``file_offset`` of the file."""
@@ -65,14 +63,18 @@ class SegmentScan:
         self.reached = 0
         self._window = WINDOW
 
-    def find_start(self, file_offset: int) -> int:
-        """Return where a range from ``file_offset`` on most likely finds its first record; the end if there is none.
+    def find_start(self, file_offset: int, before: int | None = None) -> int | None:
+        """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
 
-        Nobody knows where the record before it ends, so a body that holds a record can mislead.
+        Nobody knows where the record before it ends, so a body that holds a record can mislead. Holes are not read.
         """
-        written = self.walk.find_nonzero(file_offset)
-        found = None if written is None else self.walk.find_record(max(written - _MAGIC_AT, file_offset))
-        return self.end if found is None else found
+        for extent in self.file.iter_data(file_offset, before):
+            # The size before a magic may begin with zeros, which a hole can hold.
+            begin = max(extent.file_offset - layouts.INT.size, file_offset)
+            found = self.walk.find_record(begin, extent.end)
+            if found is not None:
+                return found
+        return None
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
         """Yield what stands from ``start``, where a record is due, to the first right record at or behind ``stop``.

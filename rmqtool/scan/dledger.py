@@ -6,7 +6,7 @@ the next record that is in its right place tells where one begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +37,6 @@ class DLedgerScan:
         self.base_offset = base_offset
         self.checksums = checksums
         self.end = file.size()
-        self.reached = 0
 
     def pieces(self, start: int = 0) -> Iterator[Rows | Place]:
         """Yield what stands in the file from ``start``, where an entry is due, to its end."""
@@ -48,9 +47,7 @@ class DLedgerScan:
             yield from self._spell(data, bodies, at)
             at += size
             if not size:
-                yield from self._walk_one(at)
-                at = self.reached
-        self.reached = self.end
+                at = yield from self._walk_one(at)
 
     def _bodies(self, data: bytes, at: int) -> tuple[list[_Body], int]:
         """Return the bodies of the whole entries of a window, and how far these reach."""
@@ -91,22 +88,20 @@ class DLedgerScan:
         walk = SegmentWalk(self.file, self.base_offset, at + body.offset + body.length)
         return seen(walk, walk.place_at(at + body.offset))
 
-    def _walk_one(self, at: int) -> Iterator[Rows | Place]:
-        """Yield what stands where bulk sees no whole entry: a large one, or what ends the file or breaks it."""
+    def _walk_one(self, at: int) -> Generator[Rows | Place, None, int]:
+        """Yield what stands where bulk sees no whole entry, a large one or what breaks the chain; return its end."""
         left = self.end - at
         head = decode_entry_head(self.file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0"), 0, left)
         if isinstance(head, DLedgerEntryHead):
-            self.reached = at + head.size
             if _holds_record(head):
                 yield self._record(_Body(HEAD_SIZE, head.size - HEAD_SIZE), at)
-            return
+            return at + head.size
         if not isinstance(head, Flaw):
-            self.reached = self.end
             yield Place(at, left, Blank(left) if isinstance(head, DLedgerBlank) else head)
-            return
-        self.reached = self._find_entry(at + 1)
-        length = self.reached - at
-        yield Place(at, length, head._replace(at=0, length=length))
+            return self.end
+        following = self._find_entry(at + 1)
+        yield Place(at, following - at, head._replace(at=0, length=following - at))
+        return following
 
     def _find_entry(self, file_offset: int) -> int:
         """Return where the next entry begins that holds a right record; the end if there is none."""

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+import numpy as np
 from construct import Container
 
+from rmqtool.bulk.records import Records, decode_records
+from rmqtool.bulk.starts import record_starts
 from rmqtool.formats import batches, commit_log, compression, declarations, dledger, hosts, ids, layouts, properties
+from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
 from tests.agreement.ledger import Subject, comparison
-from tests.agreement.logs import Placed, commit_log_segments, is_dledger, placed, report_missing, truth_messages
+from tests.agreement.logs import (
+    Placed,
+    Segment,
+    commit_log_segments,
+    is_dledger,
+    placed,
+    report_missing,
+    truth_messages,
+    walk_dledger,
+    walk_segment,
+)
 
 # Fields of the truth that other comparisons look at.
 ELSEWHERE = {"bodyLength", "bodySha256", "tagsCodeInQueue", "dledger", "inner", "recordCheck"}
@@ -37,6 +52,32 @@ def by_construct(one: Placed) -> Mapping[str, Any]:
         else:
             fields[name] = value
     return fields
+
+
+def by_bulk(one: Placed) -> Mapping[str, Any]:
+    """The fields as the columns of many records hold them."""
+    records = _columns(one.segment)
+    row = int(np.searchsorted(records.file_offsets, one.file_offset))
+    fields = {name: records.prefixes[row][name] for name in layouts.MessagePrefix._fields}
+    fields = {name: value.tobytes() if name.endswith("_ip") else int(value) for name, value in fields.items()}
+    for which, bit in (("born_host_ip", SysFlag.BORN_HOST_V6), ("store_host_ip", SysFlag.STORE_HOST_V6)):
+        fields[which] = fields[which][: hosts.IPV6_LENGTH if fields["sys_flag"] & bit else hosts.IPV4_LENGTH]
+    for part, at, length in (
+        ("raw_body", records.body_offsets, records.body_lengths),
+        ("raw_topic", records.topic_offsets, records.topic_lengths),
+        ("raw_properties", records.properties_offsets, records.properties_lengths),
+    ):
+        fields[part] = records.data[at[row] : at[row] + length[row]].tobytes()
+    return fields
+
+
+@cache
+def _columns(segment: Segment) -> Records:
+    walk = walk_segment if record_starts(segment.data).file_offsets.size else walk_dledger
+    starts = [one.file_offset for one in walk(segment) if isinstance(one.found, Message)]
+    records, declined = decode_records(segment.data, np.array(starts, np.int64))
+    assert declined is None, declined
+    return records
 
 
 def as_truth(fields: Mapping[str, Any], one: Placed, *, brackets: bool) -> dict[str, object]:
@@ -100,6 +141,12 @@ def messages_by_struct(subject: Subject) -> None:
 def messages_by_construct(subject: Subject) -> None:
     """Every field as the declaration reads it."""
     compare_messages(subject, by_construct)
+
+
+@comparison("message records, in bulk", rows="messages")
+def messages_in_bulk(subject: Subject) -> None:
+    """Every field as the columns of whole segments hold it."""
+    compare_messages(subject, by_bulk)
 
 
 @comparison("message records, written back", rows="messages")

@@ -173,17 +173,16 @@ def test_the_guess_of_a_start_is_right_where_no_body_misleads(tmp_path):
     assert len(made.starts) > 50
     scan = SegmentScan(open_bytes(tmp_path / "segment", made.data), made.base)
     for at in range(0, made.end, 997):
-        expected = min((start for start in made.starts if start >= at), default=made.end)
+        expected = min((start for start in made.starts if start >= at), default=None)
         assert scan.find_start(at) == expected
+        if expected is not None:
+            assert scan.find_start(at, expected) is None
+            assert scan.find_start(at, expected + 1) == expected
 
 
-def test_a_hole_has_no_start(tmp_path):
-    path = tmp_path / "segment"
-    path.write_bytes(record(b"one"))
-    with path.open("r+b") as file:
-        file.truncate(1 << 30)
-    scan = SegmentScan(PosixReadableFileSystem(str(tmp_path)).open_read("segment"), 0)
-    assert scan.find_start(4096) == 1 << 30
+def test_zeros_have_no_start(tmp_path):
+    scan = SegmentScan(open_bytes(tmp_path / "segment", record(b"one") + bytes(1000)), 0)
+    assert scan.find_start(1) is None
     assert [type(piece) for piece in scan.pieces()] == [Rows, Place]
 
 

@@ -1,0 +1,1 @@
+"""Whole buffers to numpy and Arrow columns, and back. No policy, opens nothing."""

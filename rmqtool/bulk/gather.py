@@ -1,0 +1,84 @@
+"""Taking many short pieces out of one buffer at once: what every column is made of.
+
+A view with stride 1 whose items overlap turns "w bytes at each of these offsets" into one plain indexing. Such a view
+is only ever indexed with brackets: ``take`` would copy all of it, many times the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.formats.layout import Buffer
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# A matrix of windows of about this many bytes stays in the caches; larger ones cost page faults above all.
+WINDOW_BYTES = 2 << 20
+_SMALLEST_WINDOW = 32
+_BLOCK = 1 << 16
+
+
+def as_bytes(data: Buffer | Bytes) -> Bytes:
+    """Return ``data`` as an array of bytes, without a copy."""
+    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
+def gather(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
+    """Return the ``width`` bytes at each offset as the rows of a matrix; behind the end of ``data`` are zeros."""
+    last = len(data) - width
+    if len(file_offsets) and int(file_offsets.max()) <= last:
+        return _gather_inside(data, file_offsets, width)
+    rows = np.zeros((len(file_offsets), width), np.uint8)
+    inside = file_offsets <= last
+    if inside.any():
+        rows[inside] = _gather_inside(data, file_offsets[inside], width)
+    beyond = ~inside
+    tail_at = max(last, 0)
+    tail = np.zeros(2 * width, np.uint8)
+    tail[: len(data) - tail_at] = data[tail_at:]
+    rows[beyond] = _gather_inside(tail, np.minimum(file_offsets[beyond] - tail_at, width), width)
+    return rows
+
+
+def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:
+    """Return the ``width`` bytes at every offset of ``data``, overlapping and uncopied: for indexing with brackets."""
+    view: npt.NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
+    return view
+
+
+def _gather_inside(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
+    return windows(data, width)[file_offsets].view(np.uint8).reshape(-1, width)
+
+
+def find_bytes(values: Bytes, wanted: Callable[[Bytes], Mask]) -> Ints:
+    """Return where the wanted bytes are, asking block by block: what is compared stays in the caches."""
+    found = [np.flatnonzero(wanted(values[at : at + _BLOCK])) + at for at in range(0, len(values), _BLOCK)]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def rows_with(positions: Ints, bounds: Ints) -> Mask:
+    """Return which rows hold one of the sorted ``positions``, row i ending before ``bounds[i + 1]``."""
+    found: Mask = np.diff(np.searchsorted(positions, bounds)) > 0
+    return found
+
+
+def iter_window_groups(lengths: Ints) -> Iterator[tuple[Ints, int]]:
+    """Yield (rows, window width) such that each row's piece fits its window and no matrix of windows is large.
+
+    Pieces of like length share a window, so that one very long piece does not widen the windows of all others.
+    Widths are powers of two.
+    """
+    if not len(lengths):
+        return
+    classes = np.frexp(np.maximum(lengths - 1, _SMALLEST_WINDOW - 1).astype(np.float64))[1]
+    for exponent in range(int(classes.min()), int(classes.max()) + 1):
+        rows = np.flatnonzero(classes == exponent)
+        width = 1 << exponent
+        step = max(WINDOW_BYTES // width, 1)
+        for at in range(0, len(rows), step):
+            yield rows[at : at + step], width

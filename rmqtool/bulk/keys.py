@@ -1,0 +1,80 @@
+"""What many records are indexed under: the hash of every text, in the order of the entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.bulk.gather import Bytes, Ints, Mask, find_bytes
+from rmqtool.bulk.pieces import Coded, coded_texts, java_hashes, pieces, values_of
+from rmqtool.bulk.properties import Properties
+from rmqtool.bulk.records import Records
+from rmqtool.formats import index
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
+from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.java import string_hash
+
+_KEY_SEPARATOR = ord(" ")
+_INT_MIN = 1 << 31
+
+
+class IndexKeys(NamedTuple):
+    """The entries that records get: entry i is record ``rows[i]`` under the hash ``key_hashes[i]``."""
+
+    rows: Ints
+    key_hashes: npt.NDArray[np.int32]
+
+
+def index_keys(records: Records, properties: Properties, rules: DispatchRules) -> IndexKeys:
+    """Return the index entries of ``records``: unique key, keys one by one, then the tag where it is indexed."""
+    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
+    parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
+    hashes = [_key_hashes(part, topics, index.key_text) for part in parts]
+    if rules.tag_entries:
+        parts.append(_whole_values(properties, "TAGS", indexed))
+        hashes.append(_key_hashes(parts[-1], topics, index.tag_key_text))
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows, kind="stable")
+    return IndexKeys(rows[order], np.concatenate(hashes)[order])
+
+
+class _Texts(NamedTuple):
+    """Texts that records are indexed under, in the order of the records."""
+
+    rows: Ints
+    values: Bytes
+    offsets: Ints
+    lengths: Ints
+
+
+def _whole_values(properties: Properties, name: str, wanted: Mask) -> _Texts:
+    found = properties.find(name)
+    rows = np.flatnonzero(found.present & wanted)
+    return _Texts(rows, properties.text, found.offsets[rows], found.lengths[rows])
+
+
+def _tokens(properties: Properties, name: str, wanted: Mask) -> _Texts:
+    """Return the words of a property between single spaces, the empty ones left out."""
+    whole = _whole_values(properties, name, wanted)
+    values, bounds = values_of(pieces(whole.values, whole.offsets, whole.lengths))
+    spaces = find_bytes(values, lambda some: some == _KEY_SEPARATOR)
+    begins = np.sort(np.concatenate((bounds[:-1], spaces + 1)))
+    ends = np.sort(np.concatenate((bounds[1:], spaces)))
+    rows = np.repeat(whole.rows, np.diff(np.searchsorted(spaces, bounds)) + 1)
+    some = ends > begins
+    return _Texts(rows[some], values, begins[some], (ends - begins)[some])
+
+
+def _key_hashes(texts: _Texts, topics: Coded, spell: Callable[[str, str], str]) -> npt.NDArray[np.int32]:
+    """Return the hashes that index entries hold, of what ``spell`` makes of topic and text."""
+    if not len(texts.rows):
+        return np.empty(0, np.int32)
+    prefixes = topics.each(lambda topic: string_hash(spell(topic, "")) & 0xFFFFFFFF, np.uint32)
+    hashes = java_hashes(pieces(texts.values, texts.offsets, texts.lengths)).behind(prefixes[texts.rows])
+    # The hash whose absolute value is no int counts as 0.
+    signed = np.where(hashes == _INT_MIN, 0, hashes).astype(np.uint32).view(np.int32)
+    return np.abs(signed)
