@@ -176,13 +176,13 @@ def _run(request: Request, scheduling: Scheduling, work: Work, output: Output) -
     from rmqtool.export.run import local_engine, run_export
     from rmqtool.scan.ranges import Effort
 
-    progress = work.bar(output)
+    effort = Effort(work.processes(), work.bar(output))
     if scheduling.engine is Engine.LOCAL:
-        return run_export(request, local_engine(Effort(work.processes(), progress)))
+        return run_export(request, local_engine(effort))
     from rmqtool.spark.job import run_spark_export
 
     master = scheduling.master or f"local[{work.jobs or '*'}]"
-    return run_spark_export(request, master, scheduling.settings(), progress)
+    return run_spark_export(request, master, scheduling.settings(), effort)
 
 
 def _list_columns(output: Output, choice: Choice) -> Exit:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from rmqtool.config import Origin
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
 from rmqtool.scan.logs import LogFile, logs_of
@@ -38,13 +37,12 @@ def _opened(path: str) -> Iterator[Store]:
 def read_store_log(path: str) -> StoreLog:
     """Look at the store at ``path``: its files, and where its last sound record ends at this moment."""
     with _opened(path) as store:
-        named = store.config.origins.get("brokerName", Origin.DEFAULT) is not Origin.DEFAULT
         queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
         return StoreLog(
             root=store.root,
             files=logs_of(store),
             live=store.filesystem.lock_state().held,
-            broker=store.config.broker_name if named else None,
+            broker=store.config.broker_name if "brokerName" in store.config.origins else None,
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
         )
 

@@ -14,9 +14,8 @@ from uuid import uuid4
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.export.run import Answers, Job, Outcome, Request, run_export
 from rmqtool.export.work import WriteWork
-from rmqtool.progress import Progress
 from rmqtool.scan.chain import iter_answers
-from rmqtool.scan.ranges import Answered
+from rmqtool.scan.ranges import Answered, Effort
 from rmqtool.scan.reading import Range
 from rmqtool.spark.session import require_pyspark, session
 
@@ -35,14 +34,14 @@ _NO_WORKER = (
 Task = tuple[int, Range]
 
 
-def run_spark_export(request: Request, master: str, conf: Mapping[str, str], progress: Progress) -> Outcome:
+def run_spark_export(request: Request, master: str, conf: Mapping[str, str], effort: Effort) -> Outcome:
     """Export on a session of its own at ``master``; nothing of what the JVM says reaches the terminal."""
-    return run_export(request, partial(_run_jobs, master, conf, progress))
+    return run_export(request, partial(_run_jobs, master, conf, effort))
 
 
-def _run_jobs(master: str, conf: Mapping[str, str], progress: Progress, jobs: Sequence[Job]) -> Generator[Answers]:
+def _run_jobs(master: str, conf: Mapping[str, str], effort: Effort, jobs: Sequence[Job]) -> Generator[Answers]:
     tasks = [(number, asked) for number, job in enumerate(jobs) for asked in job.source.ranges]
-    answers = iter(_run_tasks(master, conf, progress, [job.work for job in jobs], tasks) if tasks else [])
+    answers = iter(_run_tasks(master, conf, effort, [job.work for job in jobs], tasks) if tasks else [])
     for job in jobs:
         yield _in_order(job, answers)
 
@@ -52,12 +51,12 @@ def _in_order(job: Job, answers: Iterator[Answered]) -> Answers:
 
 
 def _run_tasks(
-    master: str, conf: Mapping[str, str], progress: Progress, works: list[WriteWork], tasks: list[Task]
+    master: str, conf: Mapping[str, str], effort: Effort, works: list[WriteWork], tasks: list[Task]
 ) -> list[Answered]:
     """Return the answers to all tasks, in their order; raise the first error that one of them met."""
     with _context(master, conf) as context:
         tried = context.parallelize(tasks, len(tasks)).mapPartitions(partial(_try_all, works))
-        results = _collect(context, tried, len(tasks), progress)
+        results = _collect(context, tried, len(tasks), effort)
     for result in results:
         if isinstance(result, RmqtoolError):
             raise result
@@ -89,10 +88,11 @@ def _context(master: str, conf: Mapping[str, str]) -> Iterator[SparkContext]:
                 spark.stop()
 
 
-def _collect(context: SparkContext, tried: RDD[Any], count: int, progress: Progress) -> list[Any]:
-    """Return what the tasks give, telling ``progress`` meanwhile how many are done; an interrupt ends them."""
+def _collect(context: SparkContext, tried: RDD[Any], count: int, effort: Effort) -> list[Any]:
+    """Return what the tasks give, telling of the progress meanwhile; an interrupt ends them."""
     from pyspark import InheritableThread
 
+    progress = effort.progress
     group = f"rmqtool-{uuid4()}"
     found: Future[list[Any]] = Future()
 

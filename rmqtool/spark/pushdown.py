@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
 )
 
 from rmqtool.export.choice import Choice
-from rmqtool.filters.patterns import parse_patterns
 from rmqtool.spark.options import to_milliseconds
 from rmqtool.spark.reader import RocketMQReader
 
@@ -72,7 +71,7 @@ def _with_topics(choice: Choice, asked: Filter) -> Choice:
         return choice if choice.topics else replace(choice, topics=(_literal(values[0]) + "*",))
     if not isinstance(asked, EqualTo | EqualNullSafe | In) or not values:
         return choice
-    both = tuple(_literal(topic) for topic in parse_patterns(choice.topics).select(values))
+    both = tuple(_literal(topic) for topic in choice.selection().topics.select(values))
     return replace(choice, topics=both) if both else replace(choice, physical_end=0)
 
 
