@@ -52,11 +52,13 @@ def narrowed(choice: Choice, asked: Filter) -> Choice:
     values = [value for value in _values(asked) if value is not None]
     if isinstance(asked, EqualTo | EqualNullSafe | In) and values:
         return narrow(choice, min(values), max(values))
-    if isinstance(asked, GreaterThan | GreaterThanOrEqual):
-        return narrow(choice, values[0], None)
-    if isinstance(asked, LessThan | LessThanOrEqual):
-        return narrow(choice, None, values[0])
-    return choice
+    if not isinstance(asked, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return choice
+    value = values[0]
+    if isinstance(value, int):
+        value += isinstance(asked, GreaterThan) - isinstance(asked, LessThan)
+    is_least = isinstance(asked, GreaterThan | GreaterThanOrEqual)
+    return narrow(choice, value, None) if is_least else narrow(choice, None, value)
 
 
 def _values(asked: Filter) -> list[Any]:

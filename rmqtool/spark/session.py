@@ -28,6 +28,7 @@ HINT = "pip install 'rmqtool[spark]'"
 LOCAL = "local[*]"
 
 _LOOPBACK = "127.0.0.1"
+_SHARED, _KEEPS_PLAN = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2", "setReadInfo"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 # What our tables need, where Spark's own defaults are older habits: INT96 times, snappy.
 _OURS = {
@@ -151,18 +152,33 @@ def _packed() -> str:
     return path
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, push_filters: bool | None = None) -> None:
     """Make ``spark.read.format("rocketmq")`` known to a session.
 
-    Filters are pushed down when the session has spark.sql.python.filterPushdown.enabled on: with it off, Spark refuses
-    every read of a source that could push.
+    Filters of a query narrow what is read where the session allows it: with spark.sql.python.filterPushdown.enabled on
+    (with it off, Spark refuses every read of a source that could push), and on a Spark that plans each use of a
+    DataFrame by itself. Spark 4.1 to 4.3 do not: there the filters of one query stay with the DataFrame, and another
+    query on it would miss rows. ``push_filters=True`` pushes there too, for programs that load anew for every query.
+    The options (topic, queueId, startTime, ...) narrow as much, on every version.
     """
     require_pyspark()
     from rmqtool.spark.source import PushingSource, RocketMQSource
 
     _check_workers()
     allowed = spark.conf.get(_PUSHDOWN, "false") == "true"
-    spark.dataSource.register(PushingSource if allowed else RocketMQSource)
+    if push_filters and not allowed:
+        raise UsageError("this session does not push filters down", hint=f'spark.conf.set("{_PUSHDOWN}", "true")')
+    pushes = allowed and (_plans_each_use(spark) if push_filters is None else push_filters)
+    spark.dataSource.register(PushingSource if pushes else RocketMQSource)
+
+
+def _plans_each_use(spark: SparkSession) -> bool:
+    """Return whether a plan belongs to one use of a DataFrame, not to all: the latter have a place to keep it."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    methods = jvm.java.lang.Class.forName(_SHARED).getMethods()
+    return all(method.getName() != _KEEPS_PLAN for method in methods)
 
 
 def _check_workers() -> None:
