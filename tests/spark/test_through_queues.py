@@ -1,0 +1,97 @@
+"""Named topics are read by way of the queues: the same rows, fewer bytes of the log, damaged queues or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.storage.posix import PosixReadableFile
+from tests.damaged import VERSIONS, Workshop, mutations
+from tests.exported import Row, rows_of
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import InputPartition
+
+from rmqtool.spark.options import parse_options
+from rmqtool.spark.reader import RocketMQReader
+from rmqtool.spark.schema import spark_schema
+
+Unpacker = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _small_logs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.scan.plan.READ_THROUGH", 0)
+
+
+def rows(root: Path, **options: str) -> list[Row]:
+    """Read every split in this process, as executors would."""
+    return read_splits(*planned(root, **options))
+
+
+def planned(root: Path, **options: str) -> tuple[RocketMQReader, list[InputPartition]]:
+    usual = {"path": str(root), "oncorrupt": "skip", "columns": "topic,commitlog_offset,msg_id"}
+    asked = parse_options(usual | options)
+    reader = RocketMQReader(asked, spark_schema(asked.choice))
+    return reader, reader.partitions()
+
+
+def read_splits(reader: RocketMQReader, splits: list[InputPartition]) -> list[Row]:
+    return [row for split in splits for batch in reader.read(split) for row in rows_of(batch)]
+
+
+@pytest.fixture
+def log_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give the length of every read of a commit log from now on."""
+    lengths: list[int] = []
+    real = PosixReadableFile.pread
+
+    def pread(self: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        found = real(self, length, file_offset)
+        if self.path.startswith("commitlog"):
+            lengths.append(len(found))
+        return found
+
+    monkeypatch.setattr(PosixReadableFile, "pread", pread)
+    return lengths
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), [("49-basic", "128m"), ("54-broker", "20000"), ("54-broker", "128m"), ("53-lmq", "4k")]
+)
+def test_every_topic_has_its_rows(name: str, split: str, store: Unpacker) -> None:
+    everything = rows(store(name))
+    for topic in sorted({row["topic"] for row in everything})[:12]:
+        assert rows(store(name), topic=topic, splitsize=split) == [
+            row for row in everything if row["topic"] == topic
+        ], topic
+
+
+def test_rare_topic_reads_little_of_the_log(store: Unpacker, log_bytes: list[int]) -> None:
+    root = store("49-basic")
+    reader, splits = planned(root)
+    log_bytes.clear()
+    everything = read_splits(reader, splits)
+    whole = sum(log_bytes)
+    rare = min({row["topic"] for row in everything}, key=[row["topic"] for row in everything].count)
+    reader, splits = planned(root, topic=rare)
+    log_bytes.clear()
+    assert read_splits(reader, splits) == [row for row in everything if row["topic"] == rare]
+    assert 0 < sum(log_bytes) < 0.3 * whole
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_queues_mislead_nobody(version: str, tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    every = {key: mutation for key, mutation in mutations(version).items() if "/cq-" in key}
+    keys = sorted(every)[:: max(len(every) // 6, 1)]
+    for key in keys:
+        with workshop.damaged(version, every[key], abort=False) as root:
+            everything = rows(root)
+            for topic in sorted({row["topic"] for row in everything})[:3]:
+                found = rows(root, topic=topic, splitsize="20000")
+                assert found == [row for row in everything if row["topic"] == topic], (key, topic)
+    assert len(keys) > 5
