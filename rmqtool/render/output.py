@@ -202,6 +202,11 @@ class Output:
             self._write(lines)
         self._settle()
 
+    def raw(self, data: bytes) -> None:
+        """Pass on bytes that are no text, as they are. Never for a terminal: it might obey them."""
+        assert not self._is_terminal, "raw bytes on a terminal"
+        self._write(data)
+
     def line(self, text: str = "") -> None:
         """Write one line for people. In any other mode there is no place for it and nothing happens.
 

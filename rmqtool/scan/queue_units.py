@@ -95,18 +95,23 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
     return wanted
 
 
-def first_place(queue: QueueFiles, queue_offset: int) -> int | None:
-    """Return the place in the log of the first unit from ``queue_offset`` on that has one, None without any."""
+class Named(NamedTuple):
+    """A unit of a simple queue: its queue offset, the place in the log that it names, and the size of the record."""
+
+    queue_offset: int
+    place: int
+    size: int
+
+
+def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
+    """Return the unit of a simple queue at ``queue_offset``, or the last one when the queue ends before it."""
     with _QueueUnits(queue) as opened:
-        index = 0 if queue.is_batch else opened.index_of(queue_offset)
-        while index < opened.count:
-            (unit,) = opened.read(index, index + 1)
-            if unit["size"] <= 0 or unit["physical_offset"] < 0:
-                return None
-            if unit["size"] != FILLER_SIZE:
-                return int(unit["physical_offset"])
-            index += 1
-    return None
+        index = min(opened.index_of(queue_offset), opened.first_from(BEHIND) - 1)
+        if index < 0 or queue.is_batch:
+            return None
+        (unit,) = opened.read(index, index + 1)
+        (offset,) = opened.queue_offsets(np.array([index]))
+        return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
 
 
 class _QueueUnits:

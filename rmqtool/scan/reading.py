@@ -82,8 +82,8 @@ class RangeReader:
     """One range being read.
 
     Afterwards ``began`` and ``reached`` say where it really began and ended: None where no record was found, or where
-    reading failed. ``left_over`` is what stands behind the last record of the file, when only what follows in the log
-    can tell whether it is damage.
+    reading failed. ``rows`` counts right records, wanted or not. ``left_over`` is what stands behind the last of them
+    in the file, when only what follows in the log can tell whether it is damage.
     """
 
     def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True) -> None:
@@ -92,6 +92,7 @@ class RangeReader:
         self.checksums = checksums
         self.began: int | None = None
         self.reached: int | None = None
+        self.rows = 0
         self.left_over: Damage | None = None
 
     def parts(self) -> Iterator[Part | Damage]:
@@ -128,6 +129,7 @@ class RangeReader:
             if isinstance(piece, Place):
                 yield from self._damage(piece, end)
                 continue
+            self.rows += len(piece.records)
             wanted = self.selection.select(piece.records)
             if len(wanted):
                 yield Part(wanted, self.asked.file, piece.file_offset)

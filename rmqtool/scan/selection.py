@@ -40,8 +40,9 @@ class Selection:
     """What is asked of messages. Without a value a question is not asked.
 
     ``begin`` and ``end`` bound the store time, half-open. ``least_offsets`` gives queues, each with the first queue
-    offset that is wanted: no other queue is. ``physical_from`` is where in the log the first wanted message may lie.
-    ``rules`` tell in which further queues a message stands; where topics are named it is wanted for those too.
+    offset that is wanted: of their topics all messages of other queues are, of other topics none. ``physical_from`` is
+    where in the log the first wanted message may lie. ``rules`` tell in which further queues a message stands; where
+    topics are named it is wanted for those too.
     """
 
     topics: TopicPatterns = _EVERY_TOPIC
@@ -72,18 +73,22 @@ class Selection:
         """Return what is asked of the place of a message alone."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
 
+    @cached_property
+    def _unread_topics(self) -> frozenset[str] | None:
+        return None if self.least_offsets is None else frozenset(topic for topic, _ in self.least_offsets)
+
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue may be wanted."""
         if self.queue_id is not None and queue_id != self.queue_id:
             return False
-        if self.least_offsets is not None and (topic, queue_id) not in self.least_offsets:
+        if self._unread_topics is not None and topic not in self._unread_topics:
             return False
         return self.topics.matches(topic)
 
     def least_of(self, topic: str, queue_id: int) -> int | None:
         """Return the first queue offset that is wanted of a queue; None: from its first message on."""
         if self.least_offsets is not None:
-            return self.least_offsets.get((topic, queue_id))
+            return self.least_offsets.get((topic, queue_id), 0)
         return self.least_offset
 
     def select(self, records: Records) -> Records:
@@ -133,7 +138,8 @@ class Selection:
         if self.queue_id is not None:
             wanted &= queue_ids == self.queue_id
         if self.least_offsets is not None:
-            least = np.full(len(records), np.iinfo(np.int64).max)
+            wanted &= topics.each(lambda topic: topic in (self._unread_topics or ()), np.bool_)
+            least = np.zeros(len(records), np.int64)
             for (topic, queue_id), offset in self.least_offsets.items():
                 if topic in topics.values:
                     least[(topics.codes == topics.values.index(topic)) & (queue_ids == queue_id)] = offset

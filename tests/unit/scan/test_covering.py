@@ -11,7 +11,7 @@ from rmqtool.filters.patterns import parse_patterns
 from rmqtool.scan import chain, covering, plan, ranges, stream
 from rmqtool.scan.logs import logs_of
 from rmqtool.scan.plan import Plan, read_plan
-from rmqtool.scan.queue_units import first_place, queue_files_of
+from rmqtool.scan.queue_units import queue_files_of
 from rmqtool.scan.ranges import Answered, Effort
 from rmqtool.scan.reading import Damage
 from rmqtool.scan.selection import Selection
@@ -186,20 +186,6 @@ def test_damage_of_a_wanted_record_is_named(tmp_path):
     events = list(stream.iter_parts(plan_for(tmp_path, topic("A")), topic("A"), Effort()))
     assert [(event.code, event.file_offset) for event in events if isinstance(event, Damage)] == [("CL-CRC", at)]
     assert len(offsets(events)) == 27
-
-
-def test_where_a_queue_begins_from_an_offset_on(store):
-    opened = open_store(str(store("49-cleaned")))
-    queues = {tuple(queue.queue): queue for queue in queue_files_of(opened)}
-    opened.close()
-    for name, rows in truth("49-cleaned")["queues"].items():
-        for number, told in rows.items():
-            queue = queues[name, int(number)]
-            units = told["units"]
-            for index in (0, len(units) // 2):
-                if units:
-                    assert first_place(queue, told["unitsFrom"] + index) == units[index][0]
-            assert first_place(queue, told["maxOffset"] + 1000) is None
 
 
 def test_a_large_share_is_read_through(tmp_path, monkeypatch):
