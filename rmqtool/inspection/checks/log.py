@@ -1,0 +1,112 @@
+"""The commit log: what the reports of its segments come to, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.inspection.checks.case import Case, Damage, joined
+
+if TYPE_CHECKING:
+    from rmqtool.scan.reports import FlawRun, OddTime, SegmentReport
+
+# A clock that is set back by so little is no news.
+_SMALL_STEP_MS = 1000
+
+
+class LogJudge:
+    """Takes the reports of the segments in order, and tells the case what the other parts need to know."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.end = case.log.min_offset
+        self.records = 0
+        self.record_bytes = 0
+        self.damaged_bytes = 0
+        self._before: SegmentReport | None = None
+
+    def take(self, report: SegmentReport) -> Iterator[Finding]:
+        """Yield the findings of one segment."""
+        is_last = report.base_offset >= self.case.last_written
+        for run in report.flaws:
+            yield from self._flaw(report, run, is_last)
+        if not is_last and not report.closed:
+            yield from self._unclosed(report)
+        for odd in self._odd_times(report):
+            far = abs(odd.store_timestamp - odd.neighbour) > _SMALL_STEP_MS
+            text = f"store time {odd.store_timestamp} beside {odd.neighbour}"
+            if odd.records > 1:
+                text = f"{odd.records} records in a row were stored before the one in front: {text}"
+            place = self.case.place(odd.physical_offset, odd.length)
+            yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None)
+        for physical_offset, flaw in report.bodies:
+            text = f"the body is marked as compressed: {flaw.message}"
+            yield new_finding(flaw.code, text, self.case.place(physical_offset))
+        self.records += report.records
+        self.record_bytes += report.record_bytes
+        if report.records:
+            self.end = report.end
+            self._before = report
+
+    def finish(self) -> None:
+        """Put the damage in order; everything has been taken."""
+        self.case.damage = joined(self.case.damage)
+
+    def _flaw(self, report: SegmentReport, run: FlawRun, is_last: bool) -> Iterator[Finding]:
+        start = report.base_offset + run.file_offset
+        place = self.case.place(start, run.length)
+        code, message = run.flaw.code, run.flaw.message
+        if code == "CL-TIME":
+            yield new_finding(code, message, place, severity=Severity.WARNING)
+            return
+        span = Damage(start, start + run.length)
+        if is_last and code == "CL-STALE":
+            self.case.stale.append(span)
+            yield new_finding(code, message, place)
+            return
+        self.case.damage.append(span)
+        self.damaged_bytes += run.length
+        if code in ("CL-TORN", "CL-STALE") and not is_last:
+            code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
+        elif code == "CL-MAGIC" and report.is_zero(run):
+            code = "CL-MID"
+        if run.records > 1:
+            message = _run_words(run, start)
+        severity = Severity.ERROR if code == "CL-TORN" and not self.case.abort else None
+        yield new_finding(code, message, _with_queue(place, run), severity=severity, records=run.records)
+
+    def _unclosed(self, report: SegmentReport) -> Iterator[Finding]:
+        flawed = (report.base_offset + run.file_offset + run.length for run in report.flaws)
+        start = max(report.end, *flawed, report.base_offset)
+        length = report.base_offset + report.size - start
+        if length <= 0:
+            return
+        self.case.damage.append(Damage(start, start + length))
+        self.damaged_bytes += length
+        text = "the segment ends without the blank that should close it, and records follow in the next one"
+        yield new_finding("CL-MID", text, self.case.place(start, length))
+
+    def _odd_times(self, report: SegmentReport) -> Iterator[OddTime]:
+        from rmqtool.scan.reports import OddTime
+
+        before = self._before.tail if self._before is not None else ()
+        if before and report.head is not None and report.head.store_timestamp < before[-1].store_timestamp:
+            first, last = report.head, before[-1]
+            is_spike = len(before) > 1 and before[-2].store_timestamp <= first.store_timestamp
+            odd, other = (last, first) if is_spike else (first, last)
+            yield OddTime(odd.physical_offset, odd.length, odd.store_timestamp, other.store_timestamp)
+        yield from report.odd_times
+
+
+def _run_words(run: FlawRun, start: int) -> str:
+    if not run.moved:
+        return f"{run.records} flaws, the first: {run.flaw.message}"
+    way = "further on" if run.moved > 0 else "further back"
+    return f"{run.records} records say that they lie {abs(run.moved)} bytes {way}, from {start + run.moved} on"
+
+
+def _with_queue(place: Place, run: FlawRun) -> Place:
+    if run.first is None or run.records > 1:
+        return place
+    return place._replace(topic=run.first.topic, queue_id=run.first.queue_id)

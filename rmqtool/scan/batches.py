@@ -1,0 +1,212 @@
+"""Batches: whole, right records as columns, and what each of them is due in queues and index.
+
+A batch says what a broker makes of its records when it dispatches them; what stands in the queues and in the index is
+compared with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.formats import index, layouts
+from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.compression import inflate_body
+from rmqtool.formats.dispatch import (
+    DispatchRules,
+    QueueEntry,
+    has_queue_unit,
+    iter_index_texts,
+    queue_entries,
+    tags_code,
+)
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import BatchConsumeQueueUnit
+
+Ints = npt.NDArray[np.int64]
+Units = npt.NDArray[np.void]
+
+UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
+BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
+
+
+class Inflating(IntEnum):
+    """How closely compressed bodies are looked at: not at all, their first bytes, or whole."""
+
+    NONE = 0
+    HEADS = 1
+    WHOLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a batch is to say of its records. Topics with batch queues get their units there."""
+
+    rules: DispatchRules
+    batch_topics: frozenset[str] = frozenset()
+    inflating: Inflating = Inflating.NONE
+    keys: bool = True
+
+
+class QueueRun(NamedTuple):
+    """Units that one queue is due, in the order of the log, and the queue offsets that the records claim."""
+
+    topic: str
+    queue_id: int
+    queue_offsets: Ints
+    units: Units
+
+
+class IndexKeys(NamedTuple):
+    """Entries that an index is due: the place and the store time of a record, and the hash of one of its keys."""
+
+    physical_offsets: Ints
+    key_hashes: Ints
+    store_timestamps: Ints
+
+    def before(self, end: int) -> IndexKeys:
+        """Return those of records before ``end`` of the log."""
+        rows = self.physical_offsets < end
+        return IndexKeys(*(column[rows] for column in self))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that stand in the log one behind the other, at most blanks and damage between two batches.
+
+    ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
+    whose body does not inflate.
+    """
+
+    physical_offsets: Ints
+    sizes: Ints
+    store_timestamps: Ints
+    runs: list[QueueRun]
+    batch_runs: list[QueueRun]
+    keys: IndexKeys
+    tag_keys: IndexKeys
+    bodies: list[tuple[int, Flaw]]
+
+    def before(self, end: int) -> Batch:
+        """Return the part of the batch that lies before ``end`` of the log."""
+        if self.physical_offsets[-1] < end:
+            return self
+        rows = self.physical_offsets < end
+        return Batch(
+            self.physical_offsets[rows],
+            self.sizes[rows],
+            self.store_timestamps[rows],
+            _runs_before(self.runs, end),
+            _runs_before(self.batch_runs, end),
+            self.keys.before(end),
+            self.tag_keys.before(end),
+            [(place, flaw) for place, flaw in self.bodies if place < end],
+        )
+
+
+def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
+    kept = (run.units["physical_offset"] < end for run in runs)
+    cut = (
+        run._replace(queue_offsets=run.queue_offsets[rows], units=run.units[rows])
+        for run, rows in zip(runs, kept, strict=True)
+    )
+    return [run for run in cut if len(run.units)]
+
+
+def batch_of(messages: list[Message], wanted: Wanted) -> Batch:
+    """Return the batch of ``messages``, one by one: for what bulk does not take."""
+    entries: dict[tuple[str, int], list[QueueEntry]] = {}
+    batches: dict[tuple[str, int], list[BatchConsumeQueueUnit]] = {}
+    keys: list[tuple[int, int, int]] = []
+    tag_keys: list[tuple[int, int, int]] = []
+    for message in messages:
+        if message.topic in wanted.batch_topics or message.sys_flag & SysFlag.INNER_BATCH:
+            if has_queue_unit(message.sys_flag):
+                batches.setdefault((message.topic, message.queue_id), []).append(batch_unit(message, wanted.rules))
+        else:
+            for entry in queue_entries(message, wanted.rules):
+                entries.setdefault((entry.topic, entry.queue_id), []).append(entry)
+        if wanted.keys:
+            _add_keys(keys, tag_keys, message, wanted.rules)
+    return Batch(
+        _column(message.physical_offset for message in messages),
+        _column(message.total_size for message in messages),
+        _column(message.store_timestamp for message in messages),
+        [_run(queue, found) for queue, found in entries.items()],
+        [_batch_run(queue, found) for queue, found in batches.items()],
+        _keys(keys),
+        _keys(tag_keys),
+        [found for message in messages if (found := _check_body(message, wanted.inflating)) is not None],
+    )
+
+
+def batch_unit(message: Message, rules: DispatchRules) -> BatchConsumeQueueUnit:
+    """Return the unit of a message in a batch queue."""
+    properties = message.properties
+    base = _number(properties.get("INNER_BASE"), message.queue_offset)
+    count = _number(properties.get("INNER_NUM"), 1)
+    code = tags_code(message, rules.delays)
+    return BatchConsumeQueueUnit(
+        message.physical_offset, message.total_size, code, message.store_timestamp, base, count, -1, 0
+    )
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.removeprefix("-").isdecimal() and len(text) < 19 else default
+
+
+def _add_keys(
+    keys: list[tuple[int, int, int]], tag_keys: list[tuple[int, int, int]], message: Message, rules: DispatchRules
+) -> None:
+    place, time = message.physical_offset, message.store_timestamp
+    plain = DispatchRules(rules.delays)
+    keys += [(place, index.key_hash(text), time) for text in iter_index_texts(message, plain)]
+    if message.tags and transaction_type(message.sys_flag) is not TransactionType.ROLLBACK:
+        tag_keys.append((place, index.key_hash(index.tag_key_text(message.topic, message.tags)), time))
+
+
+def _column(numbers: Iterable[int]) -> Ints:
+    return np.fromiter(numbers, np.int64)
+
+
+def _keys(rows: list[tuple[int, int, int]]) -> IndexKeys:
+    columns = np.array(rows, np.int64).reshape(-1, 3)
+    return IndexKeys(columns[:, 0], columns[:, 1], columns[:, 2])
+
+
+def _run(queue: tuple[str, int], entries: list[QueueEntry]) -> QueueRun:
+    return QueueRun(*queue, _column(e.queue_offset for e in entries), np.array([tuple(e.unit) for e in entries], UNIT))
+
+
+def _batch_run(queue: tuple[str, int], units: list[BatchConsumeQueueUnit]) -> QueueRun:
+    rows: list[tuple[Any, ...]] = [tuple(unit) for unit in units]
+    return QueueRun(*queue, _column(unit.msg_base_offset for unit in units), np.array(rows, BATCH_UNIT))
+
+
+_HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
+
+
+def _check_body(message: Message, inflating: Inflating) -> tuple[int, Flaw] | None:
+    if not message.sys_flag & SysFlag.COMPRESSED or inflating is Inflating.NONE:
+        return None
+    flaw = check_body_head(message.sys_flag, message.raw_body)
+    if flaw is None and inflating is Inflating.WHOLE:
+        found = inflate_body(message.sys_flag, message.raw_body)
+        flaw = found if isinstance(found, Flaw) else None
+    return None if flaw is None else (message.physical_offset, flaw)
+
+
+def check_body_head(sys_flag: int, raw_body: bytes) -> Flaw | None:
+    """Return the flaw of a compressed body whose first bytes are not those of its codec."""
+    from rmqtool.formats.compression import body_codec
+
+    codec = body_codec(sys_flag) or ""
+    if not raw_body or raw_body.startswith(_HEADS.get(codec, ())):
+        return None
+    return Flaw("BD-INFLATE", f"the body does not begin like {codec or 'compressed data'}", 0, len(raw_body))

@@ -1,0 +1,234 @@
+"""What one segment of a commit log says, and whether queues and index say the same: one report per segment.
+
+Segments are looked at by themselves, in any order and in several processes; a report is small however large its
+segment is. Putting reports together is the reader's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.formats.commit_log import Blank, Message, Nothing
+from rmqtool.formats.flaws import Flaw
+from rmqtool.scan.batches import Batch, Ints, QueueRun, Wanted
+from rmqtool.scan.index_entries import EntryFlaw, IndexComparison, IndexPart, KeysMissing
+from rmqtool.scan.segments import scan_segment
+from rmqtool.scan.units import QueueComparison, QueueUnits, compare_run
+from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.walk import Place
+
+Queue = tuple[str, int]
+
+# So many findings of one kind are named for one segment; what is left out is counted.
+_NAMED = 1000
+
+
+class FlawRun(NamedTuple):
+    """Places of a segment, one behind the other, with the same flaw.
+
+    ``moved`` is how far the records of a run say that they lie elsewhere. ``first`` is the first record behind the
+    flaw when its structure is whole.
+    """
+
+    flaw: Flaw
+    file_offset: int
+    length: int
+    records: int
+    moved: int = 0
+    first: Message | None = None
+
+
+class Jump(NamedTuple):
+    """Two records of one queue, neighbours there, whose queue offsets are not."""
+
+    queue: Queue
+    before: int
+    before_at: int
+    offset: int
+    at: int
+
+
+class Sequence(NamedTuple):
+    """The queue offsets that a segment's records of one queue claim: first and last, with their places, and how many."""
+
+    first: int
+    first_at: int
+    last: int
+    last_at: int
+    records: int
+
+
+class TimedRecord(NamedTuple):
+    """A record by its place and its store time."""
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+
+
+class OddTime(NamedTuple):
+    """A record, or several in a row, whose store time is out of order.
+
+    It is earlier than that of the ``neighbour`` in front, or later than those on both sides.
+    """
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+    neighbour: int
+    records: int = 1
+
+
+@dataclass
+class SegmentReport:
+    """Everything about one segment. ``end`` is where its last right record ends, ``closed`` whether a blank does."""
+
+    base_offset: int
+    size: int
+    end: int
+    closed: bool = False
+    records: int = 0
+    record_bytes: int = 0
+    flaws: list[FlawRun] = field(default_factory=list)
+    zeros: set[int] = field(default_factory=set)
+    head: TimedRecord | None = None
+    tail: tuple[TimedRecord, ...] = ()
+    odd_times: list[OddTime] = field(default_factory=list)
+    queues: dict[Queue, QueueComparison] = field(default_factory=dict)
+    sequences: dict[Queue, Sequence] = field(default_factory=dict)
+    jumps: list[Jump] = field(default_factory=list)
+    batch_runs: list[QueueRun] = field(default_factory=list)
+    keys_missing: list[KeysMissing] = field(default_factory=list)
+    entry_flaws: list[EntryFlaw] = field(default_factory=list)
+    entries_compared: int = 0
+    entries_left_out: int = 0
+    keys: int = 0
+    bodies: list[tuple[int, Flaw]] = field(default_factory=list)
+
+    def is_zero(self, run: FlawRun) -> bool:
+        """Return whether a flaw is nothing but zeros."""
+        return run.file_offset in self.zeros
+
+
+class Against(NamedTuple):
+    """What a segment is compared with: the queues, None to leave them out, and the index files."""
+
+    queue_of: Callable[[Queue], QueueUnits | None] | None = None
+    index_parts: Iterable[IndexPart] = ()
+
+
+def report_segment(
+    file: ReadableFile,
+    base_offset: int,
+    wanted: Wanted,
+    against: Against,
+    *,
+    dledger: bool = False,
+    end: int | None = None,
+) -> SegmentReport:
+    """Look at one segment; ``end`` is the offset in the log behind which nothing is settled yet."""
+    report = SegmentReport(base_offset, file.size(), base_offset)
+    index = IndexComparison(against.index_parts)
+    for found in scan_segment(file, base_offset, wanted, dledger=dledger):
+        if isinstance(found, Batch):
+            batch = found if end is None else found.before(end)
+            if len(batch.physical_offsets):
+                _take_batch(report, batch, against, index)
+        elif end is None or base_offset + found.file_offset < end:
+            _take_place(report, found)
+    report.keys_missing, report.entry_flaws = index.missing, index.flaws
+    report.entries_compared, report.entries_left_out = index.compared, index.left_out
+    return report
+
+
+def _take_place(report: SegmentReport, place: Place) -> None:
+    if isinstance(place.what, Blank):
+        report.closed = True
+    if not isinstance(place.what, Flaw) or isinstance(place.what, Nothing):
+        return
+    moved = place.damaged.physical_offset - report.base_offset - place.file_offset if place.damaged is not None else 0
+    moved = moved if place.what.code == "CL-PHY" else 0
+    last = report.flaws[-1] if report.flaws else None
+    goes_on = last is not None and last.file_offset + last.length == place.file_offset
+    if last is not None and goes_on and place.what.code == "CL-PHY" == last.flaw.code and last.moved == moved:
+        report.flaws[-1] = last._replace(length=last.length + place.length, records=last.records + 1)
+    elif last is not None and len(report.flaws) >= _NAMED:
+        length = place.file_offset + place.length - last.file_offset
+        report.flaws[-1] = last._replace(length=length, records=last.records + 1)
+    else:
+        if place.what.message.startswith("zeros"):
+            report.zeros.add(place.file_offset)
+        report.flaws.append(FlawRun(place.what, place.file_offset, place.length, 1, moved, place.damaged))
+
+
+def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: IndexComparison) -> None:
+    start = int(batch.physical_offsets[0])
+    end = int(batch.physical_offsets[-1] + batch.sizes[-1])
+    report.records += len(batch.sizes)
+    report.record_bytes += int(batch.sizes.sum())
+    _take_times(report, batch)
+    for run in batch.runs:
+        _take_run(report, run, against)
+    report.batch_runs += batch.batch_runs
+    report.bodies += batch.bodies[: max(_NAMED - len(report.bodies), 0)]
+    report.keys += len(batch.keys.key_hashes)
+    if index.parts:
+        index.compare(batch, start, end)
+    report.end = max(report.end, end)
+
+
+def _take_times(report: SegmentReport, batch: Batch) -> None:
+    places = np.concatenate((np.array([one.physical_offset for one in report.tail], np.int64), batch.physical_offsets))
+    sizes = np.concatenate((np.array([one.length for one in report.tail], np.int64), batch.sizes))
+    times = np.concatenate((np.array([one.store_timestamp for one in report.tail], np.int64), batch.store_timestamps))
+    for row in np.flatnonzero(np.diff(times) < 0).tolist():
+        at, other = _odd_row(times, row + 1)
+        odd = OddTime(int(places[at]), int(sizes[at]), int(times[at]), int(times[other]))
+        last = report.odd_times[-1] if report.odd_times else None
+        if last is not None and (last.physical_offset + last.length == odd.physical_offset or row >= _NAMED):
+            length = odd.physical_offset + odd.length - last.physical_offset
+            report.odd_times[-1] = last._replace(length=length, records=last.records + 1)
+        else:
+            report.odd_times.append(odd)
+    named = [TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in (0, -2, -1) if at >= -len(places)]
+    report.head = report.head or named[0]
+    report.tail = tuple(named[1:])
+
+
+def _odd_row(times: Ints, row: int) -> tuple[int, int]:
+    """Return which of two neighbours out of order is the odd one, and the other: the late one when it stands alone."""
+    if row >= 2:
+        late = times[row - 2] <= times[row]
+    else:
+        late = times[row - 1] > times[row:].max()
+    return (row - 1, row) if late else (row, row - 1)
+
+
+def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:
+    queue = (run.topic, run.queue_id)
+    places = run.units["physical_offset"].astype(np.int64)
+    _take_sequence(report, queue, run.queue_offsets, places)
+    if against.queue_of is not None:
+        units = against.queue_of(queue)
+        if units is not None:
+            compare_run(run, units, report.queues.setdefault(queue, QueueComparison()))
+
+
+def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Ints) -> None:
+    known = report.sequences.get(queue)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if known is None:
+        report.sequences[queue] = Sequence(first, int(places[0]), last, int(places[-1]), len(offsets))
+    else:
+        if first != known.last + 1:
+            report.jumps.append(Jump(queue, known.last, known.last_at, first, int(places[0])))
+        report.sequences[queue] = known._replace(
+            last=last, last_at=int(places[-1]), records=known.records + len(offsets)
+        )
+    for row in np.flatnonzero(np.diff(offsets) != 1).tolist():
+        before, after = int(offsets[row]), int(offsets[row + 1])
+        report.jumps.append(Jump(queue, before, int(places[row]), after, int(places[row + 1])))
