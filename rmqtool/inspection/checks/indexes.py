@@ -11,7 +11,7 @@ from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.storage.discovery import FoundFile
-from rmqtool.storage.index_files import DEFAULT, Geometry, find_geometries, read_header
+from rmqtool.storage.index_files import DEFAULT, Geometry, find_geometry, read_header
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.rocksdb import has_rows
 
@@ -67,9 +67,9 @@ class IndexJudge:
         for file in files:
             with self.case.store.filesystem.open_read(file.path) as opened:
                 header = read_header(opened)
-                pairs = find_geometries(opened, header, told) if header is not None else []
-            if pairs and (header is not None and header.index_count > 1):
-                votes[pairs[0]] = votes.get(pairs[0], 0) + 1
+                pair = find_geometry(opened, header, told) if header is not None and header.index_count > 1 else None
+            if pair is not None:
+                votes[pair] = votes.get(pair, 0) + 1
         return sorted(votes, key=lambda pair: -votes[pair]) or [
             pair for pair in dict.fromkeys((*told, DEFAULT)) if any(f.size == index.file_size(*pair) for f in files)
         ]
@@ -80,13 +80,11 @@ class IndexJudge:
         from rmqtool.scan.index_entries import IndexPart, examine_index
 
         fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
-        fitting = fitting or find_geometries(opened, header, hints)
-        if not fitting:
-            if file.size not in {index.file_size(*pair) for pair in hints} and hints:
-                return
-            yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
+        geometry = fitting[0] if fitting else find_geometry(opened, header, hints)
+        if geometry is None:
+            if not hints:
+                yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
             return
-        geometry = fitting[0]
         count = header.index_count - 1
         written = _last_written(opened, geometry, count)
         entries = count if 0 < count <= written else written
