@@ -189,6 +189,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: not checked at a start; believed when the record is dispatched again",),
     ),
     CodeEntry(
+        "CL-PROPS",
+        _ERROR,
+        "The properties of a record are not those that its index entries were made from when it was stored.",
+        "consumers get other tags, keys or properties than were sent",
+        _SALVAGE,
+        (),
+        ("all: not checked; a rebuild of queues and index takes what stands there now",),
+    ),
+    CodeEntry(
         "CQ-MISSING",
         _ERROR,
         "Messages of the log have no unit in their queue: consumers do not see them.",

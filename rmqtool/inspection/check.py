@@ -39,7 +39,9 @@ class CheckOptions:
                 known = ", ".join(FAMILIES)
                 raise UsageError(f'"{word}" is no family and no code of findings', hint=f"families: {known}")
         if self.resume is not None and not _TOKEN.fullmatch(self.resume):
-            raise UsageError(f'"{self.resume}" is no token of a check that ended early', hint="it looks like log:393216")
+            raise UsageError(
+                f'"{self.resume}" is no token of a check that ended early', hint="it looks like log:393216"
+            )
 
     def wants(self, *families: str) -> bool:
         """Return whether findings of one of these families are asked for."""
@@ -131,21 +133,21 @@ class Check:
         case, options = self.case, self.options
         self.summary.files = len(self.store.listing.files)
         self.summary.queues = len(case.queues) + len(case.batch_queues)
-        if not options.resume:
-            for families, check in (
-                (("ST", "CL", "CQ", "CF"), files.check_files),
-                (("CP",), state.check_checkpoint),
-                (("CF",), state.check_configs),
-                (("OF",), state.check_offsets),
-            ):
-                if options.wants(*families):
-                    yield from self._guarded(check(case))
+        if not options.resume and options.wants("ST", "CL", "CQ", "CF"):
+            yield from self._guarded(files.check_files(case))
         if options.depth is Depth.QUICK:
-            yield from self._guarded(check_index_quickly(case))
-            self.summary.not_proven.append("messages, queue units and index entries: only names, sizes and edges were read")
-            return
-        if options.wants("CL", "CQ", "IX", "BD", "CF"):
+            if options.wants("IX"):
+                yield from self._guarded(check_index_quickly(case))
+            self.summary.not_proven.append("messages, queue units and index entries: names, sizes and edges were read")
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP"):
             yield from self._messages()
+        for families, check in (
+            (("CP",), state.check_checkpoint),
+            (("CF",), state.check_configs),
+            (("OF",), state.check_offsets),
+        ):
+            if options.wants(*families):
+                yield from self._guarded(check(case))
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""
@@ -167,8 +169,9 @@ class Check:
                 self.summary.resume = f"log:{after}"
                 break
         self.progress.finish()
-        log.finish()
+        log.finish(learn_end=self.summary.complete and not self.case.live)
         end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
+        yield from self._guarded(index.settle())
         yield from self._guarded(queues.iter_findings(start, end))
         yield from self._guarded(index.iter_findings(end))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,17 +151,25 @@ def _name(
     examination.left_out += max(len(rows) - room, 0)
 
 
+class EntryFault(StrEnum):
+    """How an entry does not fit the log."""
+
+    NO_RECORD = "no record begins there"
+    NO_KEY = "its record has no such key"
+    TIME = "its time is not that of its record"
+
+
 class EntryFlaw(NamedTuple):
     """An entry that does not fit the record at its place: ``entry`` is its hash, place and time difference."""
 
     file: str
     index_no: int
     entry: tuple[int, int, int]
-    why: str
+    fault: EntryFault
 
 
 class KeysMissing(NamedTuple):
-    """Records from ``start`` to ``end`` of the log with ``keys`` keys that no index file holds."""
+    """Records from ``start`` to before ``end`` of the log with ``keys`` keys that no index file holds."""
 
     start: int
     end: int
@@ -224,17 +233,19 @@ class IndexComparison:
             [(part, number, entries) for part in self.parts for number, entries in part.entries_between(start, end)],
             start,
         )
+        if not len(found.codes) and not len(batch.keys.key_hashes):
+            return
         self.compared += len(found.codes)
         due = _codes(batch.keys, start)
         tags = _codes(batch.tag_keys, start)
         self._check_found(found, batch, np.concatenate((due, tags)), start)
-        self._check_due(batch.keys, due, found)
+        self._check_due(batch, batch.keys, due, found)
         # Only 5.4 indexes tags; where it did, all tags in between have to be there.
         tagged = np.flatnonzero(np.isin(tags, found.codes))
         if len(tagged):
             self._open_end = False
             span = slice(int(tagged[0]), int(tagged[-1]) + 1)
-            self._check_due(IndexKeys(*(column[span] for column in batch.tag_keys)), tags[span], found)
+            self._check_due(batch, IndexKeys(*(column[span] for column in batch.tag_keys)), tags[span], found)
             self._open_end = False
 
     def _check_found(self, found: _Found, batch: Batch, due: Ints, start: int) -> None:
@@ -244,23 +255,22 @@ class IndexComparison:
         for row in rows.tolist():
             place = int(found.places[row])
             there = record_starts[np.searchsorted(record_starts, place, side="left") - len(record_starts)]
-            why = "its record has no such key" if int(there) == place else "no record begins there"
-            self._add(found, row, why)
+            self._add(found, row, EntryFault.NO_KEY if int(there) == place else EntryFault.NO_RECORD)
         late = np.flatnonzero(~wrong)
         if len(late):
             times = batch.store_timestamps[np.searchsorted(record_starts, found.places[late])]
             # The first entry of a file is timed from where the file before it ended.
             differ = (_time_diffs(times, found.begins[late]) != found.diffs[late]) & (found.numbers[late] > 1)
             for row in late[differ].tolist():
-                self._add(found, row, "its time is not that of its record")
+                self._add(found, row, EntryFault.TIME)
 
-    def _add(self, found: _Found, row: int, why: str) -> None:
+    def _add(self, found: _Found, row: int, fault: EntryFault) -> None:
         if len(self.flaws) < NAMED:
-            self.flaws.append(found.flaw(row, why))
+            self.flaws.append(found.flaw(row, fault))
         else:
             self.left_out += 1
 
-    def _check_due(self, keys: IndexKeys, codes: Ints, found: _Found) -> None:
+    def _check_due(self, batch: Batch, keys: IndexKeys, codes: Ints, found: _Found) -> None:
         lacking = np.flatnonzero(~np.isin(codes, found.codes))
         if not len(lacking):
             self._open_end = self._open_end and not len(codes)
@@ -268,6 +278,7 @@ class IndexComparison:
         breaks = np.flatnonzero(np.diff(lacking) != 1) + 1
         for part in np.split(lacking, breaks):
             first, last = int(keys.physical_offsets[part[0]]), int(keys.physical_offsets[part[-1]])
+            last += int(batch.sizes[np.searchsorted(batch.physical_offsets, last)])
             self._add_missing(KeysMissing(first, last, len(part)), joined=self._open_end and not part[0])
         self._open_end = bool(lacking[-1] == len(codes) - 1)
 
@@ -298,12 +309,12 @@ class _Found:
         parts = [entries[name].astype(np.int64) for _, _, entries in self.pieces]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
-    def flaw(self, row: int, why: str) -> EntryFlaw:
+    def flaw(self, row: int, fault: EntryFault) -> EntryFlaw:
         """Return the flaw of one entry."""
         piece = int(np.searchsorted(self.bounds, row, side="right")) - 1
         part = self.pieces[piece][0]
         entry = (int(self.hashes[row]), int(self.places[row]), int(self.diffs[row]))
-        return EntryFlaw(part.path, int(self.numbers[row]), entry, why)
+        return EntryFlaw(part.path, int(self.numbers[row]), entry, fault)
 
 
 def _codes(keys: IndexKeys, start: int) -> Ints:

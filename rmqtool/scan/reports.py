@@ -176,8 +176,7 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     report.batch_runs += batch.batch_runs
     report.bodies += batch.bodies[: max(_NAMED - len(report.bodies), 0)]
     report.keys += len(batch.keys.key_hashes)
-    if index.parts:
-        index.compare(batch, start, end)
+    index.compare(batch, start, end)
     report.end = max(report.end, end)
 
 

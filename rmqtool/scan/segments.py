@@ -45,7 +45,7 @@ def scan_segment(
 def _places(file: ReadableFile, base_offset: int, *, dledger: bool, last_timestamp: int) -> Iterator[Place]:
     if dledger:
         for entry in walk_dledger(file, base_offset):
-            if entry.record.length or not isinstance(entry.record.what, Message):
+            if entry.record.length:
                 yield entry.record
         return
     walk = SegmentWalk(file, base_offset)

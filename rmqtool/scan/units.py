@@ -12,7 +12,7 @@ import numpy as np
 from rmqtool.formats import consume_queue
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
-from rmqtool.formats.dispatch import SCHEDULE_TOPIC
+from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.scan.batches import BATCH_UNIT, UNIT, Ints, QueueRun, Units
 from rmqtool.storage.segments import SegmentQueue
 

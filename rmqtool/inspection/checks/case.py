@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
@@ -12,6 +13,7 @@ from functools import cached_property
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Place
 from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.paths import FileKind
 from rmqtool.storage.configs import Configs, read_configs
@@ -21,6 +23,7 @@ from rmqtool.storage.filesystem import LockState
 from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.store import Store
+from rmqtool.storage.walk import SegmentWalk
 
 
 class Depth(IntEnum):
@@ -45,7 +48,9 @@ class Case:
     """A store under judgement.
 
     ``live`` says that somebody holds the lock: then nothing behind ``settled`` is judged, and what is on its way there
-    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
+    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery, ``odd_times``,
+    ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their own, or other
+    properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
     """
 
     store: Store
@@ -53,6 +58,10 @@ class Case:
     lock: LockState | None
     damage: list[Damage] = field(default_factory=list)
     stale: list[Damage] = field(default_factory=list)
+    odd_times: list[Damage] = field(default_factory=list)
+    odd_records: set[int] = field(default_factory=set)
+    odd_properties: set[int] = field(default_factory=set)
+    last_seen: int = 0
     missing: OptionalMissing | None = None
 
     @classmethod
@@ -77,10 +86,28 @@ class Case:
         """Whether the last stop was not clean, as far as the marker says."""
         return self.store.filesystem.find_stat(paths.ABORT) is not None
 
-    @property
+    @cached_property
     def log(self) -> SegmentQueue:
-        """The commit log."""
-        return self.store.commit_log
+        """The commit log: every file where its records say it belongs, none of those that lie across others."""
+        files = self.store.commit_log
+        size = files.segment_size
+        if not size:
+            return files
+        grid = Counter(segment.base_offset % size for segment in files).most_common(1)[0][0]
+        regular = [segment for segment in files if segment.base_offset % size == grid]
+        taken = {segment.base_offset for segment in regular}
+        for segment in files:
+            real = None if segment.base_offset % size == grid else self.real_base(segment)
+            if real is not None and real % size == grid and real not in taken:
+                taken.add(real)
+                regular.append(segment._replace(base_offset=real))
+        return files if len(regular) == len(files) and taken == set(_bases(files)) else SegmentQueue(regular, size)
+
+    def real_base(self, segment: Segment) -> int | None:
+        """Return where the first record of a segment says that the segment begins."""
+        with segment.filesystem.open_read(segment.path) as file:
+            what = SegmentWalk(file, None).place_at(0).what if file.size() else None
+        return what.physical_offset if isinstance(what, Message) else None
 
     @cached_property
     def queues(self) -> dict[QueueId, SegmentQueue]:
@@ -107,6 +134,10 @@ class Case:
         except ReadFailed:  # the check of the databases says so
             pass
         return Configs()
+
+    def learn_end(self, end: LogEnd) -> None:
+        """Take the end of the log that reading it through has found."""
+        self.__dict__["end"] = end
 
     @cached_property
     def end(self) -> LogEnd:
@@ -151,6 +182,10 @@ class Case:
         """Return the damage that takes a place of the log."""
         return _covering(self.damage, physical_offset)
 
+    def is_odd_in_time(self, physical_offset: int) -> bool:
+        """Return whether the record at a place has a store time that cannot be."""
+        return _covering(self.odd_times, physical_offset) is not None
+
     def is_stale(self, physical_offset: int) -> bool:
         """Return whether a place lies among the bytes that a recovery left behind the end."""
         return _covering(self.stale, physical_offset) is not None
@@ -163,6 +198,10 @@ class Case:
     def files(self, *kinds: FileKind) -> list[FoundFile]:
         """Return the files of these kinds."""
         return list(self.store.listing.of_kind(*kinds))
+
+
+def _bases(segments: Iterable[Segment]) -> Iterator[int]:
+    return (segment.base_offset for segment in segments)
 
 
 def _covering(spans: list[Damage], physical_offset: int) -> Damage | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -13,6 +12,9 @@ from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.storage.filesystem import Kind, join
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
 from rmqtool.storage.store import BROKER_CONF
+
+# So many bytes of a queue file tell whether its last or its first units are written.
+_TAIL = 20
 
 
 def check_files(case: Case) -> Iterator[Finding]:
@@ -112,23 +114,27 @@ def _check_directories(case: Case, log_directories: set[str]) -> Iterator[Findin
 
 def check_segments(case: Case) -> Iterator[Finding]:
     """Yield wrong names and sizes of the log's files, and what is missing between them."""
-    log = case.log
-    size = _segment_size(case, log)
-    rest = Counter(segment.base_offset % size for segment in log if size).most_common(1)
-    before: Segment | None = None
-    for segment in log:
+    size = _segment_size(case, case.log)
+    for segment in case.log:
         if segment.size != size:
             text = f"{segment.size} bytes, the others have {size}"
             yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
-        if before is not None and segment.base_offset < before.end_offset:
-            text = f"begins inside {case.shown(before)}, which reaches to {before.end_offset}"
-            yield new_finding("CL-NAME", text, Place(case.shown(segment)))
-        elif rest and segment.base_offset % size != rest[0][0]:
-            text = f"the name is no multiple of the files' {size} bytes"
-            yield new_finding("CL-NAME", text, Place(case.shown(segment)))
-        elif before is not None and segment.base_offset > before.end_offset and before.size == size:
+    yield from _check_names(case)
+    for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
+        if segment.base_offset > before.end_offset and before.size == size:
             yield from _gap(case, before, segment)
-        before = segment
+
+
+def _check_names(case: Case) -> Iterator[Finding]:
+    right = {(segment.path, segment.base_offset) for segment in case.log}
+    for segment in case.store.commit_log:
+        if (segment.path, segment.base_offset) in right:
+            continue
+        real = case.real_base(segment)
+        text = f"lies across the other files, which begin every {case.log.segment_size} bytes"
+        if real is not None:
+            text = f"its records say that the file begins at {real}"
+        yield new_finding("CL-NAME", text, Place(case.shown(segment)))
 
 
 def _segment_size(case: Case, log: SegmentQueue) -> int:
@@ -155,6 +161,7 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
     for kind, queues in ((FileKind.CONSUME_QUEUE, case.queues), (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues)):
         size = usual_size(segment for queue in queues.values() for segment in queue)
         for (topic, queue_id), segments in queues.items():
+            yield from _check_last(case, segments, Place(None, None, None, topic, queue_id))
             for segment in segments:
                 if segment.size != size:
                     text = f"{segment.size} bytes, other {kind}s have {size}"
@@ -167,3 +174,18 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
                 file = join(directory, paths.segment_name(gap.start_offset))
                 text = f"{length} bytes of the queue are missing from its offset {gap.start_offset} on"
                 yield new_finding("CQ-SIZE", text, Place(file, 0, length, topic, queue_id))
+
+
+def _check_last(case: Case, segments: SegmentQueue, place: Place) -> Iterator[Finding]:
+    """Yield a last file that holds nothing although the one before it has room."""
+    if len(segments) < 2 or case.live:
+        return
+    before, last = segments.segments[-2:]
+    data = segments.open(before).pread(min(_TAIL, before.size), max(before.size - _TAIL, 0))
+    if not data.strip(b"\0") and last.size and not _has_data(segments, last):
+        text = "the file holds nothing, and the one before it is not full"
+        yield new_finding("CQ-SIZE", text, place._replace(file=last.path), severity=Severity.NOTICE)
+
+
+def _has_data(segments: SegmentQueue, segment: Segment) -> bool:
+    return bool(segments.open(segment).pread(min(_TAIL, segment.size), 0).strip(b"\0"))

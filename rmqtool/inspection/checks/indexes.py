@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # So many links or entries of one file are named one by one.
 _NAMED = 20
 _PIECE = 1 << 20
+# Up to so many entries of a file may blame their records.
+_FEW = 20
+# What scan says of an entry; spelled here, because scan is loaded only when it is needed.
+_NO_KEY = "its record has no such key"
+_TIME = "its time is not that of its record"
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class IndexJudge:
         self._missing: list[KeysMissing] = []
         self._flaws: list[EntryFlaw] = []
         self._left_out = 0
+        self._untimed: set[str] = set()
+        self._read_until = -1
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the files say by themselves."""
@@ -55,8 +62,10 @@ class IndexJudge:
             if header is None:
                 yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
                 continue
-            if hints and file.size not in {index.file_size(*pair) for pair in hints}:
-                yield _head(file, f"{file.size} bytes, no size of an index file of this store", 0, file.size)
+            if hints and file.size != index.file_size(*hints[0]):
+                text = f"{file.size} bytes, the others have {index.file_size(*hints[0])}"
+                fits = find_geometry(opened, header, hints) is not None
+                yield _head(file, text, 0, file.size, Severity.NOTICE if fits else None)
             yield from self._examine(file, opened, header, hints)
 
     def _hints(self, files: list[FoundFile]) -> list[Geometry]:
@@ -121,6 +130,7 @@ class IndexJudge:
         record = read_record(self.case.log, physical_offset)
         said = getattr(header, f"{name}_timestamp")
         if record is not None and record.store_timestamp != said:
+            self._untimed.add(file.path)
             text = f"{name}Timestamp is {said}, its message was stored at {record.store_timestamp}"
             yield _head(file, text, *_field(f"{name}_timestamp"))
 
@@ -146,20 +156,59 @@ class IndexJudge:
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
         self.keys += report.keys
-        self._missing += report.keys_missing
+        missing = list(report.keys_missing)
+        last = self._missing[-1] if self._missing else None
+        if last is not None and missing and report.head is not None and last.end == self._read_until:
+            first = missing[0]
+            if first.start == report.head.physical_offset:  # nothing but a blank lies between
+                self._missing[-1] = last._replace(end=first.end, keys=last.keys + first.keys)
+                missing = missing[1:]
+        self._missing += missing
+        self._read_until = report.end if report.records else self._read_until
         self._flaws += report.entry_flaws
         self._left_out += report.entries_left_out
+
+    def settle(self) -> Iterator[Finding]:
+        """Yield the records whose properties are not those that the index was made from, and remember them.
+
+        An entry whose chain is right and which stands in its order is as it was written: then the record is not.
+        """
+        blamed: dict[int, list[EntryFlaw]] = {}
+        for examined in self.examined:
+            flaws = [flaw for flaw in self._flaws if flaw.file == examined.part.path and flaw.fault == _NO_KEY]
+            if len(flaws) > max(_FEW, examined.examination.entries // 10):
+                continue  # so many records are not wrong at once: the file is
+            edges = {number for run in examined.part.runs for number in run} if len(examined.part.runs) > 1 else set()
+            unsafe = edges | {link.index_no for link in examined.examination.wrong_entries}
+            for flaw in flaws:
+                if flaw.index_no not in unsafe and flaw.entry[1] not in self.case.odd_records:
+                    blamed.setdefault(flaw.entry[1], []).append(flaw)
+        for physical_offset, made in sorted(blamed.items()):
+            record = read_record(self.case.log, physical_offset)
+            if record is None:
+                continue
+            self.case.odd_properties.add(physical_offset)
+            number = (
+                f"entry {made[0].index_no} of {made[0].file} was" if len(made) == 1 else f"{len(made)} entries were"
+            )
+            text = f"{number} made from keys that the record does not have now"
+            place = self.case.place(physical_offset, record.total_size)
+            place = place._replace(topic=record.topic, queue_id=record.queue_id)
+            yield new_finding("CL-PROPS", text, place, entries=[flaw.index_no for flaw in made])
 
     def iter_findings(self, end: int) -> Iterator[Finding]:
         """Yield what the entries say of the log, which ends at ``end``."""
         geometry = {examined.part.path: examined.part.geometry for examined in self.examined}
         named: dict[str, int] = {}
         for flaw in self._flaws:
+            if self._is_explained(flaw):
+                continue
             named[flaw.file] = named.get(flaw.file, 0) + 1
             if named[flaw.file] > _NAMED:
                 continue
-            text = f"entry {flaw.index_no} leads to {flaw.entry[1]}: {flaw.why}"
-            yield new_finding("IX-WRONG", text, _entry_place(flaw.file, geometry[flaw.file], flaw.index_no))
+            text = f"entry {flaw.index_no} leads to {flaw.entry[1]}: {flaw.fault}"
+            place = _entry_place(flaw.file, geometry[flaw.file], flaw.index_no)
+            yield new_finding("IX-WRONG", text, place, physicalOffset=flaw.entry[1])
         for file, count in named.items():
             if count > _NAMED:
                 text = f"{count + self._left_out} entries in all do not fit their records"
@@ -167,11 +216,23 @@ class IndexJudge:
         yield from self._ahead(end)
         yield from self._lacking()
 
+    def _is_explained(self, flaw: EntryFlaw) -> bool:
+        """Return whether the record is known to be wrong, not the entry."""
+        place = flaw.entry[1]
+        if place in self.case.odd_records or place in self.case.odd_properties:
+            return True
+        return flaw.fault == _TIME and (flaw.file in self._untimed or self.case.is_odd_in_time(place))
+
     def _ahead(self, end: int) -> Iterator[Finding]:
         for part, examination in ((examined.part, examined.examination) for examined in self.examined):
             if examination.highest < end or self.case.live:
                 continue
-            numbers = [number for number, entries in part.entries_between(end, 1 << 62) for _ in entries]
+            numbers = [
+                number + row
+                for number, entries in part.entries_between(end, 1 << 62)
+                for row, place in enumerate(entries["phy_offset"].tolist())
+                if self.case.explains(place) is None
+            ]
             if not numbers:
                 continue
             text = f"{len(numbers)} entries lead behind the end of the log at {end}, up to {examination.highest}"
@@ -184,7 +245,7 @@ class IndexJudge:
         if not self._is_indexed():
             return
         for missing in _merged(self._missing):
-            if self.case.live and missing.end >= self._newest():
+            if (self.case.live and missing.end >= self._newest()) or self._is_odd(missing.start):
                 continue
             place = self.case.place(missing.start)
             text = f"{missing.keys} keys of the messages from {missing.start} to {missing.end} are in no index file"
@@ -194,7 +255,7 @@ class IndexJudge:
             if after is not None and segment is not None and self._is_first_record(after):
                 text += "; a recovery after a crash began behind them and did not index them"
                 severity = Severity.NOTICE
-            length = missing.end - missing.start if segment is None or place.file == self.case.shown(segment) else None
+            length = min(missing.end - missing.start, self._left(missing.start))
             yield new_finding("IX-MISSING", text, place._replace(length=length), severity=severity, keys=missing.keys)
 
     def _is_indexed(self) -> bool:
@@ -203,6 +264,13 @@ class IndexJudge:
         if not config.message_index_enable:
             return False
         return bool(self.case.files(FileKind.INDEX)) or not has_rows(self.case.store, paths.ROCKSDB_STORE)
+
+    def _is_odd(self, physical_offset: int) -> bool:
+        return physical_offset in self.case.odd_records or physical_offset in self.case.odd_properties
+
+    def _left(self, physical_offset: int) -> int:
+        segment = self.case.log.find(physical_offset)
+        return segment.end_offset - physical_offset if segment is not None else 0
 
     def _newest(self) -> int:
         return max((examined.part.header.end_phy_offset for examined in self.examined), default=-1)
@@ -246,8 +314,8 @@ def _field(name: str) -> tuple[int, int]:
     return field.offset, field.size
 
 
-def _head(file: FoundFile, text: str, offset: int, length: int) -> Finding:
-    return new_finding("IX-HEAD", text, Place(file.path, offset, length))
+def _head(file: FoundFile, text: str, offset: int, length: int, severity: Severity | None = None) -> Finding:
+    return new_finding("IX-HEAD", text, Place(file.path, offset, length), severity=severity)
 
 
 def _entry_place(file: str, geometry: Geometry, index_no: int) -> Place:

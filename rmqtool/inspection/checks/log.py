@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.inspection.checks.case import Case, Damage, joined
+from rmqtool.storage.log_end import LogEnd, read_record
 
 if TYPE_CHECKING:
     from rmqtool.scan.reports import FlawRun, OddTime, SegmentReport
@@ -33,12 +34,15 @@ class LogJudge:
             yield from self._flaw(report, run, is_last)
         if not is_last and not report.closed:
             yield from self._unclosed(report)
+        if is_last and report.closed and report.base_offset == self.case.log.segments[-1].base_offset:
+            yield from self._no_next(report)
         for odd in self._odd_times(report):
             far = abs(odd.store_timestamp - odd.neighbour) > _SMALL_STEP_MS
             text = f"store time {odd.store_timestamp} beside {odd.neighbour}"
             if odd.records > 1:
                 text = f"{odd.records} records in a row were stored before the one in front: {text}"
             place = self.case.place(odd.physical_offset, odd.length)
+            self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None)
         for physical_offset, flaw in report.bodies:
             text = f"the body is marked as compressed: {flaw.message}"
@@ -49,23 +53,30 @@ class LogJudge:
             self.end = report.end
             self._before = report
 
-    def finish(self) -> None:
-        """Put the damage in order; everything has been taken."""
+    def finish(self, *, learn_end: bool) -> None:
+        """Put the damage in order, and tell where the log ends if it was read through; everything has been taken."""
+        if self._before is not None and learn_end:
+            self.case.learn_end(LogEnd(self.end, read_record(self.case.log, self._before.tail[-1].physical_offset)))
         self.case.damage = joined(self.case.damage)
+        self.case.odd_times = joined(self.case.odd_times)
 
     def _flaw(self, report: SegmentReport, run: FlawRun, is_last: bool) -> Iterator[Finding]:
         start = report.base_offset + run.file_offset
         place = self.case.place(start, run.length)
         code, message = run.flaw.code, run.flaw.message
         if code == "CL-TIME":
+            self.case.odd_times.append(Damage(start, start + run.length))
             yield new_finding(code, message, place, severity=Severity.WARNING)
             return
         span = Damage(start, start + run.length)
+        if run.first is not None:
+            self.case.last_seen = max(self.case.last_seen, run.first.store_timestamp)
         if is_last and code == "CL-STALE":
             self.case.stale.append(span)
             yield new_finding(code, message, place)
             return
-        self.case.damage.append(span)
+        if not (is_last and code == "CL-TORN"):  # what queues and index know of a torn end is a matter of its own
+            self.case.damage.append(span)
         self.damaged_bytes += run.length
         if code in ("CL-TORN", "CL-STALE") and not is_last:
             code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
@@ -73,8 +84,7 @@ class LogJudge:
             code = "CL-MID"
         if run.records > 1:
             message = _run_words(run, start)
-        severity = Severity.ERROR if code == "CL-TORN" and not self.case.abort else None
-        yield new_finding(code, message, _with_queue(place, run), severity=severity, records=run.records)
+        yield new_finding(code, message, _with_queue(place, run), records=run.records)
 
     def _unclosed(self, report: SegmentReport) -> Iterator[Finding]:
         flawed = (report.base_offset + run.file_offset + run.length for run in report.flaws)
@@ -87,16 +97,28 @@ class LogJudge:
         text = "the segment ends without the blank that should close it, and records follow in the next one"
         yield new_finding("CL-MID", text, self.case.place(start, length))
 
+    def _no_next(self, report: SegmentReport) -> Iterator[Finding]:
+        if self.case.live:
+            return
+        place = self.case.place(report.end, report.base_offset + report.size - report.end)
+        text = "the last segment is closed and the next one is not there: nothing was written to it, or it is lost"
+        yield new_finding("CL-GAP", text, place, severity=Severity.NOTICE)
+
     def _odd_times(self, report: SegmentReport) -> Iterator[OddTime]:
         from rmqtool.scan.reports import OddTime
 
         before = self._before.tail if self._before is not None else ()
+        edge = None
         if before and report.head is not None and report.head.store_timestamp < before[-1].store_timestamp:
             first, last = report.head, before[-1]
             is_spike = len(before) > 1 and before[-2].store_timestamp <= first.store_timestamp
             odd, other = (last, first) if is_spike else (first, last)
-            yield OddTime(odd.physical_offset, odd.length, odd.store_timestamp, other.store_timestamp)
-        yield from report.odd_times
+            edge = OddTime(odd.physical_offset, odd.length, odd.store_timestamp, other.store_timestamp)
+            yield edge
+        for found in report.odd_times:
+            # A time that cannot be is a flaw of its own.
+            if found.store_timestamp > 0 and (edge is None or found.physical_offset != edge.physical_offset):
+                yield found
 
 
 def _run_words(run: FlawRun, start: int) -> str:

@@ -48,7 +48,6 @@ class QueueJudge:
         self.sequences: dict[Queue, Sequence] = {}
         self.jumps: list[Jump] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
-        self._odd: set[int] = set()
         self._accounted: set[Claim] = set()
 
     def take(self, report: SegmentReport) -> None:
@@ -101,7 +100,7 @@ class QueueJudge:
             comparison = self.comparisons.get(jump.queue)
             if begins_anew and comparison is not None:
                 comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= jump.at]
-                self._odd.add(jump.at)
+                self.case.odd_records.add(jump.at)
 
     def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[tuple[int, Finding]]:
         """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
@@ -114,7 +113,7 @@ class QueueJudge:
                     left.append(leading)
                     continue
                 unit = Claim(*queue, leading.queue_offset)
-                self._odd.add(leading.physical_offset)
+                self.case.odd_records.add(leading.physical_offset)
                 self._accounted.add(unit)
                 yield leading.physical_offset, self._contradiction(record, unit)
             found.leading = left
@@ -169,6 +168,12 @@ class QueueJudge:
         for apart in comparison.apart:
             if apart.units == 1 and Claim(*queue, apart.queue_offset) in self._accounted:
                 continue
+            if (
+                apart.units == 1
+                and apart.apart == "tags"
+                and int(apart.physical_offsets[0]) in self.case.odd_properties
+            ):
+                continue
             in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
             if in_flight and self.case.live:
                 continue
@@ -222,13 +227,13 @@ class QueueJudge:
         if found.ahead:
             yield self._ahead(queue, found, end)
         units = len(found.leading) + found.more
-        if not units and not found.is_empty_file:
+        if not units and not found.holds_nothing:
             return
         if queue not in self.sequences and not self._is_configured(queue):
             text = (
                 f"a queue that no message names: its {units} units lead to messages of others"
                 if units
-                else "a queue that no message and no configuration names; its first unit is zero, and brokers serve it"
+                else "a queue that no message and no configuration names; its units stand for none, and brokers serve them"
             )
             directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
             length = units * _UNIT_SIZE or None
@@ -274,7 +279,7 @@ class QueueJudge:
 
     def _jumps(self) -> Iterator[Finding]:
         for jump in self.jumps:
-            if {jump.at, jump.before_at} & self._odd or self.case.damaged_between(jump.before_at, jump.at):
+            if {jump.at, jump.before_at} & self.case.odd_records or self.case.damaged_between(jump.before_at, jump.at):
                 continue
             left_out = range(jump.before + 1, jump.offset)
             if 0 < len(left_out) <= _LOOKED_FOR and all(Claim(*jump.queue, at) in self._accounted for at in left_out):

@@ -26,7 +26,10 @@ def iter_reports(case: Case, indexes: list[ExaminedIndex], start: int, jobs: int
         Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
     )
     queues = _Queues(case)
-    against = Against(queues.find if case.store.has_file_queues or not case.store.listing.databases() else None, [e.part for e in indexes])
+    against = Against(
+        queues.find if case.store.has_file_queues or not case.store.listing.databases() else None,
+        [e.part for e in indexes],
+    )
     end = case.end.physical_offset if case.live else None
     for segment in case.log:
         if segment.base_offset < start or (end is not None and segment.base_offset >= end):

@@ -18,6 +18,7 @@ from rmqtool.inspection.checks.case import Case
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.index_files import read_header
+from rmqtool.storage.log_end import read_record
 
 _LAYOUT = layouts.STORE_CHECKPOINT
 _LARGEST = 256 << 20
@@ -34,8 +35,10 @@ def check_checkpoint(case: Case) -> Iterator[Finding]:
         yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
     checkpoint = checkpoints.decode_checkpoint(data)
     yield from _check_ahead(case, checkpoint)
-    if not case.abort and not case.live and case.store.has_file_queues:
+    is_told = flaw is None and not case.abort and not case.live
+    if is_told and case.store.has_file_queues:
         yield from _check_old(case, checkpoint)
+    yield from _check_confirmed(case, checkpoint)
 
 
 def _place_of(name: str) -> Place:
@@ -49,8 +52,10 @@ def _check_ahead(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
         return
     for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
         said = getattr(checkpoint, name)
-        if said > last.store_timestamp:
-            text = f"{_LAYOUT.field(name).upstream_name} is {said}, the last message was stored at {last.store_timestamp}"
+        if said > max(last.store_timestamp, case.last_seen):
+            text = (
+                f"{_LAYOUT.field(name).upstream_name} is {said}, the last message was stored at {last.store_timestamp}"
+            )
             yield new_finding("CP-AHEAD", text, _place_of(name))
     newest = max((end for _, end in _index_times(case)), default=None)
     if newest is not None and checkpoint.index_msg_timestamp > newest:
@@ -72,9 +77,18 @@ def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
             text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
             yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"))
     full = [end for is_full, end in _index_times(case) if is_full]
-    if full and checkpoint.index_msg_timestamp not in full:
+    if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp < max(full):
         text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
         yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"))
+
+
+def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    """Yield a confirm offset where no record begins: a recovery leaves the start of the last one."""
+    said = checkpoint.confirm_phy_offset
+    inside = case.log.min_offset < said < case.end.physical_offset
+    if inside and case.explains(said) is None and read_record(case.log, said) is None:
+        text = f"confirmPhyOffset is {said}, where no record begins"
+        yield new_finding("CP-OLD", text, _place_of("confirm_phy_offset"))
 
 
 def _index_times(case: Case) -> list[tuple[bool, int]]:
@@ -92,7 +106,13 @@ def _index_times(case: Case) -> list[tuple[bool, int]]:
 def check_configs(case: Case) -> Iterator[Finding]:
     """Yield what is wrong with the configuration files and their copies."""
     yield from case.configs.findings
-    read = {paths.TOPICS, paths.SUBSCRIPTION_GROUP, paths.CONSUMER_OFFSET, paths.LMQ_CONSUMER_OFFSET, paths.DELAY_OFFSET}
+    read = {
+        paths.TOPICS,
+        paths.SUBSCRIPTION_GROUP,
+        paths.CONSUMER_OFFSET,
+        paths.LMQ_CONSUMER_OFFSET,
+        paths.DELAY_OFFSET,
+    }
     for file in case.files(FileKind.CONFIG, FileKind.COMPACTION_POSITION):
         name = file.what.name or paths.POSITION_CHECKPOINT
         if name in read and file.what.copy is Copy.MAIN:

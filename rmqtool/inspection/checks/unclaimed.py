@@ -35,7 +35,7 @@ class Unclaimed:
     """The unclaimed units of one queue.
 
     ``before`` lead to before the log, ``ahead`` behind its end, those in ``leading`` (and ``more`` that are not named)
-    into the log. ``is_empty_file`` says that the queue has a file and no unit at all.
+    into the log. ``holds_nothing`` says that no unit of the queue stands for a message.
     """
 
     before: int = 0
@@ -44,7 +44,8 @@ class Unclaimed:
     ahead_first: int = -1
     leading: list[Leading] = field(default_factory=list)
     more: int = 0
-    is_empty_file: bool = False
+    explained: int = 0
+    holds_nothing: bool = False
 
 
 def find_unclaimed(
@@ -59,7 +60,8 @@ def find_unclaimed(
     for low, high in _uncovered(segments, comparison, limit):
         for at in range(low, high, _AT_ONCE):
             _judge(case, found, segments, at, min(at + _AT_ONCE, high), (start, end))
-    found.is_empty_file = comparison is None and not limit
+    led = found.before or found.ahead or found.leading or found.explained
+    found.holds_nothing = comparison is None and not led
     return found
 
 
@@ -94,23 +96,23 @@ def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high:
     places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     written = (places >= 0) & (sizes > 0) & ~((sizes == FILLER_SIZE) & (places == 0))
     found.before += int(np.count_nonzero(written & (places < walked[0])))
-    ahead = np.flatnonzero(written & (places >= walked[1]))
-    if len(ahead):
+    for row in _unexplained(case, found, np.flatnonzero(written & (places >= walked[1])), places):
         if not found.ahead:
-            found.ahead_from, found.ahead_first = low + int(ahead[0]), int(places[ahead[0]])
-        found.ahead += len(ahead)
+            found.ahead_from, found.ahead_first = low + row, int(places[row])
+        found.ahead += 1
     inside = np.flatnonzero(written & (places >= walked[0]) & (places < walked[1]))
-    for row in _unexplained(case, inside, places):
+    for row in _unexplained(case, found, inside, places):
         if len(found.leading) < _NAMED:
             found.leading.append(Leading(low + row, int(places[row]), int(sizes[row])))
         else:
             found.more += 1
 
 
-def _unexplained(case: Case, rows: Any, places: Any) -> Iterator[int]:
+def _unexplained(case: Case, found: Unclaimed, rows: Any, places: Any) -> Iterator[int]:
     for row in rows.tolist():
         damage = case.explains(int(places[row]))
         if damage is None:
             yield row
         else:
             damage.units += 1
+            found.explained += 1
