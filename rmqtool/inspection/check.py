@@ -6,11 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.inspection.checks import files, state
+from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
@@ -18,6 +19,9 @@ from rmqtool.inspection.checks.queues import QueueJudge
 from rmqtool.inspection.checks.segments import iter_reports
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.storage.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.scan.reports import Sequence
 
 _TOKEN = re.compile(r"log:(\d{1,19})")
 
@@ -121,6 +125,7 @@ class Check:
         self.summary = Summary()
         self.case = Case.of(store, self.options.depth)
         self._now = now
+        self._sequences: dict[tuple[str, int], Sequence] | None = None
         self._deadline = None if self.options.max_seconds is None else now() + self.options.max_seconds
 
     def __iter__(self) -> Iterator[Finding]:
@@ -139,7 +144,7 @@ class Check:
             if options.wants("IX"):
                 yield from self._guarded(check_index_quickly(case))
             self.summary.not_proven.append("messages, queue units and index entries: names, sizes and edges were read")
-        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP"):
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX"):
             yield from self._messages()
         for families, check in (
             (("CP",), state.check_checkpoint),
@@ -148,6 +153,21 @@ class Check:
         ):
             if options.wants(*families):
                 yield from self._guarded(check(case))
+        if options.depth is not Depth.QUICK:
+            yield from self._parts()
+
+    def _parts(self) -> Iterator[Finding]:
+        """Judge what only some stores have."""
+        for families, check in (
+            (("TM", "CP"), timers.check_timers),
+            (("TX", "PO"), internal.check_internal),
+            (("DL",), dledger.check_dledger),
+            (("CM",), compaction.check_compaction),
+        ):
+            if self.options.wants(*families):
+                yield from self._guarded(check(self.case))
+        if self.options.wants("RX", "CQ"):
+            yield from self._guarded(databases.check_databases(self.case, self._sequences))
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""
@@ -156,9 +176,11 @@ class Check:
         self.summary.indexes = len(index.examined)
         start = max(self.options.start, self.case.log.min_offset)
         reports = iter_reports(self.case, index.examined, self.options.start, self.options.jobs)
+        commits: list[tuple[int, int]] = []
         self.progress.start("reading the log", sum(segment.size for segment in self.case.log), "bytes")
         for report in reports:
             yield from self._guarded(log.take(report))
+            commits += report.commits
             queues.take(report)
             index.take(report)
             self.progress.advance(report.size)
@@ -174,6 +196,9 @@ class Check:
         yield from self._guarded(index.settle())
         yield from self._guarded(queues.iter_findings(start, end))
         yield from self._guarded(index.iter_findings(end))
+        if self.options.wants("TX"):
+            yield from self._guarded(internal.check_commits(self.case, commits))
+        self._sequences = queues.sequences if self.summary.complete and not self.options.resume else None
 
     def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Turn a part that cannot be read into a finding: the other parts are still judged."""

@@ -81,7 +81,7 @@ class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
     ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate.
+    whose body does not inflate, ``commits`` committed records with the place of the half message they name.
     """
 
     physical_offsets: Ints
@@ -92,6 +92,7 @@ class Batch:
     keys: IndexKeys
     tag_keys: IndexKeys
     bodies: list[tuple[int, Flaw]]
+    commits: list[tuple[int, int]]
 
     def before(self, end: int) -> Batch:
         """Return the part of the batch that lies before ``end`` of the log."""
@@ -107,6 +108,7 @@ class Batch:
             self.keys.before(end),
             self.tag_keys.before(end),
             [(place, flaw) for place, flaw in self.bodies if place < end],
+            [(place, half) for place, half in self.commits if place < end],
         )
 
 
@@ -143,6 +145,11 @@ def batch_of(messages: list[Message], wanted: Wanted) -> Batch:
         _keys(keys),
         _keys(tag_keys),
         [found for message in messages if (found := _check_body(message, wanted.inflating)) is not None],
+        [
+            (message.physical_offset, message.prepared_transaction_offset)
+            for message in messages
+            if transaction_type(message.sys_flag) is TransactionType.COMMIT
+        ],
     )
 
 

@@ -108,6 +108,7 @@ class SegmentReport:
     entries_left_out: int = 0
     keys: int = 0
     bodies: list[tuple[int, Flaw]] = field(default_factory=list)
+    commits: list[tuple[int, int]] = field(default_factory=list)
 
     def is_zero(self, run: FlawRun) -> bool:
         """Return whether a flaw is nothing but zeros."""
@@ -175,6 +176,7 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
         _take_run(report, run, against)
     report.batch_runs += batch.batch_runs
     report.bodies += batch.bodies[: max(_NAMED - len(report.bodies), 0)]
+    report.commits += batch.commits[: max(_NAMED - len(report.commits), 0)]
     report.keys += len(batch.keys.key_hashes)
     index.compare(batch, start, end)
     report.end = max(report.end, end)

@@ -9,6 +9,8 @@ from rmqtool.formats import control_texts, paths
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.storage.consume_queues import ConsumeQueueFiles
+from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import Kind, join
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
 from rmqtool.storage.store import BROKER_CONF
@@ -146,7 +148,8 @@ def _segment_size(case: Case, log: SegmentQueue) -> int:
 
 def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     length = segment.base_offset - before.end_offset
-    if segment.base_offset > case.last_written:
+    led = max((_last_place(queue, segments) for queue, segments in case.queues.items()), default=-1)
+    if segment.base_offset > case.last_written and led < before.end_offset:
         text = f"holds nothing and lies {length} bytes behind the end of the log: a broker deletes it"
         yield new_finding("CL-NAME", text, Place(case.shown(segment)))
         return
@@ -154,6 +157,11 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     file = join(directory, paths.segment_name(before.end_offset))
     text = f"{length} bytes of the commit log are missing from {before.end_offset} on"
     yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length)
+
+
+def _last_place(queue: QueueId, segments: SegmentQueue) -> int:
+    unit = ConsumeQueueFiles(queue, segments).last_unit
+    return -1 if unit is None else unit.physical_offset
 
 
 def check_queue_files(case: Case) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ class LogJudge:
 
         before = self._before.tail if self._before is not None else ()
         edge = None
-        if before and report.head is not None and report.head.store_timestamp < before[-1].store_timestamp:
+        if before and report.head is not None and 0 < report.head.store_timestamp < before[-1].store_timestamp:
             first, last = report.head, before[-1]
             is_spike = len(before) > 1 and before[-2].store_timestamp <= first.store_timestamp
             odd, other = (last, first) if is_spike else (first, last)

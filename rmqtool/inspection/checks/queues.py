@@ -90,6 +90,7 @@ class QueueJudge:
                 yield from self._apart(queue, segments, comparison, dispatched)
         yield from self._jumps()
         yield from self._before(unclaimed)
+        yield from self._left_over(unclaimed)
 
     def _forget_former_lives(self) -> None:
         """Leave out what belongs to a queue of the same name that was deleted: there the offsets began anew."""
@@ -224,7 +225,7 @@ class QueueJudge:
         return new_finding("CQ-WRONG", text, place, units=apart.units, queueOffset=apart.queue_offset)
 
     def _unclaimed(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
-        if found.ahead:
+        if found.ahead and not self._is_left_over(found):
             yield self._ahead(queue, found, end)
         units = len(found.leading) + found.more
         if not units and not found.holds_nothing:
@@ -267,15 +268,26 @@ class QueueJudge:
         return new_finding("CQ-WRONG", text, place, units=1, queueOffset=leading.queue_offset)
 
     def _ahead(self, queue: QueueId, found: Unclaimed, end: int) -> Finding:
-        text = (
-            f"{found.ahead} units from queue offset {found.ahead_from} on lead behind the end of the log, "
-            f"the first to {found.ahead_first}, the log ends at {end}"
-        )
+        some = "a unit leads" if found.ahead == 1 else f"{found.ahead} units from here on lead"
+        text = f"{some} behind the end of the log: to {found.ahead_first}, the log ends at {end}"
         severity = Severity.WARNING if self.case.abort else Severity.ERROR
-        if self.case.live or self.case.is_stale(found.ahead_first):
-            severity = Severity.NOTICE
+        severity = Severity.NOTICE if self.case.live else severity
         place = self.unit_place(queue, found.ahead_from, found.ahead)
         return new_finding("CQ-AHEAD", text, place, severity=severity, units=found.ahead, queueOffset=found.ahead_from)
+
+    def _is_left_over(self, found: Unclaimed) -> bool:
+        """Return whether units lead to what a recovery left behind the end, and nothing was lost."""
+        return self.case.is_stale(found.ahead_first)
+
+    def _left_over(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        queues = [queue for queue, found in unclaimed.items() if found.ahead and self._is_left_over(found)]
+        if queues:
+            units = sum(unclaimed[queue].ahead for queue in queues)
+            text = (
+                f"{units} units of {len(queues)} queues lead to records that a recovery left behind the end of the log"
+            )
+            place = Place(paths.CONSUME_QUEUE)
+            yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, units=units)
 
     def _jumps(self) -> Iterator[Finding]:
         for jump in self.jumps:
