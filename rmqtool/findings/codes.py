@@ -177,6 +177,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: a file whose first record has no time, or one behind the checkpoint's, is not chosen for the scan",),
     ),
     CodeEntry(
+        "CL-HEAD",
+        _WARNING,
+        "A field of a record's header holds what no broker writes there: unknown flags, a port, a time, a count.",
+        "consumers get a message with a wrong header",
+        _SALVAGE,
+        (),
+        ("all: not checked",),
+    ),
+    CodeEntry(
         "CL-QUEUE",
         _ERROR,
         "What a record says of its topic, queue or queue offset contradicts its neighbours and its own queue unit.",
@@ -547,7 +556,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "BD-INFLATE",
         _NOTICE,
-        "A body is marked as compressed and does not inflate. Its checksum is right: it was sent like this.",
+        "A body is marked as compressed and does not inflate, although its checksum is right: it was sent like this.",
         "consumers fail to decode the message",
     ),
 )

@@ -193,6 +193,7 @@ class Check:
         self.progress.finish()
         log.finish(learn_end=self.summary.complete and not self.case.live)
         end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
+        yield from self._guarded(log.odd_hosts())
         yield from self._guarded(index.settle())
         yield from self._guarded(queues.iter_findings(start, end))
         yield from self._guarded(index.iter_findings(end))

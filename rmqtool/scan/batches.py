@@ -6,7 +6,7 @@ compared with that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.formats import index, layouts
-from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
-from rmqtool.formats.commit_log import Message
+from rmqtool.formats.codes import COMPRESSION_MASK, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import PREFIXES, Message
 from rmqtool.formats.compression import inflate_body
 from rmqtool.formats.dispatch import (
     DispatchRules,
@@ -31,6 +31,8 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit
 
 Ints = npt.NDArray[np.int64]
 Units = npt.NDArray[np.void]
+
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
@@ -76,12 +78,30 @@ class IndexKeys(NamedTuple):
         return IndexKeys(*(column[rows] for column in self))
 
 
+class RecordFlaw(NamedTuple):
+    """A flaw that leaves a record whole: it says what it says."""
+
+    physical_offset: int
+    total_size: int
+    flaw: Flaw
+
+
+class HostRun(NamedTuple):
+    """Records one behind the other that the same host stored; ``length`` is that of the first."""
+
+    host: bytes
+    physical_offset: int
+    length: int
+    records: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
     ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate, ``commits`` committed records with the place of the half message they name.
+    whose body does not inflate, ``commits`` committed records with the place of the half message they name, ``heads`` records with a
+    header that no broker writes, ``hosts`` who stored them, where nothing was left out.
     """
 
     physical_offsets: Ints
@@ -91,8 +111,10 @@ class Batch:
     batch_runs: list[QueueRun]
     keys: IndexKeys
     tag_keys: IndexKeys
-    bodies: list[tuple[int, Flaw]]
+    bodies: list[RecordFlaw]
     commits: list[tuple[int, int]]
+    heads: list[RecordFlaw]
+    hosts: list[HostRun]
 
     def before(self, end: int) -> Batch:
         """Return the part of the batch that lies before ``end`` of the log."""
@@ -107,8 +129,10 @@ class Batch:
             _runs_before(self.batch_runs, end),
             self.keys.before(end),
             self.tag_keys.before(end),
-            [(place, flaw) for place, flaw in self.bodies if place < end],
+            [found for found in self.bodies if found.physical_offset < end],
             [(place, half) for place, half in self.commits if place < end],
+            [found for found in self.heads if found.physical_offset < end],
+            [],
         )
 
 
@@ -150,6 +174,8 @@ def batch_of(messages: list[Message], wanted: Wanted) -> Batch:
             for message in messages
             if transaction_type(message.sys_flag) is TransactionType.COMMIT
         ],
+        [found for message in messages if (found := check_head(message)) is not None],
+        join_hosts(_host_of(message) for message in messages),
     )
 
 
@@ -199,14 +225,66 @@ def _batch_run(queue: tuple[str, int], units: list[BatchConsumeQueueUnit]) -> Qu
 _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
 
 
-def _check_body(message: Message, inflating: Inflating) -> tuple[int, Flaw] | None:
+def _host_of(message: Message) -> HostRun:
+    host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
+    return HostRun(host, message.physical_offset, message.total_size, 1)
+
+
+def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
+    """Return runs with neighbours of one host joined; hosts of IPv4 and of IPv6 each have a row of their own."""
+    found: list[HostRun] = []
+    last: dict[int, int] = {}
+    for run in runs:
+        at = last.get(len(run.host))
+        if at is not None and found[at].host == run.host:
+            found[at] = found[at]._replace(records=found[at].records + run.records)
+        else:
+            last[len(run.host)] = len(found)
+            found.append(run)
+    return found
+
+
+# What a header says beyond this was not put there by a broker.
+MOST_RECONSUME_TIMES = 1 << 16
+MOST_AHEAD_MS = 600_000
+MOST_BEHIND_MS = 10 * 365 * 86_400_000
+KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
+
+
+def check_head(message: Message) -> RecordFlaw | None:
+    """Return the flaw of a record whose header holds what no broker writes."""
+    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    for name, text in _odd_fields(message):
+        field = prefix.field(name)
+        return RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))
+    return None
+
+
+def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
+    if message.sys_flag & 0xFFFFFFFF & ~KNOWN_SYS_FLAGS:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
+    for name in ("born_host_port", "store_host_port"):
+        port = getattr(message, name)
+        if not 0 <= port <= 0xFFFF:
+            yield name, f"{port} is no port"
+    if not 0 <= message.reconsume_times < MOST_RECONSUME_TIMES:
+        yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
+    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
+        offset = message.prepared_transaction_offset
+        yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
+    ahead = message.born_timestamp - message.store_timestamp
+    if message.store_timestamp > 0 and not -MOST_BEHIND_MS <= ahead <= MOST_AHEAD_MS:
+        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
+
+
+def _check_body(message: Message, inflating: Inflating) -> RecordFlaw | None:
     if not message.sys_flag & SysFlag.COMPRESSED or inflating is Inflating.NONE:
         return None
     flaw = check_body_head(message.sys_flag, message.raw_body)
     if flaw is None and inflating is Inflating.WHOLE:
         found = inflate_body(message.sys_flag, message.raw_body)
         flaw = found if isinstance(found, Flaw) else None
-    return None if flaw is None else (message.physical_offset, flaw)
+    return None if flaw is None else RecordFlaw(message.physical_offset, message.total_size, flaw)
 
 
 def check_body_head(sys_flag: int, raw_body: bytes) -> Flaw | None:
@@ -216,4 +294,9 @@ def check_body_head(sys_flag: int, raw_body: bytes) -> Flaw | None:
     codec = body_codec(sys_flag) or ""
     if not raw_body or raw_body.startswith(_HEADS.get(codec, ())):
         return None
-    return Flaw("BD-INFLATE", f"the body does not begin like {codec or 'compressed data'}", 0, len(raw_body))
+    return Flaw(
+        "BD-INFLATE",
+        f"the body is marked as compressed, and does not begin like {codec or 'compressed data'}",
+        0,
+        len(raw_body),
+    )

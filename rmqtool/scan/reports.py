@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
-from rmqtool.scan.batches import Batch, Ints, QueueRun, Wanted
+from rmqtool.scan.batches import Batch, HostRun, Ints, QueueRun, RecordFlaw, Wanted, join_hosts
 from rmqtool.scan.index_entries import EntryFlaw, IndexComparison, IndexPart, KeysMissing
 from rmqtool.scan.segments import scan_segment
 from rmqtool.scan.units import QueueComparison, QueueUnits, compare_run
@@ -95,7 +95,7 @@ class SegmentReport:
     record_bytes: int = 0
     flaws: list[FlawRun] = field(default_factory=list)
     zeros: set[int] = field(default_factory=set)
-    head: TimedRecord | None = None
+    head: tuple[TimedRecord, ...] = ()
     tail: tuple[TimedRecord, ...] = ()
     odd_times: list[OddTime] = field(default_factory=list)
     queues: dict[Queue, QueueComparison] = field(default_factory=dict)
@@ -107,8 +107,9 @@ class SegmentReport:
     entries_compared: int = 0
     entries_left_out: int = 0
     keys: int = 0
-    bodies: list[tuple[int, Flaw]] = field(default_factory=list)
+    record_flaws: list[RecordFlaw] = field(default_factory=list)
     commits: list[tuple[int, int]] = field(default_factory=list)
+    hosts: list[HostRun] = field(default_factory=list)
 
     def is_zero(self, run: FlawRun) -> bool:
         """Return whether a flaw is nothing but zeros."""
@@ -175,7 +176,9 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     for run in batch.runs:
         _take_run(report, run, against)
     report.batch_runs += batch.batch_runs
-    report.bodies += batch.bodies[: max(_NAMED - len(report.bodies), 0)]
+    report.record_flaws += (batch.heads + batch.bodies)[: max(_NAMED - len(report.record_flaws), 0)]
+    if len(report.hosts) < _NAMED:
+        report.hosts = join_hosts([*report.hosts, *batch.hosts])
     report.commits += batch.commits[: max(_NAMED - len(report.commits), 0)]
     report.keys += len(batch.keys.key_hashes)
     index.compare(batch, start, end)
@@ -195,9 +198,12 @@ def _take_times(report: SegmentReport, batch: Batch) -> None:
             report.odd_times[-1] = last._replace(length=length, records=last.records + 1)
         else:
             report.odd_times.append(odd)
-    named = [TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in (0, -2, -1) if at >= -len(places)]
-    report.head = report.head or named[0]
-    report.tail = tuple(named[1:])
+
+    def named(*rows: int) -> tuple[TimedRecord, ...]:
+        return tuple(TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in rows)
+
+    report.head = report.head or named(*range(min(2, len(places))))
+    report.tail = named(*range(max(len(places) - 2, 0), len(places)))
 
 
 def _odd_row(times: Ints, row: int) -> tuple[int, int]:

@@ -121,7 +121,7 @@ class IndexJudge:
             if edge is None:
                 continue
             said = getattr(header, f"{name}_phy_offset")
-            if said != edge[0] and self.case.explains(edge[0]) is None:
+            if said != edge[0]:
                 text = f"{name}PhyOffset is {said}, the {name} entry leads to {edge[0]}"
                 yield _head(file, text, *_field(f"{name}_phy_offset"))
             yield from self._check_time(file, header, name, edge[0])
@@ -158,9 +158,9 @@ class IndexJudge:
         self.keys += report.keys
         missing = list(report.keys_missing)
         last = self._missing[-1] if self._missing else None
-        if last is not None and missing and report.head is not None and last.end == self._read_until:
+        if last is not None and missing and report.head and last.end == self._read_until:
             first = missing[0]
-            if first.start == report.head.physical_offset:  # nothing but a blank lies between
+            if first.start == report.head[0].physical_offset:  # nothing but a blank lies between
                 self._missing[-1] = last._replace(end=first.end, keys=last.keys + first.keys)
                 missing = missing[1:]
         self._missing += missing

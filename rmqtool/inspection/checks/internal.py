@@ -98,7 +98,9 @@ def check_commits(case: Case, commits: list[tuple[int, int]]) -> Iterator[Findin
     wrong = [commit for commit in commits if not _is_half(case, commit[1])]
     for physical_offset, prepared_offset in wrong if len(wrong) <= _FEW else ():
         text = f"the record commits the half message at {prepared_offset}, where none begins"
-        yield new_finding("TX-WRONG", text, case.place(physical_offset))
+        record = read_record(case.log, physical_offset)
+        place = case.place(physical_offset, record.total_size if record is not None else None)
+        yield new_finding("TX-WRONG", text, place)
     if len(wrong) > _FEW:
         text = f"{len(wrong)} committed records name half messages that are not there, this one {wrong[0][1]}"
         yield new_finding("TX-WRONG", text, case.place(wrong[0][0]), records=len(wrong))

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import layouts
+from rmqtool.formats.hosts import format_host
 from rmqtool.inspection.checks.case import Case, Damage, joined
 from rmqtool.storage.log_end import LogEnd, read_record
 
 if TYPE_CHECKING:
+    from rmqtool.scan.batches import HostRun
     from rmqtool.scan.reports import FlawRun, OddTime, SegmentReport
 
 # A clock that is set back by so little is no news.
 _SMALL_STEP_MS = 1000
+# Where more of the records than one in so many have a host of their own, hosts say nothing.
+_RECORDS_PER_ODD_HOST = 200
+_PORT_SIZE = layouts.INT.size
 
 
 class LogJudge:
@@ -26,6 +32,7 @@ class LogJudge:
         self.record_bytes = 0
         self.damaged_bytes = 0
         self._before: SegmentReport | None = None
+        self._hosts: list[HostRun] = []
 
     def take(self, report: SegmentReport) -> Iterator[Finding]:
         """Yield the findings of one segment."""
@@ -44,14 +51,30 @@ class LogJudge:
             place = self.case.place(odd.physical_offset, odd.length)
             self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None)
-        for physical_offset, flaw in report.bodies:
-            text = f"the body is marked as compressed: {flaw.message}"
-            yield new_finding(flaw.code, text, self.case.place(physical_offset))
+        for place_of, size, flaw in report.record_flaws:
+            yield new_finding(flaw.code, flaw.message, self.case.place(place_of, size))
+        self._hosts += report.hosts
         self.records += report.records
         self.record_bytes += report.record_bytes
         if report.records:
             self.end = report.end
             self._before = report
+
+    def odd_hosts(self) -> Iterator[Finding]:
+        """Yield single records between others that another host stored: a broker keeps its address while it runs."""
+        for size in {len(run.host) for run in self._hosts}:
+            runs = [run for run in self._hosts if len(run.host) == size]
+            alone = [
+                run
+                for before, run, after in zip(runs, runs[1:], runs[2:], strict=False)
+                if run.records == 1 and before.host == after.host != run.host
+            ]
+            if len(alone) > max(1, self.records // _RECORDS_PER_ODD_HOST):
+                continue
+            for run in alone:
+                host = format_host(run.host[:-_PORT_SIZE], layouts.INT.unpack_from(run.host, size - _PORT_SIZE)[0])
+                text = f"it was stored by {host}, unlike the records before and behind it"
+                yield new_finding("CL-HEAD", text, self.case.place(run.physical_offset, run.length))
 
     def finish(self, *, learn_end: bool) -> None:
         """Put the damage in order, and tell where the log ends if it was read through; everything has been taken."""
@@ -109,15 +132,16 @@ class LogJudge:
 
         before = self._before.tail if self._before is not None else ()
         edge = None
-        if before and report.head is not None and 0 < report.head.store_timestamp < before[-1].store_timestamp:
-            first, last = report.head, before[-1]
+        if before and report.head and 0 < report.head[0].store_timestamp < before[-1].store_timestamp:
+            first, last = report.head[0], before[-1]
             is_spike = len(before) > 1 and before[-2].store_timestamp <= first.store_timestamp
-            odd, other = (last, first) if is_spike else (first, last)
-            edge = OddTime(odd.physical_offset, odd.length, odd.store_timestamp, other.store_timestamp)
-            yield edge
+            edge, other = (last, first) if is_spike else (first, last)
+            yield OddTime(*edge, other.store_timestamp)
         for found in report.odd_times:
-            # A time that cannot be is a flaw of its own.
-            if found.store_timestamp > 0 and (edge is None or found.physical_offset != edge.physical_offset):
+            if edge is not None and found.physical_offset == edge.physical_offset:
+                # The report did not know of the record in front: then the second one is as early as the first.
+                found = OddTime(*report.head[1], edge.store_timestamp)
+            if found.store_timestamp > 0:  # a time that cannot be is a flaw of its own
                 yield found
 
 

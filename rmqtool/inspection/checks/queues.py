@@ -7,6 +7,7 @@ claims; each of them is judged by what stands where it leads.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -78,8 +79,8 @@ class QueueJudge:
             queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), start, end)
             for queue, segments in self.case.queues.items()
         }
-        odd = dict(self._pair(unclaimed))
-        yield from odd.values()
+        yield from self._strays()
+        yield from self._pair(unclaimed)
         dispatched = self._dispatched()
         for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
             segments = self.case.queues.get(queue, SegmentQueue(()))
@@ -103,7 +104,23 @@ class QueueJudge:
                 comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= jump.at]
                 self.case.odd_records.add(jump.at)
 
-    def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[tuple[int, Finding]]:
+    def _strays(self) -> Iterator[Finding]:
+        """Yield records that stand between two neighbours of their queue and do not belong there."""
+        jumps = {(jump.queue, jump.before_at): jump for jump in self.jumps}
+        for jump in self.jumps:
+            back = jumps.get((jump.queue, jump.at))
+            if back is None or back.offset not in (jump.before + 1, jump.before + 2):
+                continue
+            self.case.odd_records.add(jump.at)
+            self._accounted.add(Claim(*jump.queue, jump.offset))
+            self._accounted.add(Claim(*jump.queue, jump.before + 1))
+            said = Claim(*jump.queue, jump.offset)
+            text = f"the record says {said}, the records before and behind it in this queue {jump.before} and {back.offset}"
+            record = read_record(self.case.log, jump.at)
+            place = self.case.place(jump.at, record.total_size if record is not None else None)
+            yield new_finding("CL-QUEUE", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
+
+    def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
         claims = self._open_claims() if any(found.leading for found in unclaimed.values()) else {}
         for queue, found in unclaimed.items():
@@ -114,9 +131,10 @@ class QueueJudge:
                     left.append(leading)
                     continue
                 unit = Claim(*queue, leading.queue_offset)
-                self.case.odd_records.add(leading.physical_offset)
                 self._accounted.add(unit)
-                yield leading.physical_offset, self._contradiction(record, unit)
+                if leading.physical_offset not in self.case.odd_records:
+                    self.case.odd_records.add(leading.physical_offset)
+                    yield self._contradiction(record, unit)
             found.leading = left
 
     def _open_claims(self) -> dict[int, Claim]:
@@ -202,6 +220,7 @@ class QueueJudge:
             severity=Severity.WARNING if crash else None,
             messages=apart.units,
             queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
         )
 
     def _wrong(self, queue: QueueId, apart: UnitsApart) -> Finding:
@@ -222,7 +241,12 @@ class QueueJudge:
             )
         if apart.units > 1:
             text = f"{apart.units} units in a row are wrong; the first: {text}"
-        return new_finding("CQ-WRONG", text, place, units=apart.units, queueOffset=apart.queue_offset)
+        data = {
+            "units": apart.units,
+            "queueOffset": apart.queue_offset,
+            "physicalOffset": int(apart.physical_offsets[0]),
+        }
+        return new_finding("CQ-WRONG", text, place, **data)
 
     def _unclaimed(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
         if found.ahead and not self._is_left_over(found):
