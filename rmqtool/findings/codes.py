@@ -71,7 +71,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "load exception (NumberFormatException)",
         ),
         (
-            "all: a name that is no number refuses the start; a numeric one is believed, records are read at shifted places",
+            "all: a name that is no number refuses the start; a numeric one is believed, and records are misread",
             "all: a numeric file beyond the end of the log is deleted",
         ),
     ),
@@ -192,7 +192,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "a rebuild of the queues puts the message at a wrong place, or into another queue",
         _SALVAGE,
         (
-            "[BUG]logic queue order maybe wrong, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}",
+            "[BUG]logic queue order maybe wrong, expectLogicOffset: {} currentLogicOffset: {} "
+            "Topic: {} QID: {} Diff: {}",
             "Build consume queue repeatedly, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}",
         ),
         ("all: not checked at a start; believed when the record is dispatched again",),
@@ -448,7 +449,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "CF-TOPIC",
         _NOTICE,
-        "The log and the queues hold a topic that topics.json does not name: it was deleted, or the file is an old one.",
+        "The log holds a topic that topics.json does not name: it was deleted, or the file is an old one.",
         None,
         None,
         (),

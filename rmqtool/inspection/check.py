@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import ReadFailed, UsageError
-from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
@@ -28,7 +29,7 @@ _TOKEN = re.compile(r"log:(\d{1,19})")
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What is checked and how closely. ``only`` are families or codes, ``resume`` the token of a check that ended early."""
+    """What is checked and how closely. ``only``: families or codes; ``resume``: where a check ended early."""
 
     depth: Depth = Depth.DEFAULT
     only: tuple[str, ...] = ()
@@ -132,7 +133,7 @@ class Check:
         for finding in self._all():
             if self.options.takes(finding):
                 self.summary.add(finding.severity)
-                yield _with_store(finding, self.store.root)
+                yield _with_store(finding, shlex.quote(self.store.root))
 
     def _all(self) -> Iterator[Finding]:
         case, options = self.case, self.options
@@ -143,7 +144,6 @@ class Check:
         if options.depth is Depth.QUICK:
             if options.wants("IX"):
                 yield from self._guarded(check_index_quickly(case))
-            self.summary.not_proven.append("messages, queue units and index entries: names, sizes and edges were read")
         elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX"):
             yield from self._messages()
         for families, check in (
@@ -155,6 +155,39 @@ class Check:
                 yield from self._guarded(check(case))
         if options.depth is not Depth.QUICK:
             yield from self._parts()
+        self.summary.proven, self.summary.not_proven = self._proofs()
+
+    def _proofs(self) -> tuple[list[str], list[str]]:
+        """Say what has been proven, findings apart, and what has not."""
+        read = self.options.depth is not Depth.QUICK
+        proven = ["names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        open_ends = []
+        if self.options.only or self.options.topics.patterns:
+            proven = []
+            open_ends.append("whatever was not asked for")
+        elif not read:
+            open_ends.append("messages, queue units and index entries: only their edges were read")
+        else:
+            proven.append(
+                "every record: structure, place, checksums; every queue unit and every index entry leads to it"
+            )
+        if read and self.options.depth is not Depth.DEEP:
+            open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
+        if self.case.live:
+            open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
+        if self.summary.resume is not None:
+            open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
+        open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
+        return proven, open_ends
+
+    def next_commands(self, name: str) -> list[str]:
+        """Return what to type next; ``name`` is the store as it was named."""
+        store = shlex.quote(name)
+        if self.summary.resume is not None:
+            return [f"rmqtool check {store} --resume {self.summary.resume}"]
+        if self.summary.errors or self.summary.warnings:
+            return [f"rmqtool recover {store}", f"rmqtool repair {store}"]
+        return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
 
     def _parts(self) -> Iterator[Finding]:
         """Judge what only some stores have."""

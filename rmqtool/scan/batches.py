@@ -100,8 +100,8 @@ class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
     ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate, ``commits`` committed records with the place of the half message they name, ``heads`` records with a
-    header that no broker writes, ``hosts`` who stored them, where nothing was left out.
+    whose body does not inflate, ``commits`` committed records with the place of the half message they name,
+    ``heads`` records with a header that no broker writes, ``hosts`` who stored them, where nothing was left out.
     """
 
     physical_offsets: Ints

@@ -238,7 +238,7 @@ class IndexComparison:
         self.compared += len(found.codes)
         due = _codes(batch.keys, start)
         tags = _codes(batch.tag_keys, start)
-        self._check_found(found, batch, np.concatenate((due, tags)), start)
+        self._check_found(found, batch, np.concatenate((due, tags)))
         self._check_due(batch, batch.keys, due, found)
         # Only 5.4 indexes tags; where it did, all tags in between have to be there.
         tagged = np.flatnonzero(np.isin(tags, found.codes))
@@ -248,7 +248,7 @@ class IndexComparison:
             self._check_due(batch, IndexKeys(*(column[span] for column in batch.tag_keys)), tags[span], found)
             self._open_end = False
 
-    def _check_found(self, found: _Found, batch: Batch, due: Ints, start: int) -> None:
+    def _check_found(self, found: _Found, batch: Batch, due: Ints) -> None:
         wrong = ~np.isin(found.codes, due)
         rows = np.flatnonzero(wrong)
         record_starts = batch.physical_offsets

@@ -53,7 +53,7 @@ class Jump(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The queue offsets that a segment's records of one queue claim: first and last, with their places, and how many."""
+    """The queue offsets that a segment's records of one queue claim: first and last with their places, how many."""
 
     first: int
     first_at: int
@@ -208,10 +208,7 @@ def _take_times(report: SegmentReport, batch: Batch) -> None:
 
 def _odd_row(times: Ints, row: int) -> tuple[int, int]:
     """Return which of two neighbours out of order is the odd one, and the other: the late one when it stands alone."""
-    if row >= 2:
-        late = times[row - 2] <= times[row]
-    else:
-        late = times[row - 1] > times[row:].max()
+    late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
     return (row - 1, row) if late else (row, row - 1)
 
 

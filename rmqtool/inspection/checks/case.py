@@ -48,9 +48,9 @@ class Case:
     """A store under judgement.
 
     ``live`` says that somebody holds the lock: then nothing behind ``settled`` is judged, and what is on its way there
-    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery, ``odd_times``,
-    ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their own, or other
-    properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
+    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
+    ``odd_times``, ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their
+    own, or other properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
     """
 
     store: Store

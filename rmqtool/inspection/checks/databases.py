@@ -30,7 +30,7 @@ _BOOKKEEPING = (b"last", b"sys_", b"timeline")
 
 
 def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
-    """Yield what is wrong with the databases; ``sequences`` are the queue offsets that the log claims, where it was read."""
+    """Yield what is wrong with the databases; ``sequences``: the queue offsets in the log, where it was read."""
     for directory in case.store.listing.databases():
         if not has_rows(case.store, directory):
             continue

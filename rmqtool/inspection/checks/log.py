@@ -138,11 +138,11 @@ class LogJudge:
             edge, other = (last, first) if is_spike else (first, last)
             yield OddTime(*edge, other.store_timestamp)
         for found in report.odd_times:
-            if edge is not None and found.physical_offset == edge.physical_offset:
-                # The report did not know of the record in front: then the second one is as early as the first.
-                found = OddTime(*report.head[1], edge.store_timestamp)
-            if found.store_timestamp > 0:  # a time that cannot be is a flaw of its own
-                yield found
+            is_edge = edge is not None and found.physical_offset == edge.physical_offset
+            # The report did not know of the record in front: then the second one is as early as the first.
+            odd_one = OddTime(*report.head[1], found.store_timestamp) if is_edge else found
+            if odd_one.store_timestamp > 0:  # a time that cannot be is a flaw of its own
+                yield odd_one
 
 
 def _run_words(run: FlawRun, start: int) -> str:

@@ -7,7 +7,6 @@ claims; each of them is judged by what stands where it leads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -115,7 +114,7 @@ class QueueJudge:
             self._accounted.add(Claim(*jump.queue, jump.offset))
             self._accounted.add(Claim(*jump.queue, jump.before + 1))
             said = Claim(*jump.queue, jump.offset)
-            text = f"the record says {said}, the records before and behind it in this queue {jump.before} and {back.offset}"
+            text = f"the record says {said}, those before and behind it in this queue {jump.before} and {back.offset}"
             record = read_record(self.case.log, jump.at)
             place = self.case.place(jump.at, record.total_size if record is not None else None)
             yield new_finding("CL-QUEUE", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
@@ -241,12 +240,14 @@ class QueueJudge:
             )
         if apart.units > 1:
             text = f"{apart.units} units in a row are wrong; the first: {text}"
-        data = {
-            "units": apart.units,
-            "queueOffset": apart.queue_offset,
-            "physicalOffset": int(apart.physical_offsets[0]),
-        }
-        return new_finding("CQ-WRONG", text, place, **data)
+        return new_finding(
+            "CQ-WRONG",
+            text,
+            place,
+            units=apart.units,
+            queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
+        )
 
     def _unclaimed(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
         if found.ahead and not self._is_left_over(found):
@@ -258,7 +259,7 @@ class QueueJudge:
             text = (
                 f"a queue that no message names: its {units} units lead to messages of others"
                 if units
-                else "a queue that no message and no configuration names; its units stand for none, and brokers serve them"
+                else "a queue that no message and no configuration names; brokers serve its empty units"
             )
             directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
             length = units * _UNIT_SIZE or None

@@ -51,7 +51,7 @@ class Unclaimed:
 def find_unclaimed(
     case: Case, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison | None, start: int, end: int
 ) -> Unclaimed:
-    """Return the unclaimed units of a queue; what leads outside of ``start`` to ``end`` of the log lies before or ahead.
+    """Return the unclaimed units of a queue; what leads outside of ``start`` to ``end`` of the log is before or ahead.
 
     Units behind the end that a broker would find are left from before a truncation and count for nothing.
     """
