@@ -11,7 +11,7 @@ from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.storage.discovery import FoundFile
-from rmqtool.storage.index_files import DEFAULT, Geometry, find_geometry, read_header
+from rmqtool.storage.index_files import DEFAULT, Geometry, open_index, read_header
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.rocksdb import has_rows
 
@@ -64,7 +64,7 @@ class IndexJudge:
                 continue
             if hints and file.size != index.file_size(*hints[0]):
                 text = f"{file.size} bytes, the others have {index.file_size(*hints[0])}"
-                fits = find_geometry(opened, header, hints) is not None
+                fits = open_index(opened, hints) is not None
                 yield _head(file, text, 0, file.size, Severity.NOTICE if fits else None)
             yield from self._examine(file, opened, header, hints)
 
@@ -76,9 +76,9 @@ class IndexJudge:
         for file in files:
             with self.case.store.filesystem.open_read(file.path) as opened:
                 header = read_header(opened)
-                pair = find_geometry(opened, header, told) if header is not None and header.index_count > 1 else None
-            if pair is not None:
-                votes[pair] = votes.get(pair, 0) + 1
+                known = open_index(opened, told) if header is not None and header.index_count > 1 else None
+            if known is not None:
+                votes[known.geometry] = votes.get(known.geometry, 0) + 1
         return sorted(votes, key=lambda pair: -votes[pair]) or [
             pair for pair in dict.fromkeys((*told, DEFAULT)) if any(f.size == index.file_size(*pair) for f in files)
         ]
@@ -89,11 +89,12 @@ class IndexJudge:
         from rmqtool.scan.index_entries import IndexPart, examine_index
 
         fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
-        geometry = fitting[0] if fitting else find_geometry(opened, header, hints)
-        if geometry is None:
+        known = None if fitting else open_index(opened, hints)
+        if not fitting and known is None:
             if not hints:
                 yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
             return
+        geometry = fitting[0] if known is None else known.geometry
         count = header.index_count - 1
         written = _last_written(opened, geometry, count)
         entries = count if 0 < count <= written else written
