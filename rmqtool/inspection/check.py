@@ -22,6 +22,7 @@ from rmqtool.progress import NoProgress, Progress
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
+    from rmqtool.scan.batches import Half
     from rmqtool.scan.reports import Sequence
 
 _TOKEN = re.compile(r"log:(\d{1,19})")
@@ -208,22 +209,20 @@ class Check:
         yield from self._guarded(index.examine())
         self.summary.indexes = len(index.examined)
         start = max(self.options.start, self.case.log.min_offset)
-        reports = iter_reports(self.case, index.examined, self.options.start, self.options.jobs)
-        commits: list[tuple[int, int]] = []
-        self.progress.start("reading the log", sum(segment.size for segment in self.case.log), "bytes")
+        reports = iter_reports(self.case, index, self.options.start, self.options.jobs, self.progress)
+        commits: list[Half] = []
         for report in reports:
             yield from self._guarded(log.take(report))
             commits += report.commits
             queues.take(report)
             index.take(report)
-            self.progress.advance(report.size)
             self.summary.messages, self.summary.bytes = log.records, log.record_bytes
             after = report.base_offset + report.size
             if self._deadline is not None and self._now() >= self._deadline and after < self.case.log.end_offset:
                 self.summary.complete = False
                 self.summary.resume = f"log:{after}"
+                reports.close()
                 break
-        self.progress.finish()
         log.finish(learn_end=self.summary.complete and not self.case.live)
         end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
         yield from self._guarded(log.odd_hosts())

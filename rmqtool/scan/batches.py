@@ -1,4 +1,4 @@
-"""Batches: whole, right records as columns, and what each of them is due in queues and index.
+"""Batches: right records as columns, and what each of them is due in queues and index.
 
 A batch says what a broker makes of its records when it dispatches them; what stands in the queues and in the index is
 compared with that.
@@ -9,33 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqtool.formats import index, layouts
-from rmqtool.formats.codes import COMPRESSION_MASK, SysFlag, TransactionType, transaction_type
-from rmqtool.formats.commit_log import PREFIXES, Message
-from rmqtool.formats.compression import inflate_body
-from rmqtool.formats.dispatch import (
-    DispatchRules,
-    QueueEntry,
-    has_queue_unit,
-    iter_index_texts,
-    queue_entries,
-    tags_code,
-)
+from rmqtool.bulk.keys import IndexKeys as RowKeys
+from rmqtool.bulk.keys import index_keys, tag_keys
+from rmqtool.bulk.pieces import coded_texts
+from rmqtool.bulk.properties import Properties, decode_properties
+from rmqtool.bulk.queues import QueueRun, batch_units, have_queue_unit, join_runs, queue_runs
+from rmqtool.bulk.records import Records
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
+from rmqtool.formats.compression import body_codec, inflate_body
+from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.layouts import BatchConsumeQueueUnit
 
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 Units = npt.NDArray[np.void]
-
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
+
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 
 class Inflating(IntEnum):
@@ -54,15 +53,7 @@ class Wanted:
     batch_topics: frozenset[str] = frozenset()
     inflating: Inflating = Inflating.NONE
     keys: bool = True
-
-
-class QueueRun(NamedTuple):
-    """Units that one queue is due, in the order of the log, and the queue offsets that the records claim."""
-
-    topic: str
-    queue_id: int
-    queue_offsets: Ints
-    units: Units
+    tag_keys: bool = False
 
 
 class IndexKeys(NamedTuple):
@@ -95,13 +86,20 @@ class HostRun(NamedTuple):
     records: int
 
 
+class Half(NamedTuple):
+    """A committed record, and where the half message lies that it commits."""
+
+    physical_offset: int
+    prepared_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
     ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate, ``commits`` committed records with the place of the half message they name,
-    ``heads`` records with a header that no broker writes, ``hosts`` who stored them, where nothing was left out.
+    whose body does not inflate, ``heads`` records with a header that no broker writes, ``hosts`` who stored them,
+    where nothing was left out.
     """
 
     physical_offsets: Ints
@@ -112,7 +110,7 @@ class Batch:
     keys: IndexKeys
     tag_keys: IndexKeys
     bodies: list[RecordFlaw]
-    commits: list[tuple[int, int]]
+    commits: list[Half]
     heads: list[RecordFlaw]
     hosts: list[HostRun]
 
@@ -130,7 +128,7 @@ class Batch:
             self.keys.before(end),
             self.tag_keys.before(end),
             [found for found in self.bodies if found.physical_offset < end],
-            [(place, half) for place, half in self.commits if place < end],
+            [found for found in self.commits if found.physical_offset < end],
             [found for found in self.heads if found.physical_offset < end],
             [],
         )
@@ -145,89 +143,171 @@ def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
     return [run for run in cut if len(run.units)]
 
 
-def batch_of(messages: list[Message], wanted: Wanted) -> Batch:
-    """Return the batch of ``messages``, one by one: for what bulk does not take."""
-    entries: dict[tuple[str, int], list[QueueEntry]] = {}
-    batches: dict[tuple[str, int], list[BatchConsumeQueueUnit]] = {}
-    keys: list[tuple[int, int, int]] = []
-    tag_keys: list[tuple[int, int, int]] = []
-    for message in messages:
-        if message.topic in wanted.batch_topics or message.sys_flag & SysFlag.INNER_BATCH:
-            if has_queue_unit(message.sys_flag):
-                batches.setdefault((message.topic, message.queue_id), []).append(batch_unit(message, wanted.rules))
-        else:
-            for entry in queue_entries(message, wanted.rules):
-                entries.setdefault((entry.topic, entry.queue_id), []).append(entry)
-        if wanted.keys:
-            _add_keys(keys, tag_keys, message, wanted.rules)
+def batch_of(records: Records, wanted: Wanted) -> Batch:
+    """Return the batch of some right records."""
+    properties = decode_properties(records)
+    in_batches = _stand_in_batches(records, wanted)
+    places = records.column("physical_offset").astype(np.int64)
+    times = records.column("store_timestamp").astype(np.int64)
+    plain, inner, simple, packed = records, None, properties, None
+    if in_batches.any():
+        plain, inner = records.select(~in_batches), records.select(in_batches)
+        simple, packed = decode_properties(plain), decode_properties(inner)
     return Batch(
-        _column(message.physical_offset for message in messages),
-        _column(message.total_size for message in messages),
-        _column(message.store_timestamp for message in messages),
-        [_run(queue, found) for queue, found in entries.items()],
-        [_batch_run(queue, found) for queue, found in batches.items()],
-        _keys(keys),
-        _keys(tag_keys),
-        [found for message in messages if (found := _check_body(message, wanted.inflating)) is not None],
+        places,
+        records.column("total_size").astype(np.int64),
+        times,
+        queue_runs(plain, simple, wanted.rules) if len(plain) else [],
+        [] if inner is None or packed is None else list(_batch_runs(inner, packed, wanted.rules)),
+        _keys(index_keys(records, properties, _PLAIN), places, times) if wanted.keys else _NO_KEYS,
+        _keys(tag_keys(records, properties), places, times) if wanted.tag_keys else _NO_KEYS,
+        list(_check_bodies(records, wanted.inflating)),
+        _commits(records),
         [
-            (message.physical_offset, message.prepared_transaction_offset)
-            for message in messages
-            if transaction_type(message.sys_flag) is TransactionType.COMMIT
+            found
+            for row in np.flatnonzero(_have_odd_heads(records)).tolist()
+            for found in check_head(_message(records, row))
         ],
-        [found for message in messages if (found := check_head(message)) is not None],
-        join_hosts(_host_of(message) for message in messages),
+        _host_runs(records),
     )
 
 
-def batch_unit(message: Message, rules: DispatchRules) -> BatchConsumeQueueUnit:
-    """Return the unit of a message in a batch queue."""
-    properties = message.properties
-    base = _number(properties.get("INNER_BASE"), message.queue_offset)
-    count = _number(properties.get("INNER_NUM"), 1)
-    code = tags_code(message, rules.delays)
-    return BatchConsumeQueueUnit(
-        message.physical_offset, message.total_size, code, message.store_timestamp, base, count, -1, 0
-    )
+_PLAIN = DispatchRules()
+_NO_KEYS = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.removeprefix("-").isdecimal() and len(text) < 19 else default
+def _stand_in_batches(records: Records, wanted: Wanted) -> Mask:
+    found: Mask = records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
+    if wanted.batch_topics:
+        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        found |= topics.each(lambda topic: topic in wanted.batch_topics, np.bool_)
+    return found
 
 
-def _add_keys(
-    keys: list[tuple[int, int, int]], tag_keys: list[tuple[int, int, int]], message: Message, rules: DispatchRules
-) -> None:
-    place, time = message.physical_offset, message.store_timestamp
-    plain = DispatchRules(rules.delays)
-    keys += [(place, index.key_hash(text), time) for text in iter_index_texts(message, plain)]
-    if message.tags and transaction_type(message.sys_flag) is not TransactionType.ROLLBACK:
-        tag_keys.append((place, index.key_hash(index.tag_key_text(message.topic, message.tags)), time))
+def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) -> Iterator[QueueRun]:
+    """Yield the units of batch queues, queue by queue."""
+    kept = np.flatnonzero(have_queue_unit(records))
+    if not len(kept):
+        return
+    units = batch_units(records, properties, rules)
+    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    codes, numbers = topics.codes[kept], records.column("queue_id")[kept]
+    for code, queue_id in sorted(set(zip(codes.tolist(), numbers.tolist(), strict=True))):
+        rows = np.flatnonzero((codes == code) & (numbers == queue_id))
+        yield QueueRun(topics.values[code], queue_id, units["msg_base_offset"][rows].astype(np.int64), units[rows])
 
 
-def _column(numbers: Iterable[int]) -> Ints:
-    return np.fromiter(numbers, np.int64)
+def _keys(found: RowKeys, places: Ints, times: Ints) -> IndexKeys:
+    return IndexKeys(places[found.rows], found.key_hashes.astype(np.int64), times[found.rows])
 
 
-def _keys(rows: list[tuple[int, int, int]]) -> IndexKeys:
-    columns = np.array(rows, np.int64).reshape(-1, 3)
-    return IndexKeys(columns[:, 0], columns[:, 1], columns[:, 2])
+def _message(records: Records, row: int) -> Message:
+    message = decode_record(records.data.data, int(records.file_offsets[row]))
+    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+    return message
 
 
-def _run(queue: tuple[str, int], entries: list[QueueEntry]) -> QueueRun:
-    return QueueRun(*queue, _column(e.queue_offset for e in entries), np.array([tuple(e.unit) for e in entries], UNIT))
+def _commits(records: Records) -> list[Half]:
+    rows = np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.COMMIT))
+    places = records.column("physical_offset")[rows].tolist()
+    return [*map(Half, places, records.column("prepared_transaction_offset")[rows].tolist())]
 
 
-def _batch_run(queue: tuple[str, int], units: list[BatchConsumeQueueUnit]) -> QueueRun:
-    rows: list[tuple[Any, ...]] = [tuple(unit) for unit in units]
-    return QueueRun(*queue, _column(unit.msg_base_offset for unit in units), np.array(rows, BATCH_UNIT))
-
-
+# How a compressed body begins, by its codec.
 _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
 
 
-def _host_of(message: Message) -> HostRun:
-    host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
-    return HostRun(host, message.physical_offset, message.total_size, 1)
+def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw]:
+    if inflating is Inflating.NONE:
+        return
+    flags = records.column("sys_flag")
+    for row in np.flatnonzero(flags & int(SysFlag.COMPRESSED)).tolist():
+        begin = int(records.body_offsets[row])
+        raw = records.data[begin : begin + int(records.body_lengths[row])].tobytes()
+        flaw = _check_body(int(flags[row]), raw, inflating)
+        if flaw is not None:
+            place, size = records.column("physical_offset")[row], records.column("total_size")[row]
+            yield RecordFlaw(int(place), int(size), flaw)
+
+
+def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | None:
+    codec = body_codec(sys_flag) or ""
+    if raw_body and not raw_body.startswith(_HEADS.get(codec, ())):
+        text = f"the body is marked as compressed, and does not begin like {codec or 'compressed data'}"
+        return Flaw("BD-INFLATE", text, 0, len(raw_body))
+    found = inflate_body(sys_flag, raw_body) if inflating is Inflating.WHOLE else None
+    return found if isinstance(found, Flaw) else None
+
+
+# What a header says beyond this was not put there by a broker.
+_MOST_PORT = 0xFFFF
+_MOST_RECONSUME_TIMES = 1 << 16
+_MOST_AHEAD_MS = 600_000
+_MOST_BEHIND_MS = 10 * 365 * 86_400_000
+_KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
+
+
+def _have_odd_heads(records: Records) -> Mask:
+    """Return which records ``check_head`` has something to say about."""
+    flags = records.column("sys_flag")
+    found: Mask = flags & ~np.int32(_KNOWN_SYS_FLAGS) != 0
+    for name in ("born_host_port", "store_host_port"):
+        port = records.column(name)
+        found |= (port < 1) | (port > _MOST_PORT)
+    times = records.column("reconsume_times")
+    found |= (times < 0) | (times >= _MOST_RECONSUME_TIMES)
+    outside = flags & TRANSACTION_MASK == int(TransactionType.NONE)
+    found |= outside & (records.column("prepared_transaction_offset") != 0)
+    ahead = records.column("born_timestamp") - records.column("store_timestamp")
+    found |= (ahead > _MOST_AHEAD_MS) | (ahead < -_MOST_BEHIND_MS)
+    return found
+
+
+def check_head(message: Message) -> Iterator[RecordFlaw]:
+    """Yield the first flaw of a record whose header holds what no broker writes."""
+    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    for name, text in _odd_fields(message):
+        field = prefix.field(name)
+        yield RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))
+        return
+
+
+def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
+    if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
+    for name in ("born_host_port", "store_host_port"):
+        port = getattr(message, name)
+        if not 1 <= port <= _MOST_PORT:
+            yield name, f"{port} is no port"
+    if not 0 <= message.reconsume_times < _MOST_RECONSUME_TIMES:
+        yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
+    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
+        offset = message.prepared_transaction_offset
+        yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
+    ahead = message.born_timestamp - message.store_timestamp
+    if not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
+        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
+
+
+def _host_runs(records: Records) -> list[HostRun]:
+    six = records.column("sys_flag") & int(SysFlag.STORE_HOST_V6) != 0
+    rows_of = (np.flatnonzero(~six), np.flatnonzero(six)) if six.any() else (np.arange(len(records)),)
+    return [run for rows in rows_of for run in _host_runs_of(records, rows)]
+
+
+def _host_runs_of(records: Records, rows: Ints) -> Iterator[HostRun]:
+    """Yield the runs of records with hosts of one family."""
+    if not len(rows):
+        return
+    hosts = np.ascontiguousarray(records.prefixes["store_host_ip"][rows]).view(np.uint8).reshape(len(rows), -1)
+    ports = records.column("store_host_port")[rows]
+    changes = (hosts[1:] != hosts[:-1]).any(axis=1) | (ports[1:] != ports[:-1])
+    firsts = np.append(0, np.flatnonzero(changes) + 1)
+    counts = np.diff(np.append(firsts, len(rows)))
+    for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
+        message = _message(records, int(rows[first]))
+        host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
+        yield HostRun(host, message.physical_offset, message.total_size, count)
 
 
 def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
@@ -244,59 +324,20 @@ def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
     return found
 
 
-# What a header says beyond this was not put there by a broker.
-MOST_RECONSUME_TIMES = 1 << 16
-MOST_AHEAD_MS = 600_000
-MOST_BEHIND_MS = 10 * 365 * 86_400_000
-KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
-
-
-def check_head(message: Message) -> RecordFlaw | None:
-    """Return the flaw of a record whose header holds what no broker writes."""
-    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
-    for name, text in _odd_fields(message):
-        field = prefix.field(name)
-        return RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))
-    return None
-
-
-def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
-    if message.sys_flag & 0xFFFFFFFF & ~KNOWN_SYS_FLAGS:
-        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
-    for name in ("born_host_port", "store_host_port"):
-        port = getattr(message, name)
-        if not 0 <= port <= 0xFFFF:
-            yield name, f"{port} is no port"
-    if not 0 <= message.reconsume_times < MOST_RECONSUME_TIMES:
-        yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
-    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
-        offset = message.prepared_transaction_offset
-        yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
-    ahead = message.born_timestamp - message.store_timestamp
-    if message.store_timestamp > 0 and not -MOST_BEHIND_MS <= ahead <= MOST_AHEAD_MS:
-        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
-
-
-def _check_body(message: Message, inflating: Inflating) -> RecordFlaw | None:
-    if not message.sys_flag & SysFlag.COMPRESSED or inflating is Inflating.NONE:
-        return None
-    flaw = check_body_head(message.sys_flag, message.raw_body)
-    if flaw is None and inflating is Inflating.WHOLE:
-        found = inflate_body(message.sys_flag, message.raw_body)
-        flaw = found if isinstance(found, Flaw) else None
-    return None if flaw is None else RecordFlaw(message.physical_offset, message.total_size, flaw)
-
-
-def check_body_head(sys_flag: int, raw_body: bytes) -> Flaw | None:
-    """Return the flaw of a compressed body whose first bytes are not those of its codec."""
-    from rmqtool.formats.compression import body_codec
-
-    codec = body_codec(sys_flag) or ""
-    if not raw_body or raw_body.startswith(_HEADS.get(codec, ())):
-        return None
-    return Flaw(
-        "BD-INFLATE",
-        f"the body is marked as compressed, and does not begin like {codec or 'compressed data'}",
-        0,
-        len(raw_body),
+def join_batches(batches: list[Batch]) -> Batch:
+    """Return batches one behind the other as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(
+        np.concatenate([batch.physical_offsets for batch in batches]),
+        np.concatenate([batch.sizes for batch in batches]),
+        np.concatenate([batch.store_timestamps for batch in batches]),
+        list(join_runs(run for batch in batches for run in batch.runs).values()),
+        [run for batch in batches for run in batch.batch_runs],
+        IndexKeys(*map(np.concatenate, zip(*(batch.keys for batch in batches), strict=True))),
+        IndexKeys(*map(np.concatenate, zip(*(batch.tag_keys for batch in batches), strict=True))),
+        [found for batch in batches for found in batch.bodies],
+        [found for batch in batches for found in batch.commits],
+        [found for batch in batches for found in batch.heads],
+        join_hosts(run for batch in batches for run in batch.hosts),
     )

@@ -6,19 +6,18 @@ segment is. Putting reports together is the reader's matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from rmqtool.bulk.queues import QueueRun
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
-from rmqtool.scan.batches import Batch, HostRun, Ints, QueueRun, RecordFlaw, Wanted, join_hosts
+from rmqtool.scan.batches import Batch, Half, HostRun, Ints, RecordFlaw, join_hosts
 from rmqtool.scan.index_entries import EntryFlaw, IndexComparison, IndexPart, KeysMissing
-from rmqtool.scan.segments import scan_segment
-from rmqtool.scan.units import QueueComparison, QueueUnits, compare_run
-from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.scan.units import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run
 from rmqtool.storage.walk import Place
 
 Queue = tuple[str, int]
@@ -101,15 +100,55 @@ class SegmentReport:
     queues: dict[Queue, QueueComparison] = field(default_factory=dict)
     sequences: dict[Queue, Sequence] = field(default_factory=dict)
     jumps: list[Jump] = field(default_factory=list)
-    batch_runs: list[QueueRun] = field(default_factory=list)
+    batch_apart: list[BatchApart] = field(default_factory=list)
+    batch_messages: dict[Queue, int] = field(default_factory=dict)
     keys_missing: list[KeysMissing] = field(default_factory=list)
     entry_flaws: list[EntryFlaw] = field(default_factory=list)
     entries_compared: int = 0
     entries_left_out: int = 0
+    # Where in the file the first record was found, None where none was, and where the next range begins.
+    began: int | None = 0
+    reached: int | None = None
     keys: int = 0
     record_flaws: list[RecordFlaw] = field(default_factory=list)
-    commits: list[tuple[int, int]] = field(default_factory=list)
+    commits: list[Half] = field(default_factory=list)
     hosts: list[HostRun] = field(default_factory=list)
+
+    def join(self, more: SegmentReport) -> SegmentReport:
+        """Return this and the report of the range behind as one."""
+        edge = find_odd_edge(self, more)
+        odd_times = [*self.odd_times, *([edge] if edge is not None else []), *iter_odd_times(more, edge)]
+        joined = replace(
+            self,
+            end=more.end if more.records else self.end,
+            closed=more.closed,
+            records=self.records + more.records,
+            record_bytes=self.record_bytes + more.record_bytes,
+            flaws=self.flaws + more.flaws,
+            zeros=self.zeros | more.zeros,
+            head=self.head or more.head,
+            tail=(*self.tail, *more.tail)[-2:],
+            odd_times=odd_times,
+            jumps=[*self.jumps, *iter_jumps(self.sequences, more.sequences), *more.jumps],
+            sequences=join_sequences(self.sequences, more.sequences),
+            batch_apart=self.batch_apart + more.batch_apart,
+            batch_messages={
+                queue: self.batch_messages.get(queue, 0) + more.batch_messages.get(queue, 0)
+                for queue in self.batch_messages.keys() | more.batch_messages.keys()
+            },
+            keys_missing=join_missing(self, more),
+            entry_flaws=self.entry_flaws + more.entry_flaws,
+            entries_compared=self.entries_compared + more.entries_compared,
+            entries_left_out=self.entries_left_out + more.entries_left_out,
+            keys=self.keys + more.keys,
+            record_flaws=self.record_flaws + more.record_flaws,
+            commits=self.commits + more.commits,
+            hosts=join_hosts([*self.hosts, *more.hosts]),
+            reached=more.reached,
+        )
+        for queue, comparison in more.queues.items():
+            joined.queues.setdefault(queue, QueueComparison()).join(comparison)
+        return joined
 
     def is_zero(self, run: FlawRun) -> bool:
         """Return whether a flaw is nothing but zeros."""
@@ -117,34 +156,30 @@ class SegmentReport:
 
 
 class Against(NamedTuple):
-    """What a segment is compared with: the queues, None to leave them out, and the index files."""
+    """What a segment is compared with: its queues, None to leave them out, and the index files.
 
-    queue_of: Callable[[Queue], QueueUnits | None] | None = None
+    Nothing at or behind ``end`` of the log is judged: it is still being written.
+    """
+
+    queue_of: Callable[[Queue], QueueUnits] | None
+    batch_queue_of: Callable[[Queue], BatchQueueUnits]
     index_parts: Iterable[IndexPart] = ()
+    end: int | None = None
 
 
-def report_segment(
-    file: ReadableFile,
-    base_offset: int,
-    wanted: Wanted,
-    against: Against,
-    *,
-    dledger: bool = False,
-    end: int | None = None,
-) -> SegmentReport:
-    """Look at one segment; ``end`` is the offset in the log behind which nothing is settled yet."""
-    report = SegmentReport(base_offset, file.size(), base_offset)
+def report_pieces(report: SegmentReport, found: Iterable[Batch | Place], against: Against) -> None:
+    """Take everything that stands in a segment, or in a range of it."""
     index = IndexComparison(against.index_parts)
-    for found in scan_segment(file, base_offset, wanted, dledger=dledger):
-        if isinstance(found, Batch):
-            batch = found if end is None else found.before(end)
+    end = against.end
+    for one in found:
+        if isinstance(one, Batch):
+            batch = one if end is None else one.before(end)
             if len(batch.physical_offsets):
                 _take_batch(report, batch, against, index)
-        elif end is None or base_offset + found.file_offset < end:
-            _take_place(report, found)
+        elif end is None or report.base_offset + one.file_offset < end:
+            _take_place(report, one)
     report.keys_missing, report.entry_flaws = index.missing, index.flaws
     report.entries_compared, report.entries_left_out = index.compared, index.left_out
-    return report
 
 
 def _take_place(report: SegmentReport, place: Place) -> None:
@@ -175,7 +210,10 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     _take_times(report, batch)
     for run in batch.runs:
         _take_run(report, run, against)
-    report.batch_runs += batch.batch_runs
+    for run in batch.batch_runs:
+        queue = (run.topic, run.queue_id)
+        report.batch_messages[queue] = report.batch_messages.get(queue, 0) + len(run.units)
+        report.batch_apart += against.batch_queue_of(queue).compare(run)
     report.record_flaws += (batch.heads + batch.bodies)[: max(_NAMED - len(report.record_flaws), 0)]
     if len(report.hosts) < _NAMED:
         report.hosts = join_hosts([*report.hosts, *batch.hosts])
@@ -206,6 +244,57 @@ def _take_times(report: SegmentReport, batch: Batch) -> None:
     report.tail = named(*range(max(len(places) - 2, 0), len(places)))
 
 
+def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
+    """Return the odd one of the last record of a report and the first one of the next, when they are out of order."""
+    if not before.tail or not report.head or not 0 < report.head[0].store_timestamp < before.tail[-1].store_timestamp:
+        return None
+    first, last = report.head[0], before.tail[-1]
+    is_spike = len(before.tail) > 1 and before.tail[-2].store_timestamp <= first.store_timestamp
+    odd, other = (last, first) if is_spike else (first, last)
+    return OddTime(*odd, other.store_timestamp)
+
+
+def iter_odd_times(report: SegmentReport, edge: OddTime | None) -> Iterator[OddTime]:
+    """Yield the odd times of a report that did not know of the record in front, of which ``edge`` tells.
+
+    Where its first record is too early, one that seemed late beside the second is not: then the second is early too.
+    """
+    for found in report.odd_times:
+        is_edge = edge is not None and found.physical_offset == edge.physical_offset and len(report.head) > 1
+        yield OddTime(*report.head[1], found.store_timestamp) if is_edge else found
+
+
+def iter_jumps(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> Iterator[Jump]:
+    """Yield the queues whose offsets do not go on from one stretch of the log to the next."""
+    for queue, sequence in after.items():
+        known = before.get(queue)
+        if known is not None and sequence.first != known.last + 1:
+            yield Jump(queue, known.last, known.last_at, sequence.first, sequence.first_at)
+
+
+def join_sequences(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> dict[Queue, Sequence]:
+    """Return the sequences of two stretches of the log as one."""
+    joined = dict(before)
+    for queue, sequence in after.items():
+        known = before.get(queue)
+        if known is not None:
+            records = known.records + sequence.records
+            joined[queue] = sequence._replace(first=known.first, first_at=known.first_at, records=records)
+        else:
+            joined[queue] = sequence
+    return joined
+
+
+def join_missing(before: SegmentReport, after: SegmentReport) -> list[KeysMissing]:
+    """Return the keys that lack in two stretches of the log; where the one ends and the other begins they are one."""
+    missing, more = list(before.keys_missing), list(after.keys_missing)
+    touch = missing and more and after.head and missing[-1].end == before.end
+    if touch and more[0].start == after.head[0].physical_offset:
+        missing[-1] = missing[-1]._replace(end=more[0].end, keys=missing[-1].keys + more[0].keys)
+        more = more[1:]
+    return missing + more
+
+
 def _odd_row(times: Ints, row: int) -> tuple[int, int]:
     """Return which of two neighbours out of order is the odd one, and the other: the late one when it stands alone."""
     late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
@@ -217,9 +306,7 @@ def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:
     places = run.units["physical_offset"].astype(np.int64)
     _take_sequence(report, queue, run.queue_offsets, places)
     if against.queue_of is not None:
-        units = against.queue_of(queue)
-        if units is not None:
-            compare_run(run, units, report.queues.setdefault(queue, QueueComparison()))
+        compare_run(run, against.queue_of(queue), report.queues.setdefault(queue, QueueComparison()))
 
 
 def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Ints) -> None:

@@ -2,52 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from rmqtool.formats.commit_log import Message
+import numpy as np
+
+from rmqtool.bulk.records import decode_records
 from rmqtool.formats.flaws import Flaw
-from rmqtool.scan.batches import Batch, Wanted, batch_of
+from rmqtool.scan.batches import Batch, Wanted, batch_of, join_batches
+from rmqtool.scan.columns import Rows
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.walk import Place, SegmentWalk, walk_dledger
+from rmqtool.storage.walk import Place
 
-# Records of a batch that the walk hands over one by one.
-_WALKED = 4096
+# Queues and index are asked once for so many records: each question costs some reads.
+_RECORDS = 1 << 17
 
 
-def scan_segment(
-    file: ReadableFile, base_offset: int, wanted: Wanted, *, dledger: bool = False, last_timestamp: int = 0
-) -> Iterator[Batch | Place]:
-    """Yield what stands in a segment, in order: records in batches, everything else as places.
+def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wanted) -> Iterator[Batch | Place]:
+    """Yield the pieces of a segment in their order: records in batches, everything else as places.
 
-    A record with a flaw that does not hide what it says (``Place.damaged``) comes as a place only; a store time that
-    cannot be comes as a place and in a batch.
+    A record with a flaw that does not hide what it says (``Place.damaged``) comes as a place only; one whose store
+    time cannot be comes as a place and in a batch.
     """
-    waiting: list[Message] = []
-    for place in _places(file, base_offset, dledger=dledger, last_timestamp=last_timestamp):
-        if isinstance(place.what, Message):
-            waiting.append(place.what)
-            if len(waiting) == _WALKED:
-                yield batch_of(waiting, wanted)
-                waiting = []
-            continue
-        if isinstance(place.what, Flaw) and place.what.code == "CL-TIME" and place.damaged is not None:
-            yield place
-            waiting.append(place.damaged)
+    waiting: list[Batch] = []
+    records = 0
+    for found in pieces:
+        if isinstance(found, Rows):
+            waiting.append(batch_of(found.records, wanted))
+            records += len(found.records)
+            if records < _RECORDS:
+                continue
+        elif _is_untimed(found):
+            yield found
+            waiting.append(_batch_at(file, found, wanted))
             continue
         if waiting:
-            yield batch_of(waiting, wanted)
-            waiting = []
-        yield place
+            yield join_batches(waiting)
+            waiting, records = [], 0
+        if isinstance(found, Place):
+            yield found
     if waiting:
-        yield batch_of(waiting, wanted)
+        yield join_batches(waiting)
 
 
-def _places(file: ReadableFile, base_offset: int, *, dledger: bool, last_timestamp: int) -> Iterator[Place]:
-    if dledger:
-        for entry in walk_dledger(file, base_offset):
-            if entry.record.length:
-                yield entry.record
-        return
-    walk = SegmentWalk(file, base_offset)
-    walk.last_timestamp = last_timestamp
-    yield from walk.places()
+def _is_untimed(place: Place) -> bool:
+    return isinstance(place.what, Flaw) and place.what.code == "CL-TIME" and place.damaged is not None
+
+
+def _batch_at(file: ReadableFile, place: Place, wanted: Wanted) -> Batch:
+    """Return the batch of the one record at a place."""
+    data = file.pread_exactly(place.length, place.file_offset)
+    records, declined = decode_records(data, np.zeros(1, np.int64))
+    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    return batch_of(records, wanted)

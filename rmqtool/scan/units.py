@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rmqtool.bulk.queues import QueueRun
 from rmqtool.formats import consume_queue
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.scan.batches import BATCH_UNIT, UNIT, Ints, QueueRun, Units
+from rmqtool.scan.batches import BATCH_UNIT, UNIT, Ints, Units
+from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.segments import SegmentQueue
 
 # A span of a queue is read whole when it is at most so many times as long as what is asked of it.
@@ -81,6 +84,12 @@ class QueueComparison:
             else:
                 self.hits.append(span)
 
+    def join(self, more: QueueComparison) -> None:
+        """Add what was found behind."""
+        self.add_spans(more.hits)
+        for apart in more.apart:
+            self.add_apart(apart)
+
     def add_apart(self, more: UnitsApart) -> None:
         """Add units; they are joined with the ones before where they go on in the same way."""
         last = self.apart[-1] if self.apart else None
@@ -125,6 +134,12 @@ class QueueUnits:
             if 0 <= queue_offset < 1 << 58:
                 units[row] = self.read(queue_offset, 1)[0]
         return units
+
+    def close(self) -> None:
+        """Close the files."""
+        self.segments.close()
+        if self.ext is not None:
+            self.ext.close()
 
     def real_tags_code(self, address: int) -> int | None:
         """Return the tags code that a unit's address in the extension leads to."""
@@ -206,11 +221,57 @@ def _add_apart(run: QueueRun, found: Units, rows: Any, apart: Any, comparison: Q
         )
 
 
-def read_batch_units(segments: SegmentQueue) -> Units:
-    """Return the written units of a batch queue; they are few, since each holds many messages."""
-    parts = []
-    for segment in segments:
-        file = segments.open(segment)
-        data = file.pread(segment.size - segment.size % BATCH_UNIT.itemsize, 0)
-        parts.append(np.frombuffer(data, BATCH_UNIT))
-    return np.concatenate(parts, dtype=BATCH_UNIT) if parts else np.zeros(0, BATCH_UNIT)
+class BatchApart(NamedTuple):
+    """A unit of a batch queue that is not what its record is due: ``found`` is None where there is none.
+
+    ``due`` is None for a unit that no record claims. ``file_offset`` lies in ``file``.
+    """
+
+    topic: str
+    queue_id: int
+    due: tuple[int, ...] | None
+    found: tuple[int, ...] | None
+    file: str | None = None
+    file_offset: int | None = None
+
+
+# What must be equal: the rest is not written by every version.
+_BATCH_FIELDS = ("physical_offset", "size", "tags_code", "store_time", "msg_base_offset", "batch_size")
+
+
+class BatchQueueUnits:
+    """The units of a batch queue, found by where they lead: each says its own queue offset."""
+
+    def __init__(self, segments: SegmentQueue) -> None:
+        self.segments = segments
+
+    def between(self, start: int, end: int) -> Iterator[tuple[str, int, Units]]:
+        """Yield (file, file offset of the first, units) of the units that lead from ``start`` to before ``end``."""
+        for segment in self.segments:
+            file = self.segments.open(segment)
+            count = segment.size // BATCH_UNIT.itemsize
+
+            def place(row: int, file: ReadableFile = file) -> int:
+                unit = np.frombuffer(file.pread(BATCH_UNIT.itemsize, row * BATCH_UNIT.itemsize), BATCH_UNIT)
+                return int(unit["physical_offset"][0]) if len(unit) and unit["size"][0] > 0 else 1 << 62
+
+            low = bisect_left(range(count), start, key=place)
+            high = bisect_left(range(count), end, low, key=place)
+            if low < high:
+                at = low * BATCH_UNIT.itemsize
+                yield segment.path, at, np.frombuffer(file.pread((high - low) * BATCH_UNIT.itemsize, at), BATCH_UNIT)
+
+    def compare(self, run: QueueRun) -> Iterator[BatchApart]:
+        """Yield what differs from the units that ``run`` is due; the records lie one behind the other in the log."""
+        due = {int(unit["physical_offset"]): unit for unit in run.units}
+        last = run.units[-1]
+        for file, at, units in self.between(min(due), int(last["physical_offset"]) + int(last["size"])):
+            for row, unit in enumerate(units):
+                wanted = due.pop(int(unit["physical_offset"]), None)
+                if wanted is None or any(unit[name] != wanted[name] for name in _BATCH_FIELDS):
+                    told = None if wanted is None else tuple(wanted.tolist())
+                    yield BatchApart(
+                        run.topic, run.queue_id, told, tuple(unit.tolist()), file, at + row * unit.itemsize
+                    )
+        for wanted in due.values():
+            yield BatchApart(run.topic, run.queue_id, tuple(wanted.tolist()), None)

@@ -270,33 +270,19 @@ class EntryPlace(NamedTuple):
 
 
 def walk_dledger(file: ReadableFile, base_offset: int) -> Iterator[EntryPlace]:
-    """Yield the entries of a DLedger data file, and last what ends it.
-
-    Behind a head that is none the next record is searched: it says where it lies, and its entry begins before it.
-    """
+    """Yield the entries of a DLedger data file, and last what ends it."""
     at, size = 0, file.size()
     while at < size:
         data = file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0")
         head = decode_entry_head(data, 0, size - at)
-        if isinstance(head, DLedgerEntryHead):
-            yield EntryPlace(at, head.size, head, _record_of(file, base_offset, at, head))
-            at += head.size
-            continue
-        following = SegmentWalk(file, base_offset).find_record(at + HEAD_SIZE) if isinstance(head, Flaw) else None
-        end = size if following is None else following - HEAD_SIZE
-        yield EntryPlace(at, end - at, head, Place(at, end - at, _as_record(head, end - at)))
-        at = end
-
-
-def _record_of(file: ReadableFile, base_offset: int, at: int, head: DLedgerEntryHead) -> Place:
-    record_at = at + HEAD_SIZE
-    if head.size <= HEAD_SIZE:
-        return Place(record_at, 0, Nothing(0))
-    return SegmentWalk(file, base_offset, at + head.size).place_at(record_at)
-
-
-def _as_record(head: DLedgerBlank | Nothing | Flaw, length: int) -> Blank | Nothing | Flaw:
-    """Return what stands where an entry is due, as a log has it."""
-    if isinstance(head, DLedgerBlank):
-        return Blank(length)
-    return head._replace(length=length)
+        if not isinstance(head, DLedgerEntryHead):
+            rest = Nothing(size - at)
+            yield EntryPlace(at, size - at, head, Place(at, size - at, rest))
+            return
+        record_at = at + HEAD_SIZE
+        if head.size > HEAD_SIZE:
+            record = SegmentWalk(file, base_offset, at + head.size).place_at(record_at)
+        else:
+            record = Place(record_at, 0, Nothing(0))
+        yield EntryPlace(at, head.size, head, record)
+        at += head.size

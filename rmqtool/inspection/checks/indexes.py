@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.storage.discovery import FoundFile
-from rmqtool.storage.index_files import DEFAULT, Geometry, open_index, read_header
+from rmqtool.storage.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.rocksdb import has_rows
 
@@ -26,13 +26,13 @@ _NAMED = 20
 _PIECE = 1 << 20
 # Up to so many entries of a file may blame their records.
 _FEW = 20
+_SAMPLE = 64
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
 _NO_KEY = "its record has no such key"
 _TIME = "its time is not that of its record"
 
 
-@dataclass(frozen=True)
-class ExaminedIndex:
+class ExaminedIndex(NamedTuple):
     """An index file whose geometry is known, open, and what its entries say by themselves."""
 
     part: IndexPart
@@ -46,11 +46,13 @@ class IndexJudge:
         self.case = case
         self.examined: list[ExaminedIndex] = []
         self.keys = 0
+        # Whether tags are indexed too, as 5.4 does: only the entries tell for sure.
+        self.tagged = False
         self._missing: list[KeysMissing] = []
         self._flaws: list[EntryFlaw] = []
         self._left_out = 0
         self._untimed: set[str] = set()
-        self._read_until = -1
+        self._before: SegmentReport | None = None
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the files say by themselves."""
@@ -99,11 +101,22 @@ class IndexJudge:
         written = _last_written(opened, geometry, count)
         entries = count if 0 < count <= written else written
         examination = examine_index(opened, geometry, entries)
-        self.examined.append(
-            ExaminedIndex(IndexPart(opened, file.path, geometry, header, tuple(examination.runs)), examination)
-        )
+        part = IndexPart(opened, file.path, geometry, header, tuple(examination.runs))
+        self.examined.append(ExaminedIndex(part, examination))
+        self.tagged = self.tagged or self._holds_tags(part, entries)
         yield from self._check_header(file, header, examination, written)
         yield from self._check_links(file, geometry, examination)
+
+    def _holds_tags(self, part: IndexPart, entries: int) -> bool:
+        """Return whether one of a few entries is that of a tag."""
+        for number in range(1, entries + 1, max(entries // _SAMPLE, 1)):
+            entry = IndexFile(part.file, part.geometry, part.header).entry(number)
+            record = None if entry is None else read_record(self.case.log, entry.phy_offset)
+            if entry is None or record is None or not record.tags:
+                continue
+            if entry.key_hash == index.key_hash(index.tag_key_text(record.topic, record.tags)):
+                return True
+        return False
 
     def _check_header(
         self, file: FoundFile, header: IndexHeader, examination: IndexExamination, written: int
@@ -157,15 +170,13 @@ class IndexJudge:
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
         self.keys += report.keys
-        missing = list(report.keys_missing)
-        last = self._missing[-1] if self._missing else None
-        if last is not None and missing and report.head and last.end == self._read_until:
-            first = missing[0]
-            if first.start == report.head[0].physical_offset:  # nothing but a blank lies between
-                self._missing[-1] = last._replace(end=first.end, keys=last.keys + first.keys)
-                missing = missing[1:]
-        self._missing += missing
-        self._read_until = report.end if report.records else self._read_until
+        from rmqtool.scan.reports import join_missing
+
+        if self._before is None:
+            self._missing = list(report.keys_missing)
+        else:
+            self._missing = join_missing(replace(self._before, keys_missing=self._missing), report)
+        self._before = report if report.records else self._before
         self._flaws += report.entry_flaws
         self._left_out += report.entries_left_out
 

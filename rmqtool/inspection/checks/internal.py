@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rmqtool.findings import Finding, Place, new_finding
@@ -93,7 +93,7 @@ def _check_pop(case: Case, record: Message) -> Iterator[Finding]:
         yield new_finding("PO-WRONG", text, _place(case, record))
 
 
-def check_commits(case: Case, commits: list[tuple[int, int]]) -> Iterator[Finding]:
+def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Finding]:
     """Yield committed records whose half message is not where they say: (place, place of the half message)."""
     wrong = [commit for commit in commits if not _is_half(case, commit[1])]
     for physical_offset, prepared_offset in wrong if len(wrong) <= _FEW else ():

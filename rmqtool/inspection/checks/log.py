@@ -128,21 +128,12 @@ class LogJudge:
         yield new_finding("CL-GAP", text, place, severity=Severity.NOTICE)
 
     def _odd_times(self, report: SegmentReport) -> Iterator[OddTime]:
-        from rmqtool.scan.reports import OddTime
+        from rmqtool.scan.reports import find_odd_edge, iter_odd_times
 
-        before = self._before.tail if self._before is not None else ()
-        edge = None
-        if before and report.head and 0 < report.head[0].store_timestamp < before[-1].store_timestamp:
-            first, last = report.head[0], before[-1]
-            is_spike = len(before) > 1 and before[-2].store_timestamp <= first.store_timestamp
-            edge, other = (last, first) if is_spike else (first, last)
-            yield OddTime(*edge, other.store_timestamp)
-        for found in report.odd_times:
-            is_edge = edge is not None and found.physical_offset == edge.physical_offset
-            # The report did not know of the record in front: then the second one is as early as the first.
-            odd_one = OddTime(*report.head[1], found.store_timestamp) if is_edge else found
-            if odd_one.store_timestamp > 0:  # a time that cannot be is a flaw of its own
-                yield odd_one
+        edge = None if self._before is None else find_odd_edge(self._before, report)
+        for odd in (*((edge,) if edge is not None else ()), *iter_odd_times(report, edge)):
+            if odd.store_timestamp > 0:  # a time that cannot be is a flaw of its own
+                yield odd
 
 
 def _run_words(run: FlawRun, start: int) -> str:

@@ -21,11 +21,14 @@ from rmqtool.storage.segments import SegmentQueue, usual_size
 
 if TYPE_CHECKING:
     from rmqtool.scan.reports import Jump, Queue, SegmentReport, Sequence
-    from rmqtool.scan.units import QueueComparison, UnitsApart
+    from rmqtool.scan.units import BatchApart, QueueComparison, UnitsApart
 
 _UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 # So many queue offsets that the log leaves out are looked for one by one.
 _LOOKED_FOR = 10_000
+_BATCHES_NAMED = 1000
+_BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
+_COMPARED = ("size", "tags_code", "store_time", "msg_base_offset", "batch_size")
 
 
 class Claim(NamedTuple):
@@ -47,29 +50,20 @@ class QueueJudge:
         self.comparisons: dict[Queue, QueueComparison] = {}
         self.sequences: dict[Queue, Sequence] = {}
         self.jumps: list[Jump] = []
+        self.batch_apart: list[BatchApart] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
         self._accounted: set[Claim] = set()
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
-        from rmqtool.scan.reports import Jump
+        from rmqtool.scan.reports import iter_jumps, join_sequences
         from rmqtool.scan.units import QueueComparison
 
         for queue, more in report.queues.items():
-            known = self.comparisons.setdefault(queue, QueueComparison())
-            known.add_spans(more.hits)
-            for apart in more.apart:
-                known.add_apart(apart)
-        for queue, sequence in report.sequences.items():
-            before = self.sequences.get(queue)
-            if before is None:
-                self.sequences[queue] = sequence
-                continue
-            if sequence.first != before.last + 1:
-                self.jumps.append(Jump(queue, before.last, before.last_at, sequence.first, sequence.first_at))
-            records = before.records + sequence.records
-            self.sequences[queue] = sequence._replace(first=before.first, first_at=before.first_at, records=records)
-        self.jumps += report.jumps
+            self.comparisons.setdefault(queue, QueueComparison()).join(more)
+        self.jumps += [*iter_jumps(self.sequences, report.sequences), *report.jumps]
+        self.sequences = join_sequences(self.sequences, report.sequences)
+        self.batch_apart += report.batch_apart
 
     def iter_findings(self, start: int, end: int) -> Iterator[Finding]:
         """Yield the findings; the log was read from ``start`` to ``end``."""
@@ -88,6 +82,7 @@ class QueueJudge:
             comparison = self.comparisons.get(queue)
             if comparison is not None:
                 yield from self._apart(queue, segments, comparison, dispatched)
+        yield from self._batches(dispatched)
         yield from self._jumps()
         yield from self._before(unclaimed)
         yield from self._left_over(unclaimed)
@@ -313,6 +308,29 @@ class QueueJudge:
             )
             place = Place(paths.CONSUME_QUEUE)
             yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, units=units)
+
+    def _batches(self, dispatched: int) -> Iterator[Finding]:
+        """Yield units of batch queues that are not what their records are due."""
+        for topic, queue_id, due, found, file, file_offset in self.batch_apart[:_BATCHES_NAMED]:
+            directory = paths.segment_directory(FileKind.BATCH_CONSUME_QUEUE, topic, queue_id)
+            place = Place(file or directory, file_offset, None if file is None else _BATCH_SIZE, topic, queue_id)
+            wanted = None if due is None else layouts.BatchConsumeQueueUnit(*due)
+            there = None if found is None else layouts.BatchConsumeQueueUnit(*found)
+            if wanted is not None and there is None:
+                if wanted.physical_offset > dispatched and self.case.live:
+                    continue
+                text = (
+                    f"the message at {wanted.physical_offset} has no unit, due at queue offset {wanted.msg_base_offset}"
+                )
+                yield new_finding("CQ-MISSING", text, place, physicalOffset=wanted.physical_offset)
+            elif wanted is None and there is not None:
+                yield new_finding(
+                    "CQ-WRONG", f"the unit leads to {there.physical_offset}, no message of this queue", place
+                )
+            elif wanted is not None and there is not None:
+                names = [n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in _COMPARED]
+                text = f"{', '.join(names)} of the unit of {wanted.physical_offset} are not the message's"
+                yield new_finding("CQ-WRONG", text, place, physicalOffset=wanted.physical_offset)
 
     def _jumps(self) -> Iterator[Finding]:
         for jump in self.jumps:
