@@ -18,7 +18,7 @@ from rmqtool.bulk.keys import IndexKeys as RowKeys
 from rmqtool.bulk.keys import index_keys, tag_keys
 from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import Properties, decode_properties
-from rmqtool.bulk.queues import QueueRun, batch_units, have_queue_unit, join_runs, queue_runs
+from rmqtool.bulk.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.bulk.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
@@ -97,7 +97,7 @@ class Half(NamedTuple):
 class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
-    ``runs`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
+    ``entries`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
     whose body does not inflate, ``heads`` records with a header that no broker writes, ``hosts`` who stored them,
     where nothing was left out.
     """
@@ -105,7 +105,7 @@ class Batch:
     physical_offsets: Ints
     sizes: Ints
     store_timestamps: Ints
-    runs: list[QueueRun]
+    entries: list[QueueEntries]
     batch_runs: list[QueueRun]
     keys: IndexKeys
     tag_keys: IndexKeys
@@ -123,7 +123,7 @@ class Batch:
             self.physical_offsets[rows],
             self.sizes[rows],
             self.store_timestamps[rows],
-            _runs_before(self.runs, end),
+            [part.select(part.units["physical_offset"] < end) for part in self.entries],
             _runs_before(self.batch_runs, end),
             self.keys.before(end),
             self.tag_keys.before(end),
@@ -157,7 +157,7 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
         places,
         records.column("total_size").astype(np.int64),
         times,
-        queue_runs(plain, simple, wanted.rules) if len(plain) else [],
+        [queue_entries(plain, simple, wanted.rules)] if len(plain) else [],
         [] if inner is None or packed is None else list(_batch_runs(inner, packed, wanted.rules)),
         _keys(index_keys(records, properties, _PLAIN), places, times) if wanted.keys else _NO_KEYS,
         _keys(tag_keys(records, properties), places, times) if wanted.tag_keys else _NO_KEYS,
@@ -332,7 +332,7 @@ def join_batches(batches: list[Batch]) -> Batch:
         np.concatenate([batch.physical_offsets for batch in batches]),
         np.concatenate([batch.sizes for batch in batches]),
         np.concatenate([batch.store_timestamps for batch in batches]),
-        list(join_runs(run for batch in batches for run in batch.runs).values()),
+        [part for batch in batches for part in batch.entries],
         [run for batch in batches for run in batch.batch_runs],
         IndexKeys(*map(np.concatenate, zip(*(batch.keys for batch in batches), strict=True))),
         IndexKeys(*map(np.concatenate, zip(*(batch.tag_keys for batch in batches), strict=True))),

@@ -238,10 +238,14 @@ class IndexComparison:
         self.compared += len(found.codes)
         due = _codes(batch.keys, start)
         tags = _codes(batch.tag_keys, start)
+        if len(found.codes) == len(due) + len(tags) and (found.codes == _in_order(due, tags)).all():
+            self._check_times(found, batch, np.arange(len(found.codes)))
+            self._open_end = False
+            return
         self._check_found(found, batch, np.concatenate((due, tags)))
         self._check_due(batch, batch.keys, due, found)
         # Only 5.4 indexes tags; where it did, all tags in between have to be there.
-        tagged = np.flatnonzero(np.isin(tags, found.codes))
+        tagged = np.flatnonzero(_is_in(tags, found.codes))
         if len(tagged):
             self._open_end = False
             span = slice(int(tagged[0]), int(tagged[-1]) + 1)
@@ -249,20 +253,23 @@ class IndexComparison:
             self._open_end = False
 
     def _check_found(self, found: _Found, batch: Batch, due: Ints) -> None:
-        wrong = ~np.isin(found.codes, due)
+        wrong = ~_is_in(found.codes, due)
         rows = np.flatnonzero(wrong)
         record_starts = batch.physical_offsets
         for row in rows.tolist():
             place = int(found.places[row])
             there = record_starts[np.searchsorted(record_starts, place, side="left") - len(record_starts)]
             self._add(found, row, EntryFault.NO_KEY if int(there) == place else EntryFault.NO_RECORD)
-        late = np.flatnonzero(~wrong)
-        if len(late):
-            times = batch.store_timestamps[np.searchsorted(record_starts, found.places[late])]
-            # The first entry of a file is timed from where the file before it ended.
-            differ = (_time_diffs(times, found.begins[late]) != found.diffs[late]) & (found.numbers[late] > 1)
-            for row in late[differ].tolist():
-                self._add(found, row, EntryFault.TIME)
+        self._check_times(found, batch, np.flatnonzero(~wrong))
+
+    def _check_times(self, found: _Found, batch: Batch, rows: Ints) -> None:
+        if not len(rows):
+            return
+        times = batch.store_timestamps[np.searchsorted(batch.physical_offsets, found.places[rows])]
+        # The first entry of a file is timed from where the file before it ended.
+        differ = (_time_diffs(times, found.begins[rows]) != found.diffs[rows]) & (found.numbers[rows] > 1)
+        for row in rows[differ].tolist():
+            self._add(found, row, EntryFault.TIME)
 
     def _add(self, found: _Found, row: int, fault: EntryFault) -> None:
         if len(self.flaws) < NAMED:
@@ -271,7 +278,7 @@ class IndexComparison:
             self.left_out += 1
 
     def _check_due(self, batch: Batch, keys: IndexKeys, codes: Ints, found: _Found) -> None:
-        lacking = np.flatnonzero(~np.isin(codes, found.codes))
+        lacking = np.flatnonzero(~_is_in(codes, found.codes))
         if not len(lacking):
             self._open_end = self._open_end and not len(codes)
             return
@@ -324,6 +331,21 @@ def _codes(keys: IndexKeys, start: int) -> Ints:
 def _code(places: Ints, hashes: Ints, start: int) -> Ints:
     """Return place and hash as one number: a stretch of a log is shorter than 2**32, a hash has 31 bits."""
     return ((places - start) << 31) | (hashes & 0x7FFFFFFF)
+
+
+def _in_order(keys: Ints, tags: Ints) -> Ints:
+    """Return the codes of keys and tags in the order in which a broker makes their entries."""
+    if not len(tags):
+        return keys
+    codes = np.concatenate((keys, tags))
+    return codes[np.argsort(codes >> 31, kind="stable")]
+
+
+def _is_in(codes: Ints, known: Ints) -> Any:
+    """Return which of ``codes`` are among ``known``."""
+    ordered = np.sort(known)
+    at = np.searchsorted(ordered, codes)
+    return np.append(ordered, -1)[at] == codes
 
 
 def _time_diffs(times: Ints, begins: Ints) -> Ints:

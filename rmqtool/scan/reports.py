@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.bulk.queues import QueueRun
+from rmqtool.bulk.queues import QueueRun, runs_of
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.scan.batches import Batch, Half, HostRun, Ints, RecordFlaw, join_hosts
@@ -208,7 +208,7 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     report.records += len(batch.sizes)
     report.record_bytes += int(batch.sizes.sum())
     _take_times(report, batch)
-    for run in batch.runs:
+    for run in runs_of(batch.entries):
         _take_run(report, run, against)
     for run in batch.batch_runs:
         queue = (run.topic, run.queue_id)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # So many links or entries of one file are named one by one.
 _NAMED = 20
 _PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
 # Up to so many entries of a file may blame their records.
 _FEW = 20
 _SAMPLE = 64
@@ -310,8 +311,9 @@ def _last_written(opened: ReadableFile, geometry: Geometry, count: int) -> int:
     start, end = index.entry_offset(geometry.slots, first_free), opened.size()
     for extent in opened.iter_data(min(start, end), end):
         for at in range(extent.file_offset, extent.end, _PIECE):
-            piece = opened.pread(min(_PIECE, extent.end - at), at).rstrip(b"\0")
-            if piece:
+            piece = opened.pread(min(_PIECE, extent.end - at), at)
+            if piece != _ZEROS[: len(piece)]:
+                piece = piece.rstrip(b"\0")
                 last = first_free + (at + len(piece) - 1 - start) // index.ENTRY_SIZE
     return min(last, geometry.entries - 1)
 
