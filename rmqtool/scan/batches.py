@@ -258,8 +258,9 @@ def _have_odd_heads(records: Records) -> Mask:
     found |= (times < 0) | (times >= _MOST_RECONSUME_TIMES)
     outside = flags & TRANSACTION_MASK == int(TransactionType.NONE)
     found |= outside & (records.column("prepared_transaction_offset") != 0)
-    ahead = records.column("born_timestamp") - records.column("store_timestamp")
-    found |= (ahead > _MOST_AHEAD_MS) | (ahead < -_MOST_BEHIND_MS)
+    stored = records.column("store_timestamp")
+    ahead = records.column("born_timestamp") - stored
+    found |= ((ahead > _MOST_AHEAD_MS) | (ahead < -_MOST_BEHIND_MS)) & (stored > 0)
     return found
 
 
@@ -285,7 +286,7 @@ def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
         offset = message.prepared_transaction_offset
         yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
     ahead = message.born_timestamp - message.store_timestamp
-    if not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
+    if message.store_timestamp > 0 and not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
         yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
 
 
