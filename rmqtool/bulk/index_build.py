@@ -96,61 +96,81 @@ class IndexContent:
         count = min(len(keys.key_hashes), self.room)
         if not count:
             return Inserted(first, 0, np.empty(0, np.int64))
-        keys = keys.cut(0, count)
-        new = self.entries[first : first + count]
-        new["key_hash"] = keys.key_hashes
-        new["phy_offset"] = keys.physical_offsets
-        new["time_diff"] = self._time_diffs(keys.store_timestamps)
-        new["prev_index"], slots, taken = self._link(keys.key_hashes, first)
-        self._update_header(keys, taken)
+        self.entries[first : first + count], self.header, slots = hang_in(self.slots, self.header, keys.cut(0, count))
         return Inserted(first, count, slots)
 
-    def _time_diffs(self, times: Ints) -> Ints:
-        """Return the seconds entries hold: after the header's begin, which the very first entry sets once it is in."""
-        begins = np.full(len(times), self.header.begin_timestamp, np.int64)
-        if self.next_entry == _FIRST_ENTRY:
-            begins[1:] = times[0]
-        # Java's division goes towards zero, but what is negative becomes zero anyway.
-        seconds: Ints = np.clip((times - begins) // _MILLISECONDS, 0, INT_MAX)
-        seconds[begins <= 0] = 0
-        return seconds
 
-    def _link(self, key_hashes: npt.NDArray[np.int32], first: int) -> tuple[npt.NDArray[np.int32], Ints, int]:
-        """Hang entries from number ``first`` on into their slots.
+def slots_of(table: bytearray) -> npt.NDArray[np.int32]:
+    """Return the slots of a file, read into ``table``, as an array that changes it."""
+    slots: npt.NDArray[np.int32] = np.frombuffer(table, _SLOT)["index_no"]
+    return slots
 
-        Return the entry before each in its chain, the slots, and how many of them were empty. A slot that names an
-        entry which is not there yet is empty too.
-        """
-        count = len(key_hashes)
-        keyed = (key_hashes % np.int64(len(self.slots))) << 32 | np.arange(count)
-        keyed.sort()
-        slots, order = keyed >> 32, keyed & 0xFFFFFFFF
-        begins_chain = np.append(True, slots[1:] != slots[:-1])
-        ends_chain = np.append(begins_chain[1:], True)
-        numbers = (order + first).astype(np.int32)
-        before = np.empty(count, np.int32)
-        before[1:] = numbers[:-1]
-        heads = self.slots[slots[begins_chain]]
-        heads = np.where((heads > 0) & (heads <= numbers[begins_chain]), heads, 0)
-        before[begins_chain] = heads
-        self.slots[slots[ends_chain]] = numbers[ends_chain]
-        previous = np.empty(count, np.int32)
-        previous[order] = before
-        return previous, slots[ends_chain], int((heads == 0).sum())
 
-    def _update_header(self, keys: Keys, taken: int) -> None:
-        old = self.header
-        begin_time, begin_place = old.begin_timestamp, old.begin_phy_offset
-        if self.next_entry == _FIRST_ENTRY:
-            begin_time, begin_place = int(keys.store_timestamps[0]), int(keys.physical_offsets[0])
-        self.header = IndexHeader(
-            begin_time,
-            int(keys.store_timestamps[-1]),
-            begin_place,
-            int(keys.physical_offsets[-1]),
-            old.hash_slot_count + taken,
-            self.next_entry + len(keys.key_hashes),
-        )
+class HungIn(NamedTuple):
+    """The entries of some keys, the header behind them, and the slots that they changed."""
+
+    entries: npt.NDArray[np.void]
+    header: IndexHeader
+    slots: Ints
+
+
+def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> HungIn:
+    """Give ``keys``, at least one, the next entries of a file and hang them into its ``slots``. All must fit."""
+    first = max(header.index_count, _FIRST_ENTRY)
+    entries = np.empty(len(keys.key_hashes), _ENTRY)
+    entries["key_hash"] = keys.key_hashes
+    entries["phy_offset"] = keys.physical_offsets
+    entries["time_diff"] = _time_diffs(header, first, keys.store_timestamps)
+    entries["prev_index"], changed, taken = _link(slots, keys.key_hashes, first)
+    begin_time, begin_place = header.begin_timestamp, header.begin_phy_offset
+    if first == _FIRST_ENTRY:
+        begin_time, begin_place = int(keys.store_timestamps[0]), int(keys.physical_offsets[0])
+    behind = IndexHeader(
+        begin_time,
+        int(keys.store_timestamps[-1]),
+        begin_place,
+        int(keys.physical_offsets[-1]),
+        header.hash_slot_count + taken,
+        first + len(entries),
+    )
+    return HungIn(entries, behind, changed)
+
+
+def _time_diffs(header: IndexHeader, first: int, times: Ints) -> Ints:
+    """Return the seconds entries hold: after the header's begin, which the very first entry sets once it is in."""
+    begins = np.full(len(times), header.begin_timestamp, np.int64)
+    if first == _FIRST_ENTRY:
+        begins[1:] = times[0]
+    # Java's division goes towards zero, but what is negative becomes zero anyway.
+    seconds: Ints = np.clip((times - begins) // _MILLISECONDS, 0, INT_MAX)
+    seconds[begins <= 0] = 0
+    return seconds
+
+
+def _link(
+    all_slots: npt.NDArray[np.int32], key_hashes: npt.NDArray[np.int32], first: int
+) -> tuple[npt.NDArray[np.int32], Ints, int]:
+    """Hang entries from number ``first`` on into their slots.
+
+    Return the entry before each in its chain, the slots, and how many of them were empty. A slot that names an entry
+    which is not there yet is empty too.
+    """
+    count = len(key_hashes)
+    keyed = (key_hashes % np.int64(len(all_slots))) << 32 | np.arange(count)
+    keyed.sort()
+    slots, order = keyed >> 32, keyed & 0xFFFFFFFF
+    begins_chain = np.append(True, slots[1:] != slots[:-1])
+    ends_chain = np.append(begins_chain[1:], True)
+    numbers = (order + first).astype(np.int32)
+    before = np.empty(count, np.int32)
+    before[1:] = numbers[:-1]
+    heads = all_slots[slots[begins_chain]]
+    heads = np.where((heads > 0) & (heads <= numbers[begins_chain]), heads, 0)
+    before[begins_chain] = heads
+    all_slots[slots[ends_chain]] = numbers[ends_chain]
+    previous = np.empty(count, np.int32)
+    previous[order] = before
+    return previous, slots[ends_chain], int((heads == 0).sum())
 
 
 def insert_keys(newest: IndexContent, keys: Keys) -> list[IndexContent]:

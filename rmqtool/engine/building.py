@@ -119,6 +119,7 @@ class Engine:
     def close_files(self) -> None:
         """Close all files; nothing is written."""
         self.log.close()
+        self.dispatcher.close()
         self.dispatcher.queues.files.close()
         self.dispatcher.index.close()
         self.checkpoint.close()

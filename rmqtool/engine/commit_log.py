@@ -175,7 +175,12 @@ class CommitLog:
         return reached
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return committed bytes, of one segment, up to ``length``."""
+        """Return committed bytes, of one segment, up to ``length``.
+
+        At offset 0 of a log whose first segments are gone that is where the first one left begins.
+        """
+        if physical_offset == 0 and len(self.segments):
+            physical_offset = self.segments.min_offset
         length = min(length, self.committed.offset - physical_offset)
         if length <= 0:
             return b""

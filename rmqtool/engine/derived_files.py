@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rmqtool.engine.commit_log import PAGE_SIZE
+from rmqtool.errors import WriteFailed
 from rmqtool.formats.paths import segment_name
 from rmqtool.storage.filesystem import WritableFile, WritableFileSystem, join, path_parts, split
 
@@ -37,8 +39,15 @@ class DerivedFiles:
         with self._lock:
             self._make_directories(directory)
             file = self._files.create(path)
+            try:
+                file.truncate(size)
+            except WriteFailed:
+                file.close()
+                # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
+                with suppress(WriteFailed):
+                    self._files.unlink(path)
+                raise
             self._keep(path, file)
-            file.truncate(size)
             self._dirty.setdefault(path, (0, 0))
             self._new_names.add(directory)
 

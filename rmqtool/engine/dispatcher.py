@@ -10,6 +10,7 @@ upstream: 4.9 dispatches what is not flushed, and consumers get messages that a 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +23,19 @@ from rmqtool.engine.health import Health
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.findings import Finding, Severity
-from rmqtool.formats.commit_log import Blank, Message, Nothing
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
+from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.segments import Segment
 from rmqtool.storage.walk import Place, SegmentWalk
 
-# So many records are dispatched before their units and entries go to the files.
+# So many records, or bytes of them, are dispatched before their units and entries go to the files.
 _PASS = 4096
+_PIECE = 2 << 20
+# Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
+LEAST_FOR_BULK = 64 << 10
+LEAST_TO_LOAD_BULK = 2 << 20
 
 # Told (queue, next offset) of every queue that grew.
 Listener: TypeAlias = Callable[[QueueKey, int], None]
@@ -69,6 +75,7 @@ class Dispatcher:
         self._options = options
         self._visible = visible
         self._lock = threading.Lock()
+        self._reading: tuple[Segment, ReadableFile] | None = None
 
     @property
     def behind(self) -> int:
@@ -91,6 +98,19 @@ class Dispatcher:
                 count += self._dispatch_in(segment, min(end, segment.end_offset))
         return count
 
+    def close(self) -> None:
+        """Close the segment that was read last."""
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
+
+    def _opened(self, segment: Segment) -> ReadableFile:
+        """Return the segment, open for the dispatcher alone: others may close what they share."""
+        if self._reading is None or self._reading[0] != segment:
+            self.close()
+            self._reading = segment, segment.filesystem.open_read(segment.path)
+        return self._reading[1]
+
     def _segment_at(self, physical_offset: int) -> Segment | None:
         """Return the segment that holds an offset, or the first one behind a gap."""
         segments = self._log.segments
@@ -98,10 +118,40 @@ class Dispatcher:
         return found or next((one for one in segments if one.base_offset > physical_offset), None)
 
     def _dispatch_in(self, segment: Segment, end: int) -> int:
-        """Dispatch the records of a segment before ``end``, record by record."""
+        """Dispatch the records of a segment before ``end``: many at once where they are many, else one by one."""
         position = max(self.dispatched.offset, segment.base_offset)
+        if end - position >= self._least_for_bulk():
+            taken = self._dispatch_piece(segment, position, end)
+            if taken is not None:
+                return taken
+        return self._dispatch_records(segment, position, end)
+
+    def _least_for_bulk(self) -> int:
+        """Return from how many bytes on columns pay; the libraries they need cost something at first."""
+        if self._options.with_ext:
+            return sys.maxsize
+        return LEAST_FOR_BULK if "rmqtool.bulk.queues" in sys.modules else LEAST_TO_LOAD_BULK
+
+    def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
+        """Dispatch a piece of a segment by columns; None where they are not clean."""
+        from rmqtool.engine.bulk_dispatch import decode_piece, dispatch_piece, queues_of
+
+        options = self._options
+        data = self._opened(segment).pread(min(end - position, _PIECE), position - segment.base_offset)
+        piece = decode_piece(data, position, options.rules)
+        if piece is None:
+            return None
+        if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
+            return None
+        taken = dispatch_piece(piece, options.rules, self.queues, self.index if options.with_index else None)
+        for finding in taken.findings:
+            self._health.report(finding)
+        self._finish_pass(Tail(taken.end, max(self.dispatched.store_timestamp, taken.last_store_timestamp)))
+        return taken.records
+
+    def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
         store_timestamp = self.dispatched.store_timestamp
-        walk = SegmentWalk(self._log.segments.open(segment), segment.base_offset, end - segment.base_offset)
+        walk = SegmentWalk(self._opened(segment), segment.base_offset, end - segment.base_offset)
         count = 0
         for place in walk.places(position - segment.base_offset):
             position = segment.base_offset + place.file_offset + place.length
@@ -120,17 +170,17 @@ class Dispatcher:
 
         upstream: one unreadable record hides all others behind it in its segment.
         """
-        match place.what:
-            case Message():
-                return place.what
-            case Flaw(code, text):
-                finding = Finding(
-                    code, Severity.ERROR, text, segment.path, place.file_offset + place.what.at, place.what.length
-                )
-                self._health.report(finding)
-                return place.damaged if code == "CL-CRC" else None
-            case Blank() | Nothing():
-                return None
+        what = place.what
+        if isinstance(what, Message):
+            return what
+        if not isinstance(what, Flaw):
+            return None
+        if what.code == "CL-CRC":
+            # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
+            return place.damaged
+        at = place.file_offset + what.at
+        self._health.report(Finding(what.code, Severity.ERROR, what.message, segment.path, at, what.length))
+        return None
 
     def _dispatch_record(self, message: Message) -> None:
         options = self._options

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import WriteFailed
@@ -21,6 +22,9 @@ from rmqtool.formats.layouts import IndexEntry, IndexHeader
 from rmqtool.formats.paths import INDEX, index_name
 from rmqtool.storage.filesystem import WritableFile, WritableFileSystem, join, make_directories
 from rmqtool.storage.index_files import Geometry
+
+if TYPE_CHECKING:
+    from rmqtool.bulk.index_build import Keys
 
 _FIRST = 1
 _encode_slot = layouts.INDEX_SLOT.packer.pack
@@ -72,6 +76,27 @@ class IndexFileWriter:
             number + 1,
         )
 
+    def put_keys(self, keys: Keys) -> int:
+        """Take as many of ``keys`` as fit; return how many that were."""
+        from rmqtool.bulk.index_build import hang_in, slots_of
+
+        count = min(len(keys.key_hashes), self.geometry.entries - self.next_entry)
+        if count > 0:
+            hung = hang_in(slots_of(self._loaded_table()), self.header, keys.cut(0, count))
+            self._entries.append(hung.entries.tobytes())
+            self.header = hung.header
+        return max(count, 0)
+
+    def _loaded_table(self) -> bytearray:
+        """Return all slots, in memory from now on."""
+        if self._table is None:
+            self._table = bytearray(self.geometry.slots * index.SLOT_SIZE)
+            self._file.pread_into(self._table, index.slot_offset(0))
+            for slot, number in self._slots.items():
+                self._set_slot(slot, number)
+            self._slots.clear()
+        return self._table
+
     def slot(self, slot: int) -> int:
         """Return the number of the newest entry of a slot, 0 when there is none."""
         number = self._slots.get(slot)
@@ -95,7 +120,7 @@ class IndexFileWriter:
         """Return an entry, written or about to be."""
         at = number - self._written_count
         if at >= 0:
-            return layouts.INDEX_ENTRY.decode(self._entries[at])
+            return layouts.INDEX_ENTRY.decode(b"".join(self._entries), at * index.ENTRY_SIZE)
         data = self._file.pread_exactly(index.ENTRY_SIZE, index.entry_offset(self.geometry.slots, number))
         return layouts.INDEX_ENTRY.decode(data)
 
@@ -185,6 +210,23 @@ class IndexService:
                     writer = self._writer()
                     writer.put(index.key_hash(text), physical_offset, store_timestamp)
                 self.indexed_offset = physical_offset
+
+    def put_keys(self, keys: Keys, physical_offset: int) -> None:
+        """Index many records, the last of them at ``physical_offset``, as ``put`` does one by one."""
+        with self._lock:
+            new = keys.physical_offsets > self.indexed_offset
+            if not new.all():
+                keys = type(keys)(keys.key_hashes[new], keys.physical_offsets[new], keys.store_timestamps[new])
+            writer = self._writer()
+            at = 0
+            while at < len(keys.key_hashes):
+                writer = self._writer()
+                at += writer.put_keys(keys.cut(at))
+            if physical_offset > self.indexed_offset:
+                self.indexed_offset = physical_offset
+            if physical_offset > writer.header.end_phy_offset:
+                # A message without keys behind a full file finds it full, too.
+                self._writer()
 
     def write_pending(self) -> None:
         """Bring into the file what was taken."""

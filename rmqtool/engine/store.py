@@ -57,13 +57,15 @@ class MessageStore:
     """One open store. Its methods may be called from several threads."""
 
     def __init__(self, setup: Setup, engine: Engine, lock: Closable) -> None:
-        self._setup = setup
+        self.setup = setup
         self._engine = engine
         self._lock = lock
         self._is_open = True
         self._workers: tuple[Worker, ...] = ()
         self._is_slave = setup.config.broker_role is BrokerRole.SLAVE
         self._clock = setup.clock
+        # Why the queues are behind the log.
+        self._without_room: NoSpace | None = None
 
     @classmethod
     def create(cls, setup: Setup) -> Self:
@@ -165,7 +167,7 @@ class MessageStore:
         since = self._engine.writer.busy_since
         if since is None:
             return False
-        return self._setup.config.os_page_cache_busy_time_out_mills < self._clock.monotonic() - since < _LONGEST_BUSY
+        return self.setup.config.os_page_cache_busy_time_out_mills < self._clock.monotonic() - since < _LONGEST_BUSY
 
     def _settle(self, ticket: PutTicket) -> None:
         """Decide the status of a written ticket."""
@@ -173,7 +175,7 @@ class MessageStore:
             return
         if not ticket.is_written:
             ticket.refuse(PutStatus.UNKNOWN_ERROR)
-        elif self._setup.is_sync and ticket.waits:
+        elif self.setup.is_sync and ticket.waits:
             ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
         else:
             ticket.status = PutStatus.PUT_OK
@@ -188,15 +190,21 @@ class MessageStore:
         engine = self._engine
         try:
             count = engine.dispatcher.dispatch()
-        except NoSpace:
+        except NoSpace as error:
             # The log is the truth: the queues are completed when there is room again.
+            self._without_room = error
             engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, engine.dispatcher.behind > _MOST_BEHIND)
             return 0
         except WriteFailed as error:
             engine.health.poison(error)
             return 0
+        self._without_room = None
         engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
         return count
+
+    def dispatch_again_from(self, physical_offset: int) -> None:
+        """Have everything from a record on dispatched once more; what is there already stays as it is."""
+        self._engine.dispatcher.restart_at(physical_offset)
 
     def checkpoint_now(self) -> None:
         """Force the queues and the index, and write down how far everything is durable."""
@@ -212,13 +220,13 @@ class MessageStore:
         """Let threads write, force and dispatch from now on."""
         engine, health = self._engine, self._engine.health
         writer = Worker("writer", self._write_in_thread, health)
-        period = _SYNC_PERIOD if self._setup.is_sync else _ASYNC_PERIOD
+        period = _SYNC_PERIOD if self.setup.is_sync else _ASYNC_PERIOD
         upkeep = Worker("flusher", self._upkeep_in_thread, health, period)
         dispatcher = Worker("dispatcher", self._dispatch_in_thread, health)
         self._workers = (writer, upkeep, dispatcher)
         for worker in self._workers:
             worker.start()
-        if self._setup.is_sync:
+        if self.setup.is_sync:
             engine.flusher.on_flushed = dispatcher.wake
         else:
             engine.writer.on_written = dispatcher.wake
@@ -248,6 +256,11 @@ class MessageStore:
         """Return a queue, None when no message was dispatched to it yet."""
         queues, key = self._engine.dispatcher.queues, (topic, queue_id)
         return queues.simple.get(key) or queues.batch.get(key)
+
+    def queues(self) -> list[AnyQueue]:
+        """Return all queues that ever got a message."""
+        queues = self._engine.dispatcher.queues
+        return [*queues.simple.values(), *queues.batch.values()]
 
     def condition(self) -> Condition:
         """Return how the store is."""
@@ -287,14 +300,15 @@ class MessageStore:
             engine.upkeep.flush_queues()
             if engine.health.is_writeable and not engine.dispatcher.behind:
                 engine.log.discard_prepared()
-                mark_closed(self._setup.files)
+                mark_closed(self.setup.files)
         except WriteFailed as error:
             engine.health.poison(error)
         finally:
             engine.close_files()
             self._lock.close()
-        if isinstance(engine.health.failure, WriteFailed):
-            raise engine.health.failure
+        failure = engine.health.failure or self._without_room
+        if isinstance(failure, WriteFailed):
+            raise failure
 
     def __enter__(self) -> Self:
         return self
