@@ -25,6 +25,7 @@ from rmqtool.formats.hosts import format_address
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
+from rmqtool.scan.marks import is_marked
 from rmqtool.scan.pool import Write
 from rmqtool.scan.ranges import Answered
 from rmqtool.scan.reading import Damage, Part, Range, RangeReader
@@ -40,6 +41,8 @@ _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 # So many groups wait, unsorted, before they are added to the others.
 _PENDING = 1 << 17
+# So many combinations for each message are numbered whether they occur or not.
+_FEW = 4
 
 
 class GroupTable(NamedTuple):
@@ -111,7 +114,8 @@ class Grouping:
     """How messages are told apart: by these dimensions, hours and days in a zone (None: the machine's own).
 
     ``own_names`` are the names of cluster and broker, which are topics of the system too. ``normal_only`` leaves out
-    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment.
+    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment. Groups that are not marked in
+    ``kept`` are left out: see ``Marks``.
     """
 
     by: tuple[str, ...]
@@ -119,6 +123,7 @@ class Grouping:
     own_names: frozenset[str] = frozenset()
     span: int = 1 << 30
     normal_only: bool = False
+    kept: bytes | None = None
 
     def table(self, records: Records) -> GroupTable:
         """Return the groups of some records. By key, a message counts once for each of its keys."""
@@ -135,12 +140,18 @@ class Grouping:
         for name in self.by:
             column = columns.column(name)
             mine = np.fromiter(map(hash_value, column.values), np.uint64, len(column.values))
-            codes = codes * len(column.values) + column.codes if len(hashes) > 1 else column.codes.astype(np.int64)
-            hashes = (hashes[:, None] * np.uint64(_MIX) + mine[None, :]).ravel()
-            if len(hashes) > 4 * length + 16:  # most combinations do not occur
-                used, codes = np.unique(codes, return_inverse=True)
-                hashes = hashes[used]
-        return _sum_up(records, rows, codes, hashes)
+            if len(hashes) * len(mine) <= _FEW * length:
+                codes = codes * len(mine) + column.codes
+                hashes = (hashes[:, None] * np.uint64(_MIX) + mine[None, :]).ravel()
+            else:  # most combinations do not occur
+                hashes, codes = np.unique(hashes[codes] * np.uint64(_MIX) + mine[column.codes], return_inverse=True)
+        return self._kept(_sum_up(records, rows, codes, hashes))
+
+    def _kept(self, table: GroupTable) -> GroupTable:
+        if self.kept is None:
+            return table
+        marked = is_marked(self.kept, table.hashes)
+        return GroupTable(table.hashes[marked], *(column[marked] for column in table[1:]))
 
     def is_normal(self, topic: str) -> bool:
         """Return whether a topic is an ordinary one."""
