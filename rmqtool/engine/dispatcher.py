@@ -63,13 +63,13 @@ class Dispatcher:
         index: IndexService,
         health: Health,
         options: DispatchOptions,
-        visible: Callable[[], Tail],
+        visible: Callable[[], int],
     ) -> None:
         self.queues = queues
         self.index = index
         self.listeners: list[Listener] = []
         # How far log, queues and index agree.
-        self.dispatched = log.tail
+        self.dispatched = Tail(log.wrote_offset, log.store_timestamp)
         self._log = log
         self._health = health
         self._options = options
@@ -80,7 +80,7 @@ class Dispatcher:
     @property
     def behind(self) -> int:
         """How many bytes of the log may be seen and are not dispatched."""
-        return self._visible().offset - self.dispatched.offset
+        return self._visible() - self.dispatched.offset
 
     def restart_at(self, physical_offset: int) -> None:
         """Begin again at a record: everything behind it is dispatched once more."""
@@ -91,7 +91,7 @@ class Dispatcher:
         """Dispatch what may be seen; return how many records that were."""
         count = 0
         with self._lock:
-            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible().offset):
+            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible()):
                 segment = self._segment_at(self.dispatched.offset)
                 if segment is None:
                     break

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Envelope, Record, encode_tail, encode_topic, property_text
+from rmqtool.engine.record import FixedFields, Record, encode_tail, encode_topic, fixed_fields, text_template
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.hosts import parse_address
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, encode_text, string_length
@@ -88,26 +88,27 @@ class Encoder:
             return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", False)
         return TopicRules(None, magic, encode_topic(raw, magic), self._is_batch_topic(topic))
 
-    def envelope(self, message: NewMessage, rules: TopicRules, queue_id: int, now: int) -> Envelope | PutStatus:
-        """Return the fixed fields of a message, refused where a number does not fit its field."""
-        envelope = Envelope(message, rules.magic, queue_id, self.store_host, now)
-        if not 0 <= queue_id <= INT_MAX or not LONG_MIN <= envelope.born_timestamp <= LONG_MAX:
-            return PutStatus.MESSAGE_ILLEGAL
-        ints = (message.flag, message.sys_flag, message.reconsume_times)
-        if any(ints) and not all(INT_MIN <= value <= INT_MAX for value in ints):
-            return PutStatus.MESSAGE_ILLEGAL
-        if message.prepared_transaction_offset and not LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX:
-            return PutStatus.MESSAGE_ILLEGAL
-        return envelope
+    def fixed_fields(self, message: NewMessage, magic: int, queue_id: int, now: int) -> FixedFields | None:
+        """Return the fixed fields of a message, None where a number does not fit its field."""
+        born = message.born_timestamp
+        if not 0 <= queue_id <= INT_MAX or not (born is None or LONG_MIN <= born <= LONG_MAX):
+            return None
+        if message.flag or message.sys_flag or message.reconsume_times or message.prepared_transaction_offset:
+            ints = (message.flag, message.sys_flag, message.reconsume_times)
+            fit = all(INT_MIN <= value <= INT_MAX for value in ints)
+            if not fit or not LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX:
+                return None
+        return fixed_fields(message, magic, queue_id, self.store_host, now)
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
         if self._with_crc and CRC_PROPERTY in properties:
             properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
-        return property_text(properties, bins or self._bins, terminated=not self.is_4_9)
+        template = text_template(tuple(properties), bins or self._bins, not self.is_4_9)
+        return template(properties)
 
     def encode(
-        self, envelope: Envelope, body: bytes, flag: int, topic: bytes, raw_properties: bytes
+        self, fixed: FixedFields, body: bytes, flag: int, topic: bytes, raw_properties: bytes
     ) -> Record | PutStatus:
         """Return the record, or which limit it breaks."""
         length = len(raw_properties)
@@ -121,8 +122,8 @@ class Encoder:
         if len(body) > self.max_body:
             return PutStatus.MESSAGE_ILLEGAL
         tail = encode_tail(topic, raw_properties, with_crc=self._with_crc)
-        record = Record(envelope, body, flag, tail, has_crc=self._with_crc)
-        return PutStatus.MESSAGE_ILLEGAL if record.size > self.max_record else record
+        record = Record(fixed, body, flag, tail, has_crc=self._with_crc)
+        return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()

@@ -7,6 +7,7 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from rmqtool.config import Version
 from rmqtool.engine.encoder import Encoder, TopicRules
@@ -26,6 +27,9 @@ from rmqtool.formats.properties import decode_properties, join_properties
 _MATTERS = frozenset(
     {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
 )
+
+# Where in the fixed fields of a record the store host stands.
+_STORE_HOST: Final = 5
 
 
 class Intake:
@@ -50,16 +54,17 @@ class Intake:
         properties = decode_properties(given) if isinstance(given, bytes) else given
         if not _MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag:
             return self._accept_special(message, rules, properties, now)
-        envelope = encoder.envelope(message, rules, message.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
+        queue_id = message.queue_id
+        fixed = encoder.fixed_fields(message, rules.magic, queue_id, now)
+        if fixed is None:
+            return PutStatus.MESSAGE_ILLEGAL
         text = message.property_text
         if text is None:
             text = given if isinstance(given, bytes) else encoder.text(properties, message.property_bins)
-        record = encoder.encode(envelope, message.body or b"", message.flag, rules.encoded, text)
-        if isinstance(record, PutStatus):
-            return record
-        return PutTicket((message.topic, message.queue_id), (record,), 1, envelope.store_host)
+        record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+        if isinstance(record, Record):
+            return PutTicket((message.topic, queue_id), (record,), 1, fixed[_STORE_HOST])
+        return record
 
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
@@ -78,19 +83,19 @@ class Intake:
         if isinstance(found, PutStatus):
             return found
         rules = encoder.topic_rules(found.topic)
-        envelope = encoder.envelope(message, rules, found.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
-        ticket = PutTicket((found.topic, found.queue_id), (), count, envelope.store_host)
+        fixed = encoder.fixed_fields(message, rules.magic, found.queue_id, now)
+        if fixed is None:
+            return PutStatus.MESSAGE_ILLEGAL
+        ticket = PutTicket((found.topic, found.queue_id), (), count, fixed[_STORE_HOST])
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
-        parts = LateParts(encoder, message, envelope, rules, found.properties)
+        parts = LateParts(encoder, message, fixed, rules, found.properties)
         if is_inner:
             ticket.late = InnerBatchRecord(parts, ticket.queue)
         elif names_queues(found.topic, found.properties, self._config, is_4_9=encoder.is_4_9):
             ticket.late = MultiDispatchRecord(parts, ticket.queue)
         else:
             text = self._text_of(message, found)
-            record = encoder.encode(envelope, message.body or b"", message.flag, rules.encoded, text)
+            record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
             if isinstance(record, PutStatus):
                 return record
             ticket.records = (record,)
@@ -119,9 +124,9 @@ class Intake:
         # upstream: an exception.
         if not message.body or len(message.body) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        envelope = encoder.envelope(message, rules, message.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
+        fixed = encoder.fixed_fields(message, rules.magic, message.queue_id, now)
+        if fixed is None:
+            return PutStatus.MESSAGE_ILLEGAL
         shared = b""
         if self._joins_batch_properties:
             given = message.properties
@@ -131,12 +136,12 @@ class Intake:
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
             text = join_properties(item.raw_properties, shared)
-            record = encoder.encode(envelope, item.body, item.flag, rules.encoded, text)
+            record = encoder.encode(fixed, item.body, item.flag, rules.encoded, text)
             if isinstance(record, PutStatus):
                 return record
             records.append(record)
         if sum(record.size for record in records) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((message.topic, message.queue_id), records, len(records), envelope.store_host)
+        ticket = PutTicket((message.topic, message.queue_id), records, len(records), fixed[_STORE_HOST])
         ticket.waits = properties.get("WAIT", "true").lower() == "true"
         return ticket

@@ -7,8 +7,8 @@ adds the threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Self, TypeAlias
 
 from rmqtool.config import BrokerRole
 from rmqtool.engine.abort_marker import mark_closed, mark_open
@@ -53,6 +53,9 @@ class Condition(NamedTuple):
     findings: tuple[Finding, ...]
 
 
+Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
+
+
 class MessageStore:
     """One open store. Its methods may be called from several threads."""
 
@@ -61,9 +64,15 @@ class MessageStore:
         self._engine = engine
         self._lock = lock
         self._is_open = True
+        self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
-        self._is_slave = setup.config.broker_role is BrokerRole.SLAVE
+        # What every put needs.
         self._clock = setup.clock
+        self._writer = engine.writer
+        self._health = engine.health
+        self._accept = engine.intake.accept
+        self._accept_batch = engine.intake.accept_batch
+        self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -110,25 +119,24 @@ class MessageStore:
 
     def put(self, message: NewMessage) -> PutTicket:
         """Store a message; the ticket's status says what came of it."""
-        ticket = self._accept(message)
-        if ticket.status is None:
-            self._engine.writer.write(ticket)
-            self._settle(ticket)
-        return ticket
+        return self._write(self._ticket(message, self._accept))
 
     def put_batch(self, message: NewMessage) -> PutTicket:
         """Store the messages of a client's batch, all or none, each as a record of its own."""
-        ticket = self._accept(message, is_batch=True)
+        return self._write(self._ticket(message, self._accept_batch))
+
+    def _write(self, ticket: PutTicket) -> PutTicket:
         if ticket.status is None:
-            self._engine.writer.write(ticket)
-            self._settle(ticket)
+            self._writer.write(ticket)
+            if ticket.status is None:
+                self._settle(ticket)
         return ticket
 
     def put_async(self, message: NewMessage) -> PutTicket:
         """Take a message and come back at once; ``wait`` says what came of it."""
-        ticket = self._accept(message)
+        ticket = self._ticket(message, self._accept)
         if ticket.status is None:
-            waiting = self._engine.writer.waiting
+            waiting = self._writer.waiting
             waiting.append(ticket)
             if len(waiting) >= _WINDOW:
                 self._engine.writer.write_waiting()
@@ -152,33 +160,27 @@ class MessageStore:
             self._settle(ticket)
         return tickets
 
-    def _accept(self, message: NewMessage, *, is_batch: bool = False) -> PutTicket:
-        engine = self._engine
-        if not self._is_open or self._is_slave or not engine.health.is_writeable:
-            return refused(PutStatus.SERVICE_NOT_AVAILABLE, (message.topic, message.queue_id))
-        if self._is_busy():
-            return refused(PutStatus.OS_PAGE_CACHE_BUSY, (message.topic, message.queue_id))
-        accept = engine.intake.accept_batch if is_batch else engine.intake.accept
-        found = accept(message, self._clock.now())
+    def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
+        """Return the ticket of a message, refused or ready to be written."""
+        now = self._clock.now()
+        busy_since = self._writer.busy_since
+        found: PutTicket | PutStatus
+        if not self._takes_puts or not self._health.is_writeable:
+            found = PutStatus.SERVICE_NOT_AVAILABLE
+        elif busy_since is not None and self._busy_limit < now - busy_since < _LONGEST_BUSY:
+            # One put has held the writer for so long that another one should not wait for it.
+            found = PutStatus.OS_PAGE_CACHE_BUSY
+        else:
+            found = accept(message, now)
         return found if isinstance(found, PutTicket) else refused(found, (message.topic, message.queue_id))
-
-    def _is_busy(self) -> bool:
-        """Whether one put has held the writer for so long that another one should not wait for it."""
-        since = self._engine.writer.busy_since
-        if since is None:
-            return False
-        return self.setup.config.os_page_cache_busy_time_out_mills < self._clock.monotonic() - since < _LONGEST_BUSY
 
     def _settle(self, ticket: PutTicket) -> None:
         """Decide the status of a written ticket."""
-        if ticket.status is not None:
-            return
-        if not ticket.is_written:
-            ticket.refuse(PutStatus.UNKNOWN_ERROR)
-        elif self.setup.is_sync and ticket.waits:
-            ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
-        else:
-            ticket.status = PutStatus.PUT_OK
+        if ticket.status is None:
+            if ticket.is_written:
+                ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
+            else:
+                ticket.refuse(PutStatus.UNKNOWN_ERROR)
 
     def flush_now(self) -> bool:
         """Force everything that was put; False when the store no longer writes."""
@@ -268,9 +270,9 @@ class MessageStore:
         log, health = engine.log, engine.health
         return Condition(
             log.min_offset,
-            log.tail.offset,
-            log.committed.offset,
-            log.flushed.offset,
+            log.wrote_offset,
+            log.committed_offset,
+            log.flushed_offset,
             engine.dispatcher.dispatched.offset,
             engine.writer.written_count,
             health.flags,
@@ -289,7 +291,7 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open = self._takes_puts = False
         for worker in self._workers:
             worker.stop()
         self._workers = ()
