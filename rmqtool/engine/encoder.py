@@ -41,6 +41,7 @@ class TopicRules(NamedTuple):
     refusal: PutStatus | None
     magic: int
     encoded: bytes
+    topic_length: int
     is_batch: bool
 
 
@@ -57,7 +58,7 @@ class Encoder:
         self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
         self._is_batch_topic = is_batch_topic
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
-        self._with_crc = config.enabled_append_prop_crc
+        self.has_property_crc = config.enabled_append_prop_crc
         self._topics: dict[str, TopicRules] = {}
 
     def topic_rules(self, topic: str) -> TopicRules:
@@ -85,8 +86,8 @@ class Encoder:
         illegal = illegal or not is_directory_name(topic)
         magic = MESSAGE_MAGIC_V2 if long else MESSAGE_MAGIC_V1
         if illegal:
-            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", False)
-        return TopicRules(None, magic, encode_topic(raw, magic), self._is_batch_topic(topic))
+            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", 0, False)
+        return TopicRules(None, magic, encode_topic(raw, magic), len(raw), self._is_batch_topic(topic))
 
     def fixed_fields(self, message: NewMessage, magic: int, queue_id: int, now: int) -> FixedFields | None:
         """Return the fixed fields of a message, None where a number does not fit its field."""
@@ -102,7 +103,7 @@ class Encoder:
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
-        if self._with_crc and CRC_PROPERTY in properties:
+        if self.has_property_crc and CRC_PROPERTY in properties:
             properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
         template = text_template(tuple(properties), bins or self._bins, not self.is_4_9)
         return template(properties)
@@ -112,7 +113,7 @@ class Encoder:
     ) -> Record | PutStatus:
         """Return the record, or which limit it breaks."""
         length = len(raw_properties)
-        if self._with_crc:
+        if self.has_property_crc:
             text, _ = split_property_crc(raw_properties)
             raw_properties = text if not text or is_terminated(text) else text + _SEPARATOR
             length = len(raw_properties) + CRC_BLOCK_LENGTH
@@ -121,8 +122,8 @@ class Encoder:
             return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
         if len(body) > self.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        tail = encode_tail(topic, raw_properties, with_crc=self._with_crc)
-        record = Record(fixed, body, flag, tail, has_crc=self._with_crc)
+        tail = encode_tail(topic, raw_properties, with_crc=self.has_property_crc)
+        record = Record(fixed, body, flag, tail, has_crc=self.has_property_crc)
         return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 

@@ -24,7 +24,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.properties import decode_properties, join_properties
 
 # A message with none of these is stored as it is; one look tells.
-_MATTERS = frozenset(
+MATTERS = frozenset(
     {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
 )
 
@@ -52,7 +52,7 @@ class Intake:
             return PutStatus.MESSAGE_ILLEGAL
         given = message.properties
         properties = decode_properties(given) if isinstance(given, bytes) else given
-        if not _MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag:
+        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag:
             return self._accept_special(message, rules, properties, now)
         queue_id = message.queue_id
         fixed = encoder.fixed_fields(message, rules.magic, queue_id, now)

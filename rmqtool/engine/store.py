@@ -13,6 +13,7 @@ from typing import NamedTuple, Self, TypeAlias
 from rmqtool.config import BrokerRole
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
+from rmqtool.engine.bulk_put import MessageColumns, PutColumns, is_plain, make_ready, write_ready
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
@@ -159,6 +160,33 @@ class MessageStore:
         for ticket in reversed(tickets):
             self._settle(ticket)
         return tickets
+
+    def put_columns(self, columns: MessageColumns) -> PutColumns:
+        """Store many messages that come by columns. With synchronous flush they are durable when this returns."""
+        import numpy as np
+
+        put = PutColumns(np.full(len(columns), -1, np.int64), np.full(len(columns), -1, np.int64))
+        if not self._takes_puts or not self._health.is_writeable:
+            put.refused = dict.fromkeys(range(len(columns)), PutStatus.SERVICE_NOT_AVAILABLE)
+        elif is_plain(columns, self._engine.encoder):
+            self._put_plain(columns, put)
+        else:
+            tickets = self.put_many(columns.message(row) for row in range(len(columns)))
+            for row, ticket in enumerate(tickets):
+                put.physical_offsets[row], put.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
+                if ticket.status is not PutStatus.PUT_OK:
+                    put.refused[row] = ticket.status or PutStatus.UNKNOWN_ERROR
+        return put
+
+    def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
+        engine = self._engine
+        ready = make_ready(columns, engine.encoder, self._clock.now(), put)
+        written = self._writer.write_with(lambda now: write_ready(ready, put, engine.log, engine.offsets, now))
+        status = PutStatus.PUT_OK if written else PutStatus.UNKNOWN_ERROR
+        if written and self.setup.is_sync and len(ready.rows):
+            status = engine.flusher.wait_flushed(engine.log.committed_offset)
+        if status is not PutStatus.PUT_OK:
+            put.refused |= dict.fromkeys(ready.rows.tolist(), status)
 
     def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
         """Return the ticket of a message, refused or ready to be written."""

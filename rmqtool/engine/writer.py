@@ -73,6 +73,27 @@ class Writer:
         with self._lock:
             self._write_waiting()
 
+    def write_with(self, write: Callable[[int], None]) -> bool:
+        """Let ``write`` append records with the store time it is given; False when the store no longer writes."""
+        with self._lock:
+            self._write_waiting()
+            if self._health.failure is not None:
+                return False
+            self.busy_since = now = self._clock.now()
+            try:
+                write(max(now, self._log.store_timestamp))
+                if self._commit_at_once:
+                    self._log.commit()
+            except BaseException as error:
+                self._health.poison(error)
+                if not isinstance(error, WriteFailed):
+                    raise
+                return False
+            finally:
+                self.busy_since = None
+        self.on_written()
+        return True
+
     def commit(self) -> None:
         """Bring into the file what the off-heap pool holds."""
         with self._lock:
