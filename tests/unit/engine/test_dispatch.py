@@ -455,3 +455,28 @@ class TestIndex:
         assert header.index_count == 5
         assert entries[3].prev_index == 1
         assert len(list(iter_records(setup.files))) == 2
+
+
+@pytest.mark.parametrize("count", [1, 30, 200])
+def test_a_log_without_queues_is_continued(count: int) -> None:
+    """Its end is found record by record; the room behind it is not taken for more."""
+    files = FaultyFileSystem(FaultyDisk())
+    with small_store(files=files) as store:
+        last = store.put_many([a_message(number) for number in range(count)])[-1]
+    remove_below(files, "consumequeue")
+    remove_below(files, "index")
+    with MessageStore.open(small_setup(files=files)) as store:
+        assert store.condition().wrote_offset == last.end_offset
+        assert store.put(a_message()).queue_offset == count
+
+
+def test_a_record_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.bulk_walk._PIECE", 500)
+    files = FaultyFileSystem(FaultyDisk())
+    with small_store(files=files) as store:
+        store.put(a_message(body=b"x" * 100))
+        store.put(a_message(body=b"x" * 3000))
+        last = store.put(a_message(body=b"x" * 100))
+    remove_below(files, "consumequeue")
+    with MessageStore.open(small_setup(files=files)) as store:
+        assert store.condition().wrote_offset == last.end_offset
