@@ -15,6 +15,7 @@ from rmqtool.engine.intake import MATTERS
 from rmqtool.engine.message import LOCAL_HOST, Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueOffsets
+from rmqtool.engine.record import encode_length
 from rmqtool.errors import NoSpace
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import BLANK_SIZE, record_size
@@ -160,14 +161,12 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
 
 
 def _tails(rules: list[TopicRules], codes: Ints, texts: Sequence[bytes], rows: Ints) -> list[bytes]:
-    from rmqtool.engine.record import encode_tail
-
     topics = [rule.encoded for rule in rules]
     if len(topics) == 1 and len(rows) == len(texts):
         (topic,) = topics
-        return [encode_tail(topic, text, with_crc=False) for text in texts]
+        return [topic + encode_length(len(text)) + text for text in texts]
     listed = codes.tolist()
-    return [encode_tail(topics[listed[row]], texts[row], with_crc=False) for row in rows.tolist()]
+    return [topics[listed[row]] + encode_length(len(texts[row])) + texts[row] for row in rows.tolist()]
 
 
 def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:

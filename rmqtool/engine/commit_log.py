@@ -121,6 +121,17 @@ class CommitLog:
             self.committed_offset = self.wrote_offset
             self._committed_timestamp = self.store_timestamp
 
+    def write(self, data: bytes, store_timestamp: int) -> None:
+        """Append bytes that fit, and commit them, when nothing waits for that."""
+        file = self._current
+        assert file is not None, "there is room only in a segment"
+        offset = self.wrote_offset
+        self._unsynced[self._base] = file
+        file.pwrite(data, offset - self._base)
+        self.store_timestamp = store_timestamp
+        self.wrote_offset = self.committed_offset = offset + len(data)
+        self._committed_timestamp = store_timestamp
+
     def prepare_next(self) -> None:
         """Make the segment behind the one that is written, or the first one; any thread may do it ahead of time.
 

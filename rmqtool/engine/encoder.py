@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import FixedFields, Record, encode_tail, encode_topic, fixed_fields, text_template
+from rmqtool.engine.record import FixedFields, Record, encode_length, encode_topic, make_record, text_template
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.hosts import parse_address
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, encode_text, string_length
@@ -89,17 +89,16 @@ class Encoder:
             return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", 0, False)
         return TopicRules(None, magic, encode_topic(raw, magic), len(raw), self._is_batch_topic(topic))
 
-    def fixed_fields(self, message: NewMessage, magic: int, queue_id: int, now: int) -> FixedFields | None:
-        """Return the fixed fields of a message, None where a number does not fit its field."""
+    def do_numbers_fit(self, message: NewMessage, queue_id: int) -> bool:
+        """Return whether every number of a message fits its field."""
         born = message.born_timestamp
         if not 0 <= queue_id <= INT_MAX or not (born is None or LONG_MIN <= born <= LONG_MAX):
-            return None
+            return False
         if message.flag or message.sys_flag or message.reconsume_times or message.prepared_transaction_offset:
             ints = (message.flag, message.sys_flag, message.reconsume_times)
             fit = all(INT_MIN <= value <= INT_MAX for value in ints)
-            if not fit or not LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX:
-                return None
-        return fixed_fields(message, magic, queue_id, self.store_host, now)
+            return fit and LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX
+        return True
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
@@ -122,8 +121,9 @@ class Encoder:
             return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
         if len(body) > self.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        tail = encode_tail(topic, raw_properties, with_crc=self.has_property_crc)
-        record = Record(fixed, body, flag, tail, has_crc=self.has_property_crc)
+        record = make_record(
+            fixed, body, flag, topic + encode_length(length) + raw_properties, has_crc=self.has_property_crc
+        )
         return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 

@@ -7,14 +7,13 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from rmqtool.config import Version
 from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.late_records import InnerBatchRecord, LateParts, MultiDispatchRecord, inner_count, names_queues
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Record
+from rmqtool.engine.record import Record, fixed_fields
 from rmqtool.engine.schedule import Destination, delay_level, find_destination
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.formats.batches import iter_batch_items
@@ -28,8 +27,7 @@ MATTERS = frozenset(
     {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
 )
 
-# Where in the fixed fields of a record the store host stands.
-_STORE_HOST: Final = 5
+_NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
 
 class Intake:
@@ -52,18 +50,18 @@ class Intake:
             return PutStatus.MESSAGE_ILLEGAL
         given = message.properties
         properties = decode_properties(given) if isinstance(given, bytes) else given
-        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag:
+        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag & _NEEDS_A_LOOK:
             return self._accept_special(message, rules, properties, now)
-        queue_id = message.queue_id
-        fixed = encoder.fixed_fields(message, rules.magic, queue_id, now)
-        if fixed is None:
+        queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
+        fixed = fixed_fields(message, rules.magic, queue_id, store_host, now)
         text = message.property_text
         if text is None:
             text = given if isinstance(given, bytes) else encoder.text(properties, message.property_bins)
         record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
         if isinstance(record, Record):
-            return PutTicket((message.topic, queue_id), (record,), 1, fixed[_STORE_HOST])
+            return PutTicket((message.topic, queue_id), (record,), 1, store_host)
         return record
 
     def _accept_special(
@@ -83,10 +81,11 @@ class Intake:
         if isinstance(found, PutStatus):
             return found
         rules = encoder.topic_rules(found.topic)
-        fixed = encoder.fixed_fields(message, rules.magic, found.queue_id, now)
-        if fixed is None:
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, found.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((found.topic, found.queue_id), (), count, fixed[_STORE_HOST])
+        fixed = fixed_fields(message, rules.magic, found.queue_id, store_host, now)
+        ticket = PutTicket((found.topic, found.queue_id), (), count, store_host)
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
         parts = LateParts(encoder, message, fixed, rules, found.properties)
         if is_inner:
@@ -124,9 +123,10 @@ class Intake:
         # upstream: an exception.
         if not message.body or len(message.body) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = encoder.fixed_fields(message, rules.magic, message.queue_id, now)
-        if fixed is None:
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, message.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
+        fixed = fixed_fields(message, rules.magic, message.queue_id, store_host, now)
         shared = b""
         if self._joins_batch_properties:
             given = message.properties
@@ -142,6 +142,6 @@ class Intake:
             records.append(record)
         if sum(record.size for record in records) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((message.topic, message.queue_id), records, len(records), fixed[_STORE_HOST])
+        ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host)
         ticket.waits = properties.get("WAIT", "true").lower() == "true"
         return ticket

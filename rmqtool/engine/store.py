@@ -36,8 +36,9 @@ _MOST_BEHIND = 64 << 20
 _LONGEST_BUSY = 10_000_000
 # How often the upkeep looks, in seconds.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
-# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for.
-_REST, _REST_WHEN_BUSY, _BUSY_PASS = 0.001, 0.02, 64
+# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for; the longer
+# when nobody waits to be told.
+_REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 
 
 class Condition(NamedTuple):
@@ -271,7 +272,9 @@ class MessageStore:
         return 0
 
     def _dispatch_in_thread(self) -> float:
-        return _REST if self.dispatch_now() < _BUSY_PASS else _REST_WHEN_BUSY
+        if self.dispatch_now() < _BUSY_PASS:
+            return _REST
+        return _REST_WHEN_BUSY if self._engine.dispatcher.listeners else _REST_UNOBSERVED
 
     def add_listener(self, listener: Listener) -> None:
         """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""

@@ -160,8 +160,7 @@ class Writer:
             records = ticket.records
             if len(records) != 1:
                 break
-            record = records[0]
-            size = record.size
+            size, pack, before_place, between, behind_store_time, body, tail, has_crc = record = records[0]
             if position + size > last:
                 break
             queue_offset = 0
@@ -169,21 +168,14 @@ class Writer:
                 queue = ticket.queue
                 queue_offset = table.get(queue, 0)
                 table[queue] = queue_offset + ticket.count
-            if record.has_crc:
+            if has_crc:
                 parts.append(record.encode(queue_offset, position, store_timestamp))
             else:
                 # The same without a call and a copy for each: this is where the time of a put goes.
                 parts += (
-                    record.pack(
-                        *record.before_place,
-                        queue_offset,
-                        position,
-                        *record.between,
-                        store_timestamp,
-                        *record.behind_store_time,
-                    ),
-                    record.body,
-                    record.tail,
+                    pack(*before_place, queue_offset, position, *between, store_timestamp, *behind_store_time),
+                    body,
+                    tail,
                 )
             ticket.physical_offset = position
             ticket.queue_offset = queue_offset
@@ -192,9 +184,13 @@ class Writer:
             position += size
             at += 1
         if parts:
-            log.append(b"".join(parts), store_timestamp)
-            if log.pending_size >= _MOST_PENDING:
-                log.commit()
+            data = b"".join(parts)
+            if self._commit_at_once and log.committed_offset == begin:
+                log.write(data, store_timestamp)
+            else:
+                log.append(data, store_timestamp)
+                if log.pending_size >= _MOST_PENDING:
+                    log.commit()
         return at
 
     def _place(self, ticket: PutTicket, store_timestamp: int) -> None:
