@@ -206,10 +206,12 @@ class MessageStore:
     def _settle(self, ticket: PutTicket) -> None:
         """Decide the status of a written ticket."""
         if ticket.status is None:
-            if ticket.is_written:
-                ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
-            else:
+            if not ticket.is_written:
                 ticket.refuse(PutStatus.UNKNOWN_ERROR)
+            elif ticket.physical_offset + ticket.size <= self._engine.log.flushed_offset:
+                ticket.status = PutStatus.PUT_OK
+            else:
+                ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
 
     def flush_now(self) -> bool:
         """Force everything that was put; False when the store no longer writes."""
