@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_WILD = frozenset("*?[")
+
 
 @dataclass(frozen=True, slots=True)
 class TopicPatterns:
@@ -14,6 +16,11 @@ class TopicPatterns:
 
     patterns: tuple[str, ...]
     _expression: re.Pattern[str] | None
+
+    @property
+    def exact(self) -> str | None:
+        """The one topic that is meant, when it is named in full."""
+        return self.patterns[0] if len(self.patterns) == 1 and not _WILD & set(self.patterns[0]) else None
 
     def matches(self, topic: str) -> bool:
         """Tell whether ``topic`` is meant."""

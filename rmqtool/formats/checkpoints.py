@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from rmqtool.formats import layouts
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import int64
 from rmqtool.formats.layout import Buffer, Layout
 
 PAGE_SIZE = 4096
@@ -46,7 +47,7 @@ def encode_timer_checkpoint(checkpoint: layouts.TimerCheckpoint) -> bytes:
 
 def min_timestamp(checkpoint: layouts.StoreCheckpoint) -> int:
     """Return the time from which a broker replays after a crash."""
-    return max(0, min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS)
+    return max(0, int64(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS))
 
 
 def min_timestamp_index(checkpoint: layouts.StoreCheckpoint) -> int:

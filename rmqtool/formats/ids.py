@@ -107,6 +107,12 @@ def decode_uniq_key(text: str) -> UniqKey | None:
     )
 
 
+def uniq_key_span(now: int, zone: tzinfo) -> int | None:
+    """Return what a unique key made at ``now`` says of its time; None when ``now`` is beyond any calendar."""
+    start = _month_start(now, zone, 0)
+    return None if start is None else (now - start) & 0xFFFFFFFF
+
+
 def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
     """Return the time of a unique key as a client of time zone ``zone`` tells it at ``now``.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqtool.formats import layouts
-from rmqtool.formats.java import INT_MAX, string_hash
+from rmqtool.formats.java import INT_MAX, int64, string_hash
 
 HEADER_SIZE = layouts.INDEX_HEADER.size
 SLOT_SIZE = layouts.INDEX_SLOT.size
@@ -39,7 +39,7 @@ def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
     """Return the seconds an entry holds for a message stored at ``store_timestamp``."""
     if begin_timestamp <= 0:
         return 0
-    return min(max((store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
+    return min(max(int64(store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
 
 
 def file_size(slots: int, entries: int) -> int:

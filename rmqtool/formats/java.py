@@ -23,6 +23,11 @@ def int32(value: int) -> int:
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
+def int64(value: int) -> int:
+    """Wrap ``value`` as a Java ``long`` does."""
+    return value if LONG_MIN <= value <= LONG_MAX else ((value - LONG_MIN) & 0xFFFFFFFFFFFFFFFF) + LONG_MIN
+
+
 def string_hash(text: str) -> int:
     """Return ``text.hashCode()``: over UTF-16 code units, signed 32 bits."""
     hashed = 0

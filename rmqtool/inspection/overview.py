@@ -8,29 +8,19 @@ from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing
 from rmqtool.findings import Finding
-from rmqtool.formats import checkpoints, paths, rocksdb_rows
+from rmqtool.formats import checkpoints, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.layouts import IndexHeader, StoreCheckpoint
 from rmqtool.formats.paths import FileKind
-from rmqtool.formats.rocksdb_rows import BoundRowKey
 from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
 from rmqtool.inspection import quick
+from rmqtool.inspection.queue_bounds import QueueBounds, iter_file_bounds, read_database_bounds, simple_queues
 from rmqtool.storage.configs import Configs, read_configs
-from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.index_files import read_header
 from rmqtool.storage.log_end import LogEnd, find_log_end, first_record
-from rmqtool.storage.rocksdb import has_rows, open_database
 from rmqtool.storage.store import Store
-
-
-class QueueBounds(NamedTuple):
-    """What a broker would answer for a queue; ``first_available`` where the first unit on disk lies elsewhere."""
-
-    min_offset: int
-    max_offset: int
-    first_available: int | None = None
 
 
 class IndexOverview(NamedTuple):
@@ -151,13 +141,13 @@ def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | Non
 
 def read_overview(store: Store) -> Overview:
     """Look at a store. Without the extra for RocksDB everything else is there, and ``missing`` says what is not."""
-    queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
+    queues = simple_queues(store)
     end = find_log_end(store.commit_log, queues, dledger=store.is_dledger)
     abort = store.listing.find(paths.ABORT) is not None
-    bounds = dict(_file_bounds(store, queues, end, abort))
+    bounds = dict(iter_file_bounds(store, queues, end))
     missing: OptionalMissing | None = None
     try:
-        bounds |= _database_bounds(store)
+        bounds |= read_database_bounds(store)
         configs = read_configs(store)
     except OptionalMissing as error:
         missing, configs = error, Configs()
@@ -192,47 +182,6 @@ def _layout(store: Store) -> str:
     if paths.CONSUME_QUEUE in store.listing.databases():
         return "RocksDB and file queues" if store.has_file_queues else "RocksDB queues"
     return "file queues"
-
-
-def _file_bounds(
-    store: Store, queues: list[ConsumeQueueFiles], end: LogEnd, abort: bool
-) -> Iterator[tuple[QueueId, QueueBounds]]:
-    log_min = store.commit_log.min_offset
-    greatest = max((_queue_end(queue) for queue in queues), default=-1)
-    # A clean start cuts queues that reach beyond the log; what a start after a crash does is the business of recover.
-    cut = greatest >= end.physical_offset and not abort and end.last is not None
-    for queue in queues:
-        max_offset = queue.cut_at(end.physical_offset) if cut else queue.max_offset
-        min_offset = queue.min_offset(log_min, store.version)
-        first = queue.first_offset if queue.first_offset != min_offset and queue.segments else None
-        yield queue.queue, QueueBounds(min_offset, max_offset, first)
-    for queue_id, segments in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).items():
-        batch = BatchQueueFiles(queue_id, segments)
-        yield queue_id, QueueBounds(batch.min_offset(log_min), batch.max_offset)
-
-
-def _queue_end(queue: ConsumeQueueFiles) -> int:
-    unit = queue.last_unit
-    return -1 if unit is None else unit.physical_offset + unit.size
-
-
-def _database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
-    """Return the bounds that a RocksDB queue database holds for queues without files."""
-    if paths.CONSUME_QUEUE not in store.listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
-        return {}
-    greatest: dict[QueueId, int] = {}
-    smallest: dict[QueueId, int] = {}
-    with open_database(store, paths.CONSUME_QUEUE) as database:
-        for key, value in database.iter_rows("offset"):
-            bound = rocksdb_rows.decode_bound_key(key)
-            offset = rocksdb_rows.decode_bound_value(value)
-            if isinstance(bound, BoundRowKey) and offset is not None:
-                table, add = (greatest, 1) if bound.bound == "max" else (smallest, 0)
-                table[QueueId(bound.topic, bound.queue_id)] = offset.queue_offset + add
-    known = store.listing.queues(FileKind.CONSUME_QUEUE)
-    return {
-        queue: QueueBounds(smallest.get(queue, 0), offset) for queue, offset in greatest.items() if queue not in known
-    }
 
 
 def _topics(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, TopicOverview]:

@@ -127,7 +127,7 @@ def _tabulated(
     replaced: list[str] = []
 
     def stand_in(text: str, painted: str | None = None) -> str:
-        if painted is None and text.isascii():
+        if not text or (painted is None and text.isascii()):
             return text
         replaced.append(painted or text)
         return _STAND_IN * texts.display_width(text)

@@ -16,7 +16,7 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.storage.filesystem import Entry, Kind, ReadableFileSystem, join
-from rmqtool.storage.segments import Segment, SegmentQueue
+from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
 
 _LOG_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
@@ -53,6 +53,8 @@ class StoreListing:
     strangers: list[Stranger] = field(default_factory=list)
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
+    _queues: dict[FileKind, dict[QueueId, SegmentQueue]] = field(default_factory=dict, repr=False)
 
     def of_kind(self, *kinds: FileKind) -> Iterator[FoundFile]:
         """Yield the files of these kinds, in the order of their paths."""
@@ -64,14 +66,20 @@ class StoreListing:
 
     def segments(self, files: Iterable[FoundFile]) -> SegmentQueue:
         """Return the segment queue that ``files`` make."""
-        return SegmentQueue(
+        found = (
             Segment(file.what.base_offset, file.size, file.path, self.filesystem)
             for file in files
             if file.what.base_offset is not None
         )
+        return SegmentQueue(found, files=self.open_files)
 
     def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
-        """Return the queues of a kind, by topic and number."""
+        """Return the queues of a kind, by topic and number; the listing must be complete."""
+        if kind not in self._queues:
+            self._queues[kind] = self._read_queues(kind)
+        return self._queues[kind]
+
+    def _read_queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
         grouped: dict[QueueId, list[FoundFile]] = {}
         for file in self.of_kind(kind):
             what = file.what

@@ -88,15 +88,19 @@ def read_header(file: ReadableFile) -> IndexHeader | None:
 def open_index(file: ReadableFile, hints: Sequence[Geometry] = ()) -> IndexFile | None:
     """Return the index file, or None when no geometry fits.
 
-    ``hints`` come from the settings and from the neighbours; they decide where the bytes leave several pairs.
+    ``hints`` come from the settings and from the neighbours; they decide where the bytes leave several pairs. One of
+    them, or the default, under which the last entry is found from its slot is taken at once: that reads two pages of a
+    file that may have half a gigabyte.
     """
     header = read_header(file)
     if header is None:
         return None
-    # What is most likely needs no search through a file of hundreds of megabytes.
-    likely = (pair for pair in _preferred(file.size(), hints) if _fits(IndexFile(file, pair, header)))
-    found = next(likely, None) or next(iter(find_geometries(file, header, hints)), None)
-    return IndexFile(file, found, header) if found else None
+    # What is most likely needs no search through a file of hundreds of megabytes, and no more than its last entry.
+    for pair in _preferred(file.size(), hints):
+        if ends_home(IndexFile(file, pair, header)):
+            return IndexFile(file, pair, header)
+    geometries = find_geometries(file, header, hints)
+    return IndexFile(file, geometries[0], header) if geometries else None
 
 
 def find_geometries(file: ReadableFile, header: IndexHeader, hints: Sequence[Geometry] = ()) -> list[Geometry]:
@@ -136,16 +140,32 @@ def _candidates(file: ReadableFile, header: IndexHeader, size: int) -> Iterator[
 
 
 def iter_find(file: ReadableFile, pattern: bytes, start: int) -> Iterator[int]:
-    """Yield every place of ``pattern`` from ``start`` on."""
+    """Yield every place of ``pattern`` from ``start`` on, but for those inside of holes."""
     size = file.size()
-    at = start
-    while at + len(pattern) <= size:
-        piece = file.pread(min(_PIECE, size - at), at)
-        place = piece.find(pattern)
-        while place >= 0:
-            yield at + place
-            place = piece.find(pattern, place + 1)
-        at += max(len(piece) - len(pattern) + 1, 1)
+    done = start
+    for extent in file.iter_data(min(start, size), size):
+        at = max(done, extent.file_offset - len(pattern) + 1)
+        while at < extent.end and at + len(pattern) <= size:
+            piece = file.pread(min(_PIECE, size - at), at)
+            place = piece.find(pattern)
+            while place >= 0 and at + place < extent.end:
+                yield at + place
+                place = piece.find(pattern, place + 1)
+            at += max(len(piece) - len(pattern) + 1, 1)
+        done = max(done, min(at, extent.end))
+
+
+def ends_home(opened: IndexFile) -> bool:
+    """Return whether the last entry is that of the header's last message and the newest of its slot.
+
+    An entry is both when it was written last, and nothing else is likely to be: of a file that holds any entry this
+    tells quickly, and almost surely, whether the geometry and the header are right.
+    """
+    last = opened.next_index_no - 1
+    entry = opened.entry(last) if last else None
+    if entry is None or entry.key_hash < 0 or entry.phy_offset != opened.header.end_phy_offset:
+        return False
+    return opened.slot(entry.key_hash % opened.geometry.slots) == last
 
 
 def hashes_home(opened: IndexFile) -> bool:

@@ -27,11 +27,20 @@ class Database:
         self._opened = opened
         self.families = families
 
-    def iter_rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of a family; none when there is no such family."""
+    def iter_rows(self, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of a family whose keys begin with ``prefix``; none when there is no such family."""
         if family in self.families:
-            for key, value in self._opened.get_column_family(family).items():
+            for key, value in self._opened.get_column_family(family).items(from_key=prefix or None):
+                if not key.startswith(prefix):
+                    return
                 yield bytes(key), bytes(value)
+
+    def find_key(self, family: str, start: bytes) -> bytes | None:
+        """Return the first key at or behind ``start``."""
+        if family not in self.families:
+            return None
+        found = next(iter(self._opened.get_column_family(family).keys(from_key=start)), None)
+        return None if found is None else bytes(found)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of one row."""

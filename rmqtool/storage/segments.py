@@ -38,14 +38,38 @@ class Gap(NamedTuple):
     end_offset: int
 
 
-class SegmentQueue:
-    """The segments of one log or queue, in order, with a few of them open for reading."""
+class OpenFiles:
+    """The few segments that are open for reading, of any number of queues: a store may have more than the system."""
 
-    def __init__(self, segments: Iterable[Segment], segment_size: int | None = None) -> None:
+    def __init__(self, most: int = _OPEN_FILES) -> None:
+        self._most = most
+        self._open: OrderedDict[tuple[int, str], ReadableFile] = OrderedDict()
+
+    def open(self, segment: Segment) -> ReadableFile:
+        """Return the open file of a segment; it stays open until others push it out."""
+        key = (id(segment.filesystem), segment.path)
+        file = self._open.pop(key, None) or segment.filesystem.open_read(segment.path)
+        self._open[key] = file
+        if len(self._open) > self._most:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def close(self) -> None:
+        """Close the open files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class SegmentQueue:
+    """The segments of one log or queue, in order. ``files`` is shared by the queues of a store."""
+
+    def __init__(
+        self, segments: Iterable[Segment], segment_size: int | None = None, files: OpenFiles | None = None
+    ) -> None:
         self.segments = tuple(sorted(segments))
         self.segment_size = segment_size or usual_size(self.segments)
         self._bases = [segment.base_offset for segment in self.segments]
-        self._open: OrderedDict[str, ReadableFile] = OrderedDict()
+        self._files = files or OpenFiles()
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -85,11 +109,7 @@ class SegmentQueue:
 
     def open(self, segment: Segment) -> ReadableFile:
         """Return the open file of a segment; it stays open until others push it out."""
-        file = self._open.pop(segment.path, None) or segment.filesystem.open_read(segment.path)
-        self._open[segment.path] = file
-        if len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
-        return file
+        return self._files.open(segment)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to ``length`` bytes at ``offset``, from one segment; nothing where there is none."""
@@ -99,9 +119,8 @@ class SegmentQueue:
         return self.open(segment).pread(length, offset - segment.base_offset)
 
     def close(self) -> None:
-        """Close the open files."""
-        while self._open:
-            self._open.popitem()[1].close()
+        """Close the open files, also those of the queues that share them."""
+        self._files.close()
 
 
 def usual_size(segments: Iterable[Segment]) -> int:

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Self
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
@@ -54,7 +55,7 @@ class Store:
     def commit_log(self) -> SegmentQueue:
         """The commit log: its own segments, or DLedger's data files."""
         segments = self.listing.log_segments
-        return SegmentQueue(segments) if segments or not self.is_dledger else self.dledger_data
+        return SegmentQueue(segments if segments or not self.is_dledger else self.dledger_data.segments)
 
     @cached_property
     def dispatch_rules(self) -> DispatchRules:
@@ -83,9 +84,16 @@ class Store:
         with self.filesystem.open_read(path) as file:
             return file.pread(min(file.size(), most), 0)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close what is open."""
         self.commit_log.close()
+        self.listing.open_files.close()
         self.filesystem.close()
 
 

@@ -31,6 +31,8 @@ from rmqtool.formats.layouts import DLedgerEntryHead
 from rmqtool.storage.filesystem import ReadableFile
 
 WINDOW = 1 << 20
+# What is read for a single record, unless it is larger.
+_RECORD_WINDOW = 4096
 _ZEROS = bytes(WINDOW)
 _START_SIZE = layouts.RECORD_START.size
 _MAGIC_AT = layouts.RECORD_START.field("magic").offset
@@ -51,9 +53,10 @@ class Place(NamedTuple):
 class Window:
     """A file read in large pieces, for a walk that mostly goes forward."""
 
-    def __init__(self, file: ReadableFile, end: int) -> None:
+    def __init__(self, file: ReadableFile, end: int, least: int = WINDOW) -> None:
         self.file = file
         self.end = end
+        self.least = least
         self.start = 0
         self.data = b""
 
@@ -62,7 +65,7 @@ class Window:
         length = min(length, self.end - file_offset)
         if file_offset < self.start or file_offset + length > self.start + len(self.data):
             self.start = file_offset
-            self.data = self.file.pread(min(max(length, WINDOW), self.end - file_offset), file_offset)
+            self.data = self.file.pread(min(max(length, self.least), self.end - file_offset), file_offset)
         return self.data, file_offset - self.start
 
 
@@ -153,6 +156,13 @@ class SegmentWalk:
             return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is due", 0, length))
         return Place(file_offset, length, found._replace(length=length))
 
+    def record_at(self, file_offset: int) -> Message | Flaw | None:
+        """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one."""
+        found = self._decode(file_offset)
+        if not isinstance(found, Message):
+            return None
+        return next(self._check(found, file_offset), None) or found
+
     def find_record(self, file_offset: int, before: int | None = None) -> int | None:
         """Return where the next self-consistent record, or the blank that reaches the end, begins."""
         at = file_offset
@@ -238,6 +248,16 @@ def _candidates(data: bytes) -> Iterator[int]:
         place, magic = min(due)
         yield place - _MAGIC_AT
         places[magic] = data.find(magic, place + 1)
+
+
+def read_record_at(file: ReadableFile, base_offset: int, file_offset: int) -> Message | Flaw | None:
+    """Return the valid record at ``file_offset``, its flaw when only its checksum or its place is wrong, else None.
+
+    Nothing else of the file is read: this is for those who know where a record lies.
+    """
+    walk = SegmentWalk(file, base_offset)
+    walk.window = Window(file, walk.end, _RECORD_WINDOW)
+    return walk.record_at(file_offset)
 
 
 class EntryPlace(NamedTuple):

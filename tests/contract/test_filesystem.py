@@ -19,7 +19,14 @@ from typing import ClassVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
 from rmqtool.storage.filesystem import (
@@ -470,15 +477,25 @@ def runs(count: int) -> settings:
     )
 
 
-TestReal = RealMachine.TestCase
-TestReal.settings = runs(100)
-TestFaulty = FaultyMachine.TestCase
-TestFaulty.settings = runs(200)
-TestOverlay = OverlayMachine.TestCase
-TestOverlay.settings = runs(150)
-TestSpillingOverlay = SpillingOverlayMachine.TestCase
-TestSpillingOverlay.settings = runs(60)
-TestJournal = JournalMachine.TestCase
-TestJournal.settings = runs(60)
-TestFaultyJournal = FaultyJournalMachine.TestCase
-TestFaultyJournal.settings = runs(150)
+# How many runs each kind of file system gets by default; ``make slow`` gives each four times as many, other ones.
+RUNS = {
+    RealMachine: 30,
+    FaultyMachine: 50,
+    OverlayMachine: 40,
+    SpillingOverlayMachine: 20,
+    JournalMachine: 20,
+    FaultyJournalMachine: 40,
+}
+
+by_kind = pytest.mark.parametrize("machine", RUNS, ids=lambda machine: machine.__name__)
+
+
+@by_kind
+def test_every_file_system_keeps_the_contract(machine):
+    run_state_machine_as_test(machine, settings=runs(RUNS[machine]))
+
+
+@pytest.mark.slow
+@by_kind
+def test_every_file_system_keeps_the_contract_for_long(machine):
+    run_state_machine_as_test(machine, settings=settings(runs(4 * RUNS[machine]), derandomize=False))

@@ -74,6 +74,7 @@ def test_what_is_wrong_with_a_page(page: bytes, flaw: Flaw | None) -> None:
         (3001, 3001, 3000, 1, 1),
         (2999, 9999, 9999, 0, 0),
         (0, 0, 0, 0, 0),
+        (-(1 << 63), 0, 5, (1 << 63) - 3000, 5),  # Java's subtraction wraps
     ],
 )
 def test_where_a_replay_begins(physic: int, logics: int, index: int, least: int, least_with_index: int) -> None:

@@ -46,6 +46,7 @@ def test_key_texts() -> None:
         (1 << 62, 1, 2147483647),
         (1 + 2147483647999, 1, 2147483647),
         (1 + 2147483646999, 1, 2147483646),
+        (-(1 << 63), 1700000000123, 2147483647),  # Java's subtraction wraps
     ],
 )
 def test_time_diff(store: int, begin: int, seconds: int) -> None:

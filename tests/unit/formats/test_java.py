@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.formats.java import decode_text
+from rmqtool.formats.java import decode_text, int64
 
 R = "\ufffd"
 
@@ -30,3 +30,17 @@ R = "\ufffd"
 )
 def test_malformed_input_is_replaced_as_java_replaces_it(stored: str, text: str) -> None:
     assert decode_text(bytes.fromhex(stored)) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "wrapped"),
+    [
+        (0, 0),
+        ((1 << 63) - 1, (1 << 63) - 1),
+        (1 << 63, -(1 << 63)),
+        (-(1 << 63) - 1, (1 << 63) - 1),
+        (20 << 60, 1 << 62),
+    ],
+)
+def test_a_long_wraps(value: int, wrapped: int) -> None:
+    assert int64(value) == wrapped

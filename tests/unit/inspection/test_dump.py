@@ -53,17 +53,27 @@ def test_the_regions_tile_every_file_of_every_store(name, store):
             assert damage == [], file.path
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_regions_tile_every_file_of_damaged_stores(version, tmp_path):
+def _check_damaged(version, count, tmp_path):
     workshop = Workshop(tmp_path)
     every = mutations(version)
-    for key in sample(version, 25, seed=2):
+    for key in sample(version, count, seed=2):
         with workshop.damaged(version, every[key], abort=True) as root:
             opened = open_store(str(root))
             for file in opened.listing.files:
                 with opened.filesystem.open_read(file.path) as data:
                     _check_tiling(data, file.what)
             opened.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_regions_tile_every_file_of_damaged_stores(version, tmp_path):
+    _check_damaged(version, 8, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_regions_tile_every_file_of_many_damaged_stores(version, tmp_path):
+    _check_damaged(version, 200, tmp_path)
 
 
 KINDS = [

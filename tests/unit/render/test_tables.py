@@ -109,3 +109,10 @@ def test_text_that_looks_like_a_number_stays_text() -> None:
 
 def test_a_table_without_rows_is_its_titles() -> None:
     assert lay_out([], COLUMNS[:2]) == ["topic  producer"]
+
+
+def test_a_column_without_a_title_leaves_every_cell_in_its_row():
+    columns = [Column("a", "a"), Column("b", "")]
+    rows = [{"a": "é", "b": None}, {"a": "x", "b": "ü"}]
+    lines = lay_out(rows, columns, paint=lambda text, _: text)
+    assert [line.split() for line in lines] == [["a"], ["é", "–"], ["x", "ü"]]

@@ -1,0 +1,262 @@
+"""The progress of groups, as a broker keeps it: topic and group → queue → the offset to consume next.
+
+Upstream: ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager`` (``enableLmq``), whose files are
+``consumerOffset.json`` and ``lmqConsumerOffset.json``. What was read keeps its order when it is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from rmqtool.broker.saved_text import SavedText, SaveSchedule, load
+from rmqtool.config import Version
+from rmqtool.engine.clock import Clock
+from rmqtool.formats import paths
+from rmqtool.formats.config_files import (
+    decode_config,
+    dialect_of,
+    encode_config,
+    group_topic_map,
+    new_bean,
+    order_keys,
+    with_entry,
+)
+from rmqtool.formats.config_shapes import (
+    CONFIG_FILES,
+    DATA_VERSION,
+    GROUP_TOPIC_MAP,
+    GROUP_TOPIC_SET_BINS,
+    OFFSET_TABLE,
+    QUEUE_OFFSETS,
+)
+from rmqtool.formats.fastjson_writer import STRING, Bean, Table
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.topics import LMQ_PREFIX
+from rmqtool.formats.versions import is_since
+
+NOT_FOUND = -1
+# 5.x raises the version of the data at every so many commits.
+VERSION_STEP = 500
+
+_SEPARATOR = "@"
+_LMQ_TABLE = "lmqOffsetTable"
+_TOPIC_SET = Table(STRING, GROUP_TOPIC_SET_BINS, concurrent=False)
+
+
+def progress_file(*, enable_lmq: bool) -> str:
+    """Return the name of the file a broker keeps all progress in."""
+    return paths.LMQ_CONSUMER_OFFSET if enable_lmq else paths.CONSUMER_OFFSET
+
+
+class ConsumerOffsets:
+    """The table of one broker. ``save`` writes it when it changed; ``tick`` does so at the broker's times."""
+
+    def __init__(self, text: SavedText, version: Version, clock: Clock, *, enable_lmq: bool = False) -> None:
+        self._text = text
+        self._version = version
+        self._clock = clock
+        self._name = progress_file(enable_lmq=enable_lmq)
+        self._bean: Bean = CONFIG_FILES[self._name].root
+        self._schedule = SaveSchedule(clock)
+        self._value: dict[str, Any] = {}
+        self._load()
+        self._changed = False
+        self._commits = 0
+        # What consumers were told to go back to, until they do (5.x); not saved.
+        self._resets: dict[tuple[str, str, int], int] = {}
+
+    def _load(self) -> None:
+        found = load(self._text, self._decode) or {}
+        data_version = new_bean(DATA_VERSION, self._version, timestamp=self._clock.now())
+        data_version |= {
+            name: value for name, value in (found.get("dataVersion") or {}).items() if name in data_version
+        }
+        topics = found.get("groupTopicMap")
+        self._value = {
+            "dataVersion": data_version,
+            "groupTopicMap": topics if isinstance(topics, dict) else {},
+            "offsetTable": found.get("offsetTable") or {},
+            _LMQ_TABLE: found.get(_LMQ_TABLE) or {},
+        }
+        # The keys that have their place in the file; new ones get theirs when the file is written.
+        self._placed: dict[str, list[int]] = {key: list(queues) for key, queues in self._table.items()}
+        self._placed_lmq: list[str] = list(self._value[_LMQ_TABLE])
+
+    def _decode(self, data: bytes) -> dict[str, Any] | Flaw:
+        decoded = decode_config(self._name, data)
+        return decoded if isinstance(decoded, Flaw) else decoded.value
+
+    @property
+    def _table(self) -> dict[str, dict[int, int]]:
+        table: dict[str, dict[int, int]] = self._value["offsetTable"]
+        return table
+
+    def _lmq_table(self, group: str) -> dict[str, int] | None:
+        """Return the table of light groups, if ``group`` is kept there."""
+        is_lmq = _LMQ_TABLE in self._bean.fields and group.startswith(LMQ_PREFIX)
+        return self._value[_LMQ_TABLE] if is_lmq else None
+
+    def query_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset to consume next, NOT_FOUND when the group has none; a pending reset goes first."""
+        pending = self._resets.get((group, topic, queue_id))
+        if pending is not None:
+            return pending
+        key = topic + _SEPARATOR + group
+        lmq = self._lmq_table(group)
+        if lmq is not None:
+            return lmq.get(key, NOT_FOUND)
+        return self._table.get(key, {}).get(queue_id, NOT_FOUND)
+
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the offset to consume next, a smaller one than before too."""
+        key = topic + _SEPARATOR + group
+        lmq = self._lmq_table(group)
+        self._changed = True
+        if lmq is not None:
+            lmq[key] = offset
+            return
+        self._table.setdefault(key, {})[queue_id] = offset
+        self._commits += 1
+        if is_since(self._version, "5.0.0") and self._commits % VERSION_STEP == 0:
+            data_version = self._value["dataVersion"]
+            data_version["counter"] += 1
+            data_version["timestamp"] = self._clock.now()
+
+    def offsets_of(self, group: str, topic: str) -> Mapping[int, int]:
+        """Return the group's offsets in all queues of a topic."""
+        key = topic + _SEPARATOR + group
+        lmq = self._lmq_table(group)
+        if lmq is not None:
+            return {0: lmq[key]} if key in lmq else {}
+        return dict(self._table.get(key, {}))
+
+    def iter_subscriptions(self) -> Iterator[tuple[str, str]]:
+        """Yield (topic, group) of everything there is progress for; keys that name neither are left out."""
+        for key in (*self._table, *self._value[_LMQ_TABLE]):
+            parts = _split(key)
+            if parts is not None:
+                yield parts
+
+    def remove(self, is_gone: Callable[[str, str], bool]) -> list[tuple[str, str]]:
+        """Forget the progress of each (topic, group) that ``is_gone`` says so of; return which those were."""
+        removed = [found for found in self.iter_subscriptions() if is_gone(*found)]
+        for topic, group in removed:
+            key = topic + _SEPARATOR + group
+            self._table.pop(key, None)
+            self._placed.pop(key, None)
+            self._value[_LMQ_TABLE].pop(key, None)
+            self._placed_lmq = [placed for placed in self._placed_lmq if placed != key]
+            for pending in [pending for pending in self._resets if pending[:2] == (group, topic)]:
+                del self._resets[pending]
+        self._changed = self._changed or bool(removed)
+        return removed
+
+    def remove_unsubscribed(
+        self, is_subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
+    ) -> list[tuple[str, str]]:
+        """Forget groups that nobody consumes with any more and whose progress lies before all that is left."""
+
+        def is_gone(topic: str, group: str) -> bool:
+            if is_subscribed(topic, group):
+                return False
+            return all(offset <= min_offset(topic, queue) for queue, offset in self.offsets_of(group, topic).items())
+
+        return self.remove(is_gone)
+
+    def min_offset_of_groups(
+        self, topic: str, min_offset: Callable[[str, int], int], without: Collection[str] = ()
+    ) -> dict[int, int]:
+        """Return, of each queue, the smallest offset that any group still has to consume.
+
+        upstream: ``queryMinOffsetInAllGroup`` deletes the progress of the groups that are to be left out.
+        """
+        found: dict[int, int] = {}
+        for name, group in self.iter_subscriptions():
+            if name != topic or group in without:
+                continue
+            for queue_id, offset in self.offsets_of(group, topic).items():
+                if offset >= min_offset(topic, queue_id):
+                    found[queue_id] = min(offset, found.get(queue_id, offset))
+        return found
+
+    def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the offset and hold it against commits until the group's next pull (5.x)."""
+        self.commit_offset(group, topic, queue_id, offset)
+        self._resets[group, topic, queue_id] = offset
+
+    def has_pending_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Tell whether a reset waits for the group's next pull."""
+        return (group, topic, queue_id) in self._resets
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset that the pull has to be answered with, and forget it; None when there is none."""
+        return self._resets.pop((group, topic, queue_id), None)
+
+    def encode(self) -> bytes:
+        """Return the file as a broker of the version writes it."""
+        self._place_new_keys()
+        value = dict(self._value)
+        if is_since(self._version, "5.0.0"):
+            value["groupTopicMap"] = self._value["groupTopicMap"] = self._group_topics()
+        fields = self._bean.fields.items()
+        shown = {name: value[name] for name, declared in fields if is_since(self._version, declared.since)}
+        return encode_config(self._name, shown, dialect_of(self._version))
+
+    def save(self) -> bool:
+        """Write the file if anything changed since; return whether it did."""
+        if not self._changed:
+            return False
+        self._text.write(self.encode())
+        self._changed = False
+        return True
+
+    def tick(self) -> bool:
+        """Save if it is time to; return whether anything was written."""
+        return self._schedule.is_due() and self.save()
+
+    def _place_new_keys(self) -> None:
+        """Bring the keys that are not in the file yet to their places."""
+        inner = {key: _placed(queues, self._placed.get(key, []), QUEUE_OFFSETS) for key, queues in self._table.items()}
+        table = _placed(inner, list(self._placed), OFFSET_TABLE)
+        self._value["offsetTable"] = table
+        self._placed = {key: list(queues) for key, queues in table.items()}
+        # Both tables have as many bins.
+        lmq = _placed(self._value[_LMQ_TABLE], self._placed_lmq, OFFSET_TABLE)
+        self._value[_LMQ_TABLE] = lmq
+        self._placed_lmq = list(lmq)
+
+    def _group_topics(self) -> dict[str, list[str]]:
+        """Return 5.x's by-product of the table, in the order that was read as far as it still holds."""
+        read: dict[str, Any] = self._value["groupTopicMap"]
+        fresh = group_topic_map(self._table)
+        kept = [group for group in read if group in fresh]
+        groups = _placed(fresh, kept, GROUP_TOPIC_MAP)
+        return {group: _in_read_order(topics, read.get(group, [])) for group, topics in groups.items()}
+
+
+def _in_read_order(topics: list[str], read: Any) -> list[str]:
+    # A broker does not look at what stands there: it may be anything.
+    kept = list(dict.fromkeys(topic for topic in read if topic in topics)) if isinstance(read, list) else []
+    return list(_placed(dict.fromkeys(topics), kept, _TOPIC_SET))
+
+
+def _placed(entries: dict[Any, Any], placed: list[Any], table: Table) -> dict[Any, Any]:
+    """Return ``entries`` with the keys of ``placed`` in that order, and the others where upstream's map has them."""
+    if len(placed) == len(entries):
+        return {key: entries[key] for key in placed}
+    if not placed:
+        return {key: entries[key] for key in order_keys(list(entries), table)}
+    found = {key: entries[key] for key in placed}
+    for key, value in entries.items():
+        if key not in found:
+            found = with_entry(found, key, value, table)
+    return found
+
+
+def _split(key: str) -> tuple[str, str] | None:
+    """Return topic and group of a key; a broker ignores one that is not exactly those."""
+    parts = key.split(_SEPARATOR)
+    while parts and not parts[-1]:
+        parts.pop()
+    return (parts[0], parts[1]) if len(parts) == 2 else None

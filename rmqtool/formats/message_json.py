@@ -1,0 +1,115 @@
+"""The contract's Message object: what a message is called in JSON, and the one spelling of its line.
+
+Names and order are fixed for scripts. ``bulk`` makes the same lines for many records at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, NamedTuple
+
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.compression import DEFAULT_BODY_CAP, body_codec, inflate_body
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.hosts import format_host
+from rmqtool.formats.ids import encode_offset_msg_id
+
+FIELDS = (
+    "commitLogOffset",
+    "storeSize",
+    "magic",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "bornHost",
+    "storeTimestamp",
+    "storeHost",
+    "reconsumeTimes",
+    "preparedTransactionOffset",
+    "bodyCRC",
+    "offsetMsgId",
+    "uniqKey",
+    "tags",
+    "keys",
+    "properties",
+    "body",
+    "bodyEncoding",
+    "bodyCodec",
+    "bodyLength",
+    "storedBodyLength",
+)
+"""The names, in their order."""
+
+UTF8, BASE64, NONE = "utf8", "base64", "none"
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+class MessageJson(NamedTuple):
+    """The object, and the flaw of a body that does not inflate: it is then shown as stored."""
+
+    fields: dict[str, Any]
+    flaw: Flaw | None
+
+
+def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
+    """Return the Message object; a body that would inflate beyond ``cap`` does not inflate."""
+    inflated = inflate_body(message.sys_flag, message.raw_body, cap)
+    flaw = inflated if isinstance(inflated, Flaw) else None
+    body = message.raw_body if isinstance(inflated, Flaw) else inflated.body
+    text, encoding = spell_body(body, as_text=flaw is None)
+    values = (
+        message.physical_offset,
+        message.total_size,
+        f"{message.magic:#010x}",
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.flag,
+        message.sys_flag,
+        message.born_timestamp,
+        format_host(message.born_host_ip, message.born_host_port),
+        message.store_timestamp,
+        format_host(message.store_host_ip, message.store_host_port),
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        message.body_crc,
+        encode_offset_msg_id(message.store_host_ip, message.store_host_port, message.physical_offset),
+        message.uniq_key,
+        message.tags,
+        message.keys,
+        message.properties,
+        text,
+        encoding,
+        body_codec(message.sys_flag),
+        len(body) if flaw is None else None,
+        message.body_length,
+    )
+    return MessageJson(dict(zip(FIELDS, values, strict=True)), flaw)
+
+
+def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:
+    """Return a body as JSON holds it and how it is encoded: as text where it is wanted and it is UTF-8."""
+    if as_text:
+        try:
+            return body.decode("utf-8"), UTF8
+        except UnicodeDecodeError:
+            pass
+    return base64.b64encode(body).decode("ascii"), BASE64
+
+
+def read_body(fields: dict[str, Any]) -> bytes:
+    """Return the bytes of the body that a Message object holds."""
+    text = fields["body"]
+    if fields["bodyEncoding"] == UTF8:
+        return bytes(text, "utf-8")
+    return base64.b64decode(text) if fields["bodyEncoding"] == BASE64 else b""
+
+
+def encode_line(fields: dict[str, Any]) -> str:
+    """Return one line of JSON, its newline not included."""
+    return _encode(fields)

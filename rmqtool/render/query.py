@@ -1,0 +1,208 @@
+"""The screens of ``query``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from rmqtool.findings import Finding
+from rmqtool.render import text
+from rmqtool.render.findings import finding_lines
+from rmqtool.render.output import Output
+from rmqtool.render.tables import Column, Cut, Kind
+
+MESSAGES = (
+    Column("place", "queue @ offset", cut=Cut.MIDDLE),
+    Column("commitLogOffset", "in the log at", Kind.OFFSET),
+    Column("storeTimestamp", "stored", Kind.TIME),
+    Column("tags", "tags", cut=Cut.END),
+    Column("keys", "keys", cut=Cut.END),
+)
+EVENTS = (
+    Column("timestamp", "time", Kind.TIME),
+    Column("event", "event"),
+    Column("place", "queue @ offset", cut=Cut.MIDDLE),
+    Column("about", "", cut=Cut.END),
+)
+POSITIONS = (
+    Column("group", "group", cut=Cut.MIDDLE),
+    Column("place", "queue @ offset", cut=Cut.MIDDLE),
+    Column("committed", "committed", Kind.OFFSET),
+    Column("stands", "so the message is"),
+)
+_MOST_LISTED = 100
+_BODY = 400
+_LABEL = 10
+_SOURCES = {"index": "the index", "queue": "its queue", "log": "its place in the log", "scan": "a search of the log"}
+
+
+def answer_lines(
+    output: Output,
+    head: Mapping[str, Any],
+    count: int,
+    messages: Iterable[Mapping[str, Any]],
+    findings: Iterable[Finding],
+) -> Iterator[str]:
+    """Yield the screen of an answer; ``head`` is the JSON object without its messages."""
+    shown = [dict(message) for message in islice(messages, _MOST_LISTED)]
+    for message in shown:
+        message["place"] = _place(message)
+    yield from _title_lines(output, head, count)
+    if len(shown) == 1:
+        yield from _message_lines(output, shown[0])
+    elif shown:
+        yield from output.table_lines(shown, MESSAGES)
+        if count > len(shown):
+            yield f"… {text.count(count - len(shown))} more; --jsonl gives all of them"
+    yield from _offset_lines(head)
+    if not shown:
+        yield from _missing_lines(output, head)
+        yield from _decoded_rows(output, head.get("decoded", {}))
+    yield from _story_lines(output, head)
+    for finding in findings:
+        yield from finding_lines(finding, output)
+
+
+def _place(shown: Mapping[str, Any]) -> str:
+    return f"{text.neutral(shown['topic'])}/{shown['queueId']} @ {shown['queueOffset']}"
+
+
+def _title_lines(output: Output, head: Mapping[str, Any], count: int) -> Iterator[str]:
+    noun = "message" if count == 1 else "messages"
+    by = " and ".join(_SOURCES[source] for source in head["answeredBy"])
+    words = f"{text.count(count)} {noun}, by {head['kind']}" + (f", from {by}" if by else "")
+    if not count:
+        words = f'nothing found for {head["kind"]} "{text.neutral(head["query"])}"'
+    if count or not ("queueOffset" in head or "queueOffsets" in head):
+        yield output.paint(words, "title")
+    collisions = head["searched"].get("index", {}).get("collisions", 0)
+    if collisions:
+        others = "another message has" if collisions == 1 else f"{text.count(collisions)} other messages have"
+        words = f"{others} a key of the same hash; a broker answers with them too, its client drops them"
+        yield from text.hanging(words, output.look.width, 2)
+    if count and "log" in head["searched"]:
+        yield from _searched_lines(output, head["searched"])
+
+
+def _message_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
+    rows = (
+        ("message", f"{shown['place']}   in the log at {shown['commitLogOffset']}, {text.size(shown['storeSize'])}"),
+        ("stored", f"{output.time(shown['storeTimestamp'])} by {shown['storeHost']}"),
+        ("born", f"{output.time(shown['bornTimestamp'])} at {shown['bornHost']}"),
+        ("ids", f"{shown['offsetMsgId']}   {text.neutral(shown['uniqKey'] or 'no unique key')}"),
+        ("tags", shown["tags"]),
+        ("keys", shown["keys"]),
+        ("retries", shown["reconsumeTimes"] or None),
+        ("body", _body_words(shown)),
+    )
+    for label, words in rows:
+        if words:
+            yield from _row(output, label, text.neutral(str(words)))
+
+
+def _body_words(shown: Mapping[str, Any]) -> str:
+    if shown["bodyLength"] is None:
+        return f"{text.size(shown['storedBodyLength'])} that do not inflate"
+    if not shown["bodyLength"]:
+        return "empty"
+    codec = f" from {text.size(shown['storedBodyLength'])} {shown['bodyCodec']}" if shown["bodyCodec"] else ""
+    if shown["bodyEncoding"] == "base64":
+        return f"{text.size(shown['bodyLength'])}{codec}, no text"
+    return f"{text.size(shown['bodyLength'])}{codec}: " + text.cut(shown["body"], _BODY)
+
+
+def _row(output: Output, label: str, words: str) -> Iterator[str]:
+    first, *others = text.hanging(label.ljust(_LABEL).replace(" ", "\u00a0") + words, output.look.width, _LABEL)
+    yield output.paint(first[:_LABEL], "title") + first[_LABEL:]
+    yield from others
+
+
+def _offset_lines(head: Mapping[str, Any]) -> Iterator[str]:
+    if "queueOffset" in head:
+        yield f"a broker answers offset {head['queueOffset']}"
+    for topic, queues in head.get("queueOffsets", {}).items():
+        for queue_id, offset in queues.items():
+            yield f"{text.neutral(topic)}/{queue_id}   a broker answers offset {offset}"
+
+
+def _missing_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
+    searched = head["searched"]
+    yield from _searched_lines(output, searched)
+    for place in searched.get("unread", [])[:5]:
+        words = f"  {place['file'] or 'the log'} at {place.get('offset')}: {place['message']}"
+        yield from text.hanging(text.neutral(words), output.look.width, 4)
+    for reason in head.get("reasons", []):
+        yield from text.hanging(text.neutral(reason[:1].upper() + reason[1:] + "."), output.look.width, 2)
+    near = head.get("near", [])
+    if near:
+        words = ", ".join(text.neutral(name) for name in near)
+        yield from text.hanging(f"Did you mean {words}?", output.look.width, 2)
+
+
+def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str]:
+    parts = []
+    if "index" in searched:
+        parts.append(f"{searched['index']['files']} index files")
+    if "log" in searched:
+        parts.append(f"the log from {searched['log']['begin']} to {searched['log']['end']}")
+    if parts:
+        unread = searched.get("unread", [])
+        left = f" Not readable: {len(unread)} places in it." if unread else " All of it can be read."
+        yield from text.hanging(f"Searched: {', then '.join(parts)}.{left}", output.look.width, 2)
+
+
+def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
+    events = iter(head.get("history", []))
+    for story in head.get("stories", []):
+        rows = [_event_row(event) for event in islice(events, story["events"])]
+        yield ""
+        name = text.neutral(story["uniqKey"] or "a message without a unique key")
+        yield output.paint(f"{name}: {story['state']}", "title")
+        yield from output.table_lines(rows, EVENTS)
+        positions = [
+            {**position, "place": _place(position), "stands": "passed" if position["passed"] else "not reached"}
+            for position in story["positions"]
+        ]
+        if positions:
+            yield ""
+            yield from output.table_lines(positions, POSITIONS)
+
+
+def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
+    about = []
+    if event.get("dueTimestamp"):
+        span = text.duration(event["dueTimestamp"] - event["timestamp"])
+        about.append(f"{'for' if event['event'] in ('popped', 'renewed') else 'due after'} {span}")
+    if event.get("level"):
+        about.append(f"level {event['level']}")
+    if event.get("for"):
+        about.append(f"to {event['for']}")
+    if event.get("times"):
+        about.append(f"{event['times']} {'time' if event['times'] == 1 else 'times'}")
+    if event.get("group"):
+        about.append(f"by {event['group']}")
+    if "halfQueueOffset" in event:
+        about.append(f"of half message {event['halfQueueOffset']}")
+    if "heeded" in event:
+        about.append("heeded" if event["heeded"] else "a broker ignores it")
+    return {**event, "place": _place(event), "about": ", ".join(about)}
+
+
+def decoded_lines(output: Output, query: str, decoded: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the screen of an id that was only taken apart."""
+    yield output.paint(text.neutral(query), "title")
+    yield from _decoded_rows(output, decoded)
+
+
+def _decoded_rows(output: Output, decoded: Mapping[str, Any]) -> Iterator[str]:
+    for kind, parts in decoded.items():
+        if kind == "reasons":
+            for reason in parts:
+                yield from text.hanging(text.neutral(reason[:1].upper() + reason[1:] + "."), output.look.width, 2)
+            continue
+        words = []
+        for name, value in parts.items():
+            shown = output.time(value) if name == "timestamp" and value is not None else value
+            words.append(f"{name} {text.neutral(str(shown))}".replace(" ", "\u00a0"))
+        yield from text.hanging(f"as {kind}: " + ", ".join(words), output.look.width, 4)

@@ -1,0 +1,148 @@
+"""``CommitLog``: which file recovery begins with, how far it reads, where it cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.commit_log import Message
+from rmqtool.upstream import broker_log
+from rmqtool.upstream.broker_log import BrokerLog
+from rmqtool.upstream.checkpoint import Checkpoint
+from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.java_numbers import java_remainder
+from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
+from rmqtool.upstream.record_check import RecordCheck, SegmentWindow, Unreadable
+from rmqtool.upstream.settings import StartSettings
+
+# A 4.9 broker that was stopped cleanly reads this many files at the end of the log.
+NORMAL_FILES_4_9 = 3
+
+_START = layouts.RECORD_START
+_PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_PREFIX_V6 = layouts.MESSAGE_PREFIX_V6V4
+
+
+class CommitLog:
+    """The log of a store."""
+
+    def __init__(self, files: StoreFiles, settings: StartSettings, log: BrokerLog) -> None:
+        self._files = files
+        self._settings = settings
+        self._log = log
+        self.mapped = MappedFileQueue(files, settings.commit_log_dirs, settings.commit_log_file_size)
+        self.check = RecordCheck(settings, log)
+        # What the last recovery did: the files it read, the start of the last record it took.
+        self.scanned: list[str] = []
+        self.last_record: int | None = None
+
+    def load(self) -> None:
+        """Take in the segments."""
+        self.mapped.load(self._log, self._settings.is_4_9)
+
+    def window(self, file: MappedFile) -> SegmentWindow:
+        """Return a window on a segment."""
+        return SegmentWindow(lambda at, length: self._files.read(file.path, at, length))
+
+    def start_index(self, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> int:
+        """Return the number of the file that recovery begins with."""
+        files = self.mapped.mapped
+        if self._settings.is_5_4:
+            return self._start_index_5_4(clean, max_physic_offset, checkpoint)
+        if clean and self._settings.is_4_9:
+            return max(0, len(files) - NORMAL_FILES_4_9)
+        if clean:
+            accepts: Callable[[MappedFile], bool] = lambda file: file.start <= max_physic_offset  # noqa: E731
+        else:
+            latest = checkpoint.min_timestamp
+            if self._settings.index_safe:
+                latest = min(latest, checkpoint.index_msg_timestamp)
+            accepts = lambda file: self._is_old_enough(file, latest)  # noqa: E731
+        return next((i for i in reversed(range(len(files))) if accepts(files[i])), 0)
+
+    def _is_old_enough(self, file: MappedFile, latest: int) -> bool:
+        """Judge a file by magic and time of its first record alone. upstream: ``isMappedFileMatchedRecover``."""
+        head = self._files.read(file.path, 0, _PREFIX_V6.size)
+        if len(head) < _PREFIX_V6.size:
+            return False
+        values = layouts.MessagePrefix._make(_PREFIX.unpack_from(head))
+        magics = (MESSAGE_MAGIC_V1,) if self._settings.is_4_9 else (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+        if values.magic not in magics:
+            return False
+        if values.sys_flag & SysFlag.BORN_HOST_V6:
+            values = layouts.MessagePrefix._make(_PREFIX_V6.unpack_from(head))
+        return values.store_timestamp != 0 and values.store_timestamp <= latest
+
+    def _start_index_5_4(self, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> int:
+        """Judge a file by a full check of its first record; stop at the oldest that may be looked at."""
+        files = self.mapped.mapped
+        oldest = max(0, len(files) - self._settings.recover_max_num)
+        for i in range(len(files) - 1, oldest, -1):
+            if self._is_start_5_4(files[i], clean, max_physic_offset, checkpoint):
+                return i
+        return oldest
+
+    def _is_start_5_4(self, file: MappedFile, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> bool:
+        first = self.check.check(self.window(file), 0, file.size, crc=self._settings.check_crc)
+        if not isinstance(first, Message) or first.store_timestamp == 0:
+            return False
+        safe = self._settings.index_safe
+        if safe and first.store_timestamp > checkpoint.index_msg_timestamp:
+            return False
+        if clean:
+            return first.physical_offset <= max_physic_offset
+        return first.store_timestamp <= checkpoint.min_timestamp
+
+    def scan(self, start: int, accept: Callable[[Message], None] | None) -> int:
+        """Read from file number ``start`` on, hand every record to ``accept``, and return where reading ended."""
+        self.scanned = []
+        self.last_record = None
+        files = self.mapped.mapped
+        file = files[start]
+        for file in files[start:]:
+            self.scanned.append(file.path)
+            window = self.window(file)
+            at = 0
+            while True:
+                found = self.check.check(window, at, file.size, crc=self._settings.check_crc)
+                if not isinstance(found, Message):
+                    break
+                self.last_record = file.start + at
+                at += found.total_size
+                if accept is not None:
+                    accept(found)
+            if isinstance(found, Unreadable):
+                if found.size > 0 and not self._settings.is_4_9:
+                    self._log.warn(broker_log.HALF_MESSAGE)
+                return file.start + at
+        return file.start + at
+
+    def walk_unconfirmed(self, confirmed: int) -> None:
+        """Read every record behind ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.
+
+        upstream: ``compensateForHA``, ``selectOneMessageByOffset``. What stands there is judged again, and may end the
+        start: a magic number other than version 1 raises.
+        """
+        offset = 0 if confirmed == -1 else confirmed
+        while (file := self.mapped.find(offset, first_if_none=offset == 0)) is not None:
+            position = java_remainder(offset, self.mapped.file_size)
+            if position + _START.size > file.wrote:
+                self._log.warn(broker_log.POSITION_INVALID)
+                return
+            total_size, magic = _START.decode(self._files.read(file.path, position, _START.size))
+            if position + total_size > file.wrote:
+                self._log.warn(broker_log.POSITION_INVALID)
+                return
+            if file.start + position > offset:
+                offset = file.start + position
+                continue
+            if magic == BLANK_MAGIC:
+                offset += total_size
+                continue
+            if magic != MESSAGE_MAGIC_V1:
+                self._log.warn(broker_log.LOAD_EXCEPTION)
+                raise LoadRefused(f"the record at {offset} is of no kind that duplicationEnable knows", exception=True)
+            if not isinstance(self.check.check(self.window(file), position, position + total_size), Message):
+                return
+            offset += total_size

@@ -1,0 +1,118 @@
+"""``BrokerController.initialize``: which config files a broker takes, and which of them it writes over.
+
+A file that is missing, empty or does not parse gives way to its ``.bak``. A ``.bak`` that is missing or empty is an
+empty table and no failure; one that does not parse ends the start, before the store is touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqtool.config import Version
+from rmqtool.formats import paths
+from rmqtool.formats.config_files import decode_config, dialect_of
+from rmqtool.formats.fastjson import Dialect
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import Copy
+from rmqtool.formats.topics import HALF_TOPIC
+from rmqtool.upstream.files import StoreView
+
+Source = Literal["main", "bak", "empty"]
+
+# Each with the table in it that matters here.
+_TABLES = {
+    paths.TOPICS: "topicConfigTable",
+    paths.CONSUMER_OFFSET: "offsetTable",
+    paths.SUBSCRIPTION_GROUP: "subscriptionGroupTable",
+    paths.CONSUMER_FILTER: "filterDataByTopic",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """One config file: where the broker takes it from, and whether it writes it anew.
+
+    ``empty`` is also said of a file that was read and holds nothing.
+    """
+
+    file: str
+    loaded_from: Source
+    rewritten: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigLoad:
+    """The config files of a broker, and the one on which its start ends."""
+
+    files: tuple[LoadedConfig, ...]
+    unreadable: str | None
+
+
+class _Unreadable(Exception):
+    """Neither the file nor its copy can be read."""
+
+
+def load_config(files: StoreView, version: Version) -> ConfigLoad:
+    """Load the files in a broker's order; those behind the one that fails are not read, so their tables are empty."""
+    dialect = dialect_of(str(version))
+    found: dict[str, tuple[Source, dict[Any, Any]]] = {}
+    unreadable = None
+    for name, table in _TABLES.items():
+        if unreadable is None:
+            try:
+                found[name] = _load_file(files, name, table, dialect)
+                continue
+            except _Unreadable:
+                unreadable = paths.config_path(name)
+        found[name] = ("empty", {})
+    return ConfigLoad(
+        tuple(
+            LoadedConfig(paths.config_path(name), found[name][0], _is_rewritten(name, found, version, unreadable))
+            for name in _TABLES
+            if name != paths.CONSUMER_FILTER
+        ),
+        unreadable,
+    )
+
+
+def load_table(files: StoreView, name: str, table: str, version: Version) -> dict[Any, Any] | None:
+    """Return the table of one config file as a broker loads it; None where it cannot."""
+    try:
+        return _load_file(files, name, table, dialect_of(str(version)))[1]
+    except _Unreadable:
+        return None
+
+
+def _load_file(files: StoreView, name: str, table: str, dialect: Dialect) -> tuple[Source, dict[Any, Any]]:
+    """upstream: ``ConfigManager.load`` and ``loadBak``."""
+    sources: dict[Copy, Source] = {Copy.MAIN: "main", Copy.BAK: "bak"}
+    for copy, source in sources.items():
+        path = paths.config_path(name, copy)
+        data = files.read_whole(path) if files.is_file(path) else b""
+        if not data:
+            continue
+        decoded = decode_config(name, data, dialect)
+        if isinstance(decoded, Flaw):
+            if copy is Copy.BAK:
+                raise _Unreadable
+            continue
+        entries = decoded.value.get(table) or {}
+        return source if entries else "empty", entries
+    return "empty", {}
+
+
+def _is_rewritten(
+    name: str, found: dict[str, tuple[Source, dict[Any, Any]]], version: Version, unreadable: str | None
+) -> bool:
+    """Return whether a broker that starts and stops leaves other bytes in the file."""
+    if unreadable is not None:
+        # upstream: the shutdown() of 4.9 writes the offsets that were never loaded over the good ones.
+        return version is Version.V4_9 and name == paths.CONSUMER_OFFSET
+    if name == paths.CONSUMER_OFFSET:
+        return True
+    source, entries = found[name]
+    if version is Version.V4_9:
+        # It writes topics when it makes one, and at every start it needs the one for half messages.
+        return name == paths.TOPICS and HALF_TOPIC not in entries
+    return source != "main"

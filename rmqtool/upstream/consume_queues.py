@@ -1,0 +1,294 @@
+"""``ConsumeQueue`` and ``ConsumeQueueStore``: how a broker loads, recovers, extends and truncates its queues.
+
+Nothing on disk says where a queue ends. Two scans decide it, with different tests: the one after loading stops at the
+first unit that is not valid, the one that truncates accepts the first unit of a file whatever it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.errors import StoreError
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
+from rmqtool.formats.dispatch import queue_entries
+from rmqtool.formats.java import int64
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.upstream import broker_log
+from rmqtool.upstream.broker_log import BrokerLog
+from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.java_numbers import java_remainder, parse_int
+from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
+from rmqtool.upstream.settings import StartSettings
+
+# Recovery looks at this many files at the end of a queue.
+RECOVERED_FILES = 3
+
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+_CHUNK = 3277 * UNIT_SIZE
+
+
+class ConsumeQueue:
+    """One queue. ``max_physic_offset`` is the end of the last record it knows, ``min_logic_offset`` a byte position."""
+
+    def __init__(self, store: ConsumeQueueStore, topic: str, queue_id: int) -> None:
+        self._files = store.files
+        self._log = store.log
+        self._v4_9 = store.settings.is_4_9
+        self._v5_4 = store.settings.is_5_4
+        self.topic = topic
+        self.queue_id = queue_id
+        directory = _resolved(f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}")
+        self.mapped = MappedFileQueue(self._files, (directory,), store.settings.queue_file_size)
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that the broker offers."""
+        return self.min_logic_offset // UNIT_SIZE
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset that the next message gets."""
+        return self.mapped.max_offset // UNIT_SIZE
+
+    def load(self) -> None:
+        """Take in the files."""
+        self.mapped.load(self._log, self._v4_9)
+
+    def recover(self) -> None:
+        """Find the end of the queue in its last files."""
+        files = self.mapped.mapped
+        end = None
+        for file in files[max(0, len(files) - RECOVERED_FILES) :]:
+            valid = 0
+            for unit in self._iter_units(file):
+                if unit[0] < 0 or unit[1] <= 0:
+                    break
+                valid += 1
+                self.max_physic_offset = int64(unit[0] + unit[1])
+            end = file.start + valid * UNIT_SIZE
+            if valid * UNIT_SIZE < file.size:
+                break
+        if end is not None:
+            self.mapped.truncate(end)
+
+    def _iter_units(self, file: MappedFile) -> Iterator[tuple[int, int, int]]:
+        at = 0
+        while at < file.size:
+            data = self._files.read(file.path, at, min(_CHUNK, file.size - at))
+            yield from _UNIT.packer.iter_unpack(data)
+            at += len(data)
+
+    def truncate(self, end: int) -> None:
+        """Drop what points at ``end`` or behind it. upstream: ``truncateDirtyLogicFiles``."""
+        self.max_physic_offset = end
+        while self.mapped.mapped:
+            file = self.mapped.mapped[-1]
+            file.wrote = 0
+            for offset, size, _ in self._iter_units(file):
+                if file.wrote == 0:
+                    if offset >= end:
+                        break
+                elif offset < 0 or size <= 0 or offset >= end:
+                    return
+                file.wrote += UNIT_SIZE
+                self.max_physic_offset = int64(offset + size)
+            if file.wrote:
+                return
+            self.mapped.delete_last()
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """Find the first unit whose record is still there."""
+        if self._v4_9:
+            self._correct_min_offset_4_9(min_physical_offset)
+        else:
+            self._correct_min_offset_5(min_physical_offset)
+
+    def _correct_min_offset_4_9(self, min_physical_offset: int) -> None:
+        if not self.mapped.mapped:
+            return
+        first = self.mapped.mapped[0]
+        for i, unit in enumerate(self._iter_units(first)):
+            if i * UNIT_SIZE >= first.wrote:
+                return
+            if unit[0] >= min_physical_offset:
+                self.min_logic_offset = first.start + i * UNIT_SIZE
+                return
+
+    def _correct_min_offset_5(self, min_physical_offset: int) -> None:
+        """Search the first file by halves; what is not found leaves the minimum alone."""
+        files = self.mapped.mapped
+        if self.min_logic_offset >= self.mapped.max_offset or not files:
+            return
+        last = files[-1]
+        if last.wrote == 0:
+            # upstream: reads the unit before the first one of an empty last file, and load() ends in the exception.
+            self._log.warn(broker_log.LOAD_EXCEPTION)
+            raise LoadRefused(f"{last.path} is the last file of its queue, and empty", exception=True)
+        if self._offset_at(last, last.wrote - UNIT_SIZE) < min_physical_offset:
+            self.min_logic_offset = self.mapped.max_offset
+            return
+        first = files[0]
+        start = max(self.min_logic_offset - first.start, 0)
+        intact = self.min_logic_offset >= first.start
+        if start >= first.wrote:
+            self._log.warn(broker_log.CORRECT_MIN_BEYOND if start > first.wrote else broker_log.CORRECT_MIN_NOTHING)
+            return
+        if intact and self._offset_at(first, start) >= min_physical_offset:
+            return
+        low, high = start, first.wrote - UNIT_SIZE
+        while high - low > UNIT_SIZE:
+            middle = (low + high) // 2 // UNIT_SIZE * UNIT_SIZE
+            offset = self._offset_at(first, middle)
+            if offset > min_physical_offset:
+                high = middle
+            elif offset == min_physical_offset:
+                low = high = middle
+            else:
+                low = middle
+        for position in range(low, high + 1, UNIT_SIZE):
+            if self._offset_at(first, position) >= min_physical_offset:
+                self.min_logic_offset = first.start + position
+                return
+
+    def _offset_at(self, file: MappedFile, position: int) -> int:
+        offset: int = _UNIT.unpack_from(self._files.read(file.path, position, UNIT_SIZE))[0]
+        return offset
+
+    def knows(self, physical_offset: int, size: int) -> bool:
+        """Return whether the queue takes a record for one that it has: it ends no later than the last one."""
+        if int64(physical_offset + size) > self.max_physic_offset:
+            return False
+        if not self._v5_4:
+            self._log.warn(broker_log.BUILT_BEFORE)
+        return True
+
+    def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+        """Append a unit, or not because it is there; False when it cannot be. upstream: ``putMessagePositionInfo``."""
+        if self.knows(unit.physical_offset, unit.size):
+            return True
+        expected = int64(queue_offset * UNIT_SIZE)
+        file = self.mapped.last_or_new(expected)
+        if file is None:
+            self._log.warn(broker_log.create_failed(f"{paths.CONSUME_QUEUE}/{self.topic}/{self.queue_id}/#"))
+            self._log.warn(broker_log.CREATE_EXCEPTION)
+            self._log.warn(broker_log.put_failed(self.topic))
+            return False
+        if file.first_in_queue and queue_offset != 0 and file.wrote == 0:
+            self.min_logic_offset = expected
+            self._fill(file, java_remainder(expected, file.size))
+        if queue_offset != 0 and expected < file.start + file.wrote:
+            self._log.warn(broker_log.BUILT_REPEATEDLY_4_9 if self._v4_9 else broker_log.BUILT_REPEATEDLY)
+            return True
+        # A queue offset that is too high is only logged: the unit goes to the end all the same.
+        self.max_physic_offset = int64(unit.physical_offset + unit.size)
+        self._append(file, _UNIT.packer.pack(*unit))
+        return True
+
+    def _fill(self, file: MappedFile, length: int) -> None:
+        if length > 0:
+            self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
+
+    def _append(self, file: MappedFile, data: bytes) -> None:
+        self._files.write(file.path, file.wrote, data)
+        file.wrote += len(data)
+
+    def destroy(self) -> None:
+        """Delete the queue's files."""
+        self.max_physic_offset = -1
+        self.min_logic_offset = 0
+        self.mapped.destroy()
+
+
+class ConsumeQueueStore:
+    """All queues of a store."""
+
+    def __init__(self, files: StoreFiles, settings: StartSettings, log: BrokerLog) -> None:
+        self.files = files
+        self.settings = settings
+        self.log = log
+        self.queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self.rules = settings.rules
+        # upstream: the flag of the store that says whether units can be written.
+        self.writeable = True
+        self._by_topic_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
+
+    def load(self) -> None:
+        """Take in every queue of every topic; a directory whose name is no number is passed over."""
+        for topic in self.files.entries(paths.CONSUME_QUEUE):
+            for entry in self.files.entries(f"{paths.CONSUME_QUEUE}/{topic.name}"):
+                queue_id = parse_int(entry.name)
+                if queue_id is None:
+                    continue
+                queue = ConsumeQueue(self, topic.name, queue_id)
+                self.queues[topic.name, queue_id] = queue
+                queue.load()
+
+    def recover(self) -> None:
+        """Find the end of every queue."""
+        for queue in self.queues.values():
+            queue.recover()
+
+    @property
+    def max_physic_offset(self) -> int:
+        """The greatest end of a record that a queue knows; -1 without queues."""
+        return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
+
+    def truncate(self, end: int) -> None:
+        """Truncate every queue at ``end``."""
+        for queue in self.queues.values():
+            queue.truncate(end)
+
+    def destroy(self) -> None:
+        """Delete the files of every queue."""
+        for queue in self.queues.values():
+            queue.destroy()
+
+    def correct_min_offsets(self, min_physical_offset: int) -> None:
+        """Find the first unit of every queue."""
+        for queue in self.queues.values():
+            queue.correct_min_offset(min_physical_offset)
+
+    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue; a new one has no files yet."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            queue = self.queues[topic, queue_id] = ConsumeQueue(self, topic, queue_id)
+        return queue
+
+    def dispatch(self, message: Message) -> bool:
+        """Give a record its units; return whether that worked.
+
+        After the first unit that cannot be written, a broker tries 30 times in 30 seconds and then writes no unit of
+        any queue until it is started again.
+        """
+        queue = self._by_topic_bytes.get((message.raw_topic, message.queue_id))
+        if queue is None:
+            queue = self.find_or_create(message.topic, message.queue_id)
+            self._by_topic_bytes[message.raw_topic, message.queue_id] = queue
+        if not self.writeable:
+            return False
+        if not self.rules.multi_dispatch and queue.knows(message.physical_offset, message.total_size):
+            return True
+        for topic, queue_id, queue_offset, unit in queue_entries(message, self.rules):
+            if not self.find_or_create(topic, queue_id).put(queue_offset, unit):
+                self.log.warn(broker_log.QUEUE_CAN_NOT_WRITE)
+                self.writeable = False
+                return False
+        return True
+
+
+def _resolved(path: str) -> str:
+    """Return where a path leads whose names come from a record."""
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            if not names:
+                raise StoreError(f"a record's topic makes {path!r} of its queue, which lies outside of the store")
+            names.pop()
+        elif name not in ("", "."):
+            names.append(name)
+    return "/".join(names)

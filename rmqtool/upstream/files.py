@@ -1,0 +1,165 @@
+"""The files of a store as one start sees and changes them: short names over an overlay, and few open handles."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple, cast
+
+from rmqtool.errors import ReadFailed
+from rmqtool.storage.filesystem import (
+    Extent,
+    Kind,
+    ReadableFile,
+    ReadableFileSystem,
+    WritableFile,
+    join,
+    path_parts,
+    split,
+)
+from rmqtool.storage.overlay import OverlayFileSystem
+
+# A store may have a hundred thousand queues; a process may open a thousand files.
+_HANDLES = 64
+
+
+class Entry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class StoreView:
+    """The files of a store, for looking at. Paths are relative to the store's root."""
+
+    def __init__(self, files: ReadableFileSystem) -> None:
+        self._files = files
+        self._handles: OrderedDict[str, ReadableFile] = OrderedDict()
+
+    def close(self) -> None:
+        """Close every handle."""
+        while self._handles:
+            self._handles.popitem()[1].close()
+
+    def is_file(self, path: str) -> bool:
+        """Return whether a regular file bears the name."""
+        return self._kind(path) is Kind.FILE
+
+    def is_directory(self, path: str) -> bool:
+        """Return whether a directory bears the name."""
+        return self._kind(path) is Kind.DIRECTORY
+
+    def exists(self, path: str) -> bool:
+        """Return whether anything bears the name."""
+        return self._kind(path) is not None
+
+    def _kind(self, path: str) -> Kind | None:
+        status = self._files.find_stat(path)
+        return None if status is None else status.kind
+
+    def entries(self, path: str) -> list[Entry]:
+        """Return what a directory holds, in the order of the names; nothing where there is no directory."""
+        if not self.is_directory(path):
+            return []
+        found = []
+        for entry in self._files.listdir(path):
+            size = 0 if entry.kind is Kind.DIRECTORY else self.size(join(path, entry.name))
+            found.append(Entry(entry.name, entry.kind is Kind.DIRECTORY, size))
+        return found
+
+    def size(self, path: str) -> int:
+        """Return the size of a file."""
+        return self._files.stat(path).size
+
+    def read(self, path: str, file_offset: int, length: int) -> bytes:
+        """Return the bytes of a span, as far as the file goes."""
+        return self._handle(path).pread(length, file_offset)
+
+    def read_exactly(self, path: str, file_offset: int, length: int) -> bytes:
+        """Return the bytes of a span, all of which must be there."""
+        return self._handle(path).pread_exactly(length, file_offset)
+
+    def read_whole(self, path: str) -> bytes:
+        """Return all bytes of a file."""
+        return self.read_exactly(path, 0, self.size(path))
+
+    def iter_data(self, path: str, begin: int, end: int) -> Iterator[Extent]:
+        """Walk over the spans of a file that may hold something else than zeros."""
+        return self._handle(path).iter_data(begin, end)
+
+    def _open(self, path: str) -> ReadableFile:
+        return self._files.open_read(path)
+
+    def _handle(self, path: str) -> ReadableFile:
+        handle = self._handles.get(path)
+        if handle is not None:
+            self._handles.move_to_end(path)
+            return handle
+        if len(self._handles) >= _HANDLES:
+            self._handles.popitem(last=False)[1].close()
+        handle = self._handles[path] = self._open(path)
+        return handle
+
+
+class StoreFiles(StoreView):
+    """The overlay that a start runs on."""
+
+    def __init__(self, overlay: OverlayFileSystem) -> None:
+        super().__init__(overlay)
+        self.overlay = overlay
+
+    def _open(self, path: str) -> ReadableFile:
+        return self.overlay.open_write(path)
+
+    def _writable(self, path: str) -> WritableFile:
+        return cast(WritableFile, self._handle(path))
+
+    def write(self, path: str, file_offset: int, data: bytes) -> None:
+        """Overwrite the bytes of a span."""
+        self._writable(path).pwrite(data, file_offset)
+
+    def create(self, path: str, size: int = 0) -> None:
+        """Create a file of zeros, and the directories that lead to it; a file of that name is gone afterwards."""
+        self.make_directories(split(path)[0])
+        if self.exists(path):
+            self.delete(path)
+        self.overlay.create(path, size).close()
+
+    def can_create(self, path: str) -> bool:
+        """Return whether a file of that name can be there: no disk takes every topic for a directory."""
+        try:
+            path_parts(path)
+        except ReadFailed:
+            return False
+        directory = split(path)[0]
+        while directory and not self.exists(directory):
+            directory = split(directory)[0]
+        return (not directory or self.is_directory(directory)) and not self.is_directory(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Give a file new content, all of it."""
+        self.create(path)
+        self.write(path, 0, data)
+
+    def resize(self, path: str, size: int) -> None:
+        """Cut a file, or let it grow by zeros."""
+        self._writable(path).truncate(size)
+
+    def delete(self, path: str) -> None:
+        """Remove a file."""
+        handle = self._handles.pop(path, None)
+        if handle is not None:
+            handle.close()
+        self.overlay.unlink(path)
+
+    def make_directories(self, path: str) -> None:
+        """Create a directory and those that lead to it, where they are missing."""
+        if path and not self.is_directory(path):
+            self.make_directories(split(path)[0])
+            self.overlay.mkdir(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        self.overlay.rmdir(path)

@@ -1,0 +1,152 @@
+"""The whole records of a store, whatever a broker thinks of them: which of them a start loses, which no queue leads to.
+
+A record is whole when its lengths add up, its body has its checksum, it says where it lies, and it has a store time. It
+is looked for wherever a magic number stands, so damage in front of it does not hide it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.java import crc31
+from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH
+from rmqtool.upstream.files import StoreView
+from rmqtool.upstream.java_numbers import parse_long
+from rmqtool.upstream.queue_units import QueueUnits
+from rmqtool.upstream.startup import MessageStore
+
+_START = layouts.RECORD_START
+_PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_MAGIC_AT = _START.field("magic").offset
+_MAGICS = (_START.packer.pack(0, magic)[_MAGIC_AT:] for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
+_MAGIC = re.compile(b"|".join(map(re.escape, _MAGICS)))
+_CHUNK = 16 << 20
+# Topic and properties, each with its length.
+_MOST_BEHIND_BODY = 2 * (2 + MAX_PROPERTIES_LENGTH)
+
+
+class LogFile(NamedTuple):
+    """A file that looks like a segment: a number for a name."""
+
+    path: str
+    start: int
+    size: int
+
+
+class LostMessages(NamedTuple):
+    """Whole messages of one topic that a start takes away."""
+
+    topic: str
+    messages: int
+    first_store_timestamp: int
+    last_store_timestamp: int
+
+
+def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile]:
+    """Return the files that look like segments."""
+    found = []
+    for directory in directories:
+        for entry in files.entries(directory):
+            start = parse_long(entry.name)
+            if start is not None and not entry.is_directory:
+                found.append(LogFile(f"{directory}/{entry.name}", start, entry.size))
+    return found
+
+
+def iter_whole_records(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[Message]:
+    """Yield the whole records of a file that start between two places in it."""
+    for at, until, data in iter_chunks(files, file, begin, end):
+        for match in _MAGIC.finditer(data, _MAGIC_AT):
+            i = match.start() - _MAGIC_AT
+            if i < until - at and (message := read_whole_record(files, file, at, data, i)):
+                yield message
+
+
+def iter_chunks(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield where a span begins, where it ends, and its bytes with the head of what may start at its end.
+
+    Holes are left out: no record is in them.
+    """
+    done = begin
+    for extent in files.iter_data(file.path, begin, min(end, file.size)):
+        # A record may begin with the zeros of a hole: its size's first byte is one.
+        first = max(done, extent.file_offset - _MAGIC_AT)
+        for at in range(first, extent.end, _CHUNK):
+            until = min(at + _CHUNK, extent.end)
+            yield at, until, files.read(file.path, at, min(until - at + _START.size, file.size - at))
+        done = extent.end
+
+
+def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: int) -> Message | None:
+    """Return the record at ``i`` of the bytes that were read from ``at``, if it is whole."""
+    left = file.size - at - i
+    if left < _PREFIX.size:
+        return None
+    if i + _PREFIX.size > len(data):
+        at, i, data = at + i, 0, files.read(file.path, at + i, min(left, _PREFIX.size))
+    head = layouts.MessagePrefix._make(_PREFIX.unpack_from(data, i))
+    if head.physical_offset != file.start + at + i or head.total_size > left:
+        return None
+    if i + head.total_size > len(data):
+        prefix = PREFIXES[head.sys_flag & 0x30]
+        if left < prefix.size:
+            return None
+        body_length = prefix.decode(files.read(file.path, at + i, prefix.size)).body_length
+        if head.total_size - prefix.size - body_length > _MOST_BEHIND_BODY:
+            return None
+        data, i = files.read(file.path, at + i, head.total_size), 0
+    message = decode_record(data, i)
+    if not isinstance(message, Message) or message.store_timestamp == 0:
+        return None
+    return message if crc31(message.raw_body) == message.body_crc else None
+
+
+def find_lost(before: StoreView, store: MessageStore, loaded: bool) -> list[LostMessages]:
+    """Return the whole messages that are gone: their file was deleted, or they lie outside of what the broker serves.
+
+    A broker that refuses to start serves nothing, and takes away only what it deletes.
+    """
+    lost: dict[str, LostMessages] = {}
+    low, high = store.commit_log.mapped.min_offset, store.commit_log.mapped.max_offset
+    for file in find_log_files(before, store.settings.commit_log_dirs):
+        spans = [(0, file.size)]
+        if store.files.is_file(file.path):
+            spans = [(0, low - file.start), (max(0, high - file.start), file.size)] if loaded else []
+        for begin, end in spans:
+            for message in iter_whole_records(before, file, begin, end):
+                known = lost.get(message.topic)
+                lost[message.topic] = _with(known, message)
+    return sorted(lost.values())
+
+
+def _with(known: LostMessages | None, message: Message) -> LostMessages:
+    time = message.store_timestamp
+    if known is None:
+        return LostMessages(message.topic, 1, time, time)
+    first, last = min(known.first_store_timestamp, time), max(known.last_store_timestamp, time)
+    return LostMessages(message.topic, known.messages + 1, first, last)
+
+
+def count_unreachable(store: MessageStore) -> int:
+    """Return how many whole messages that the broker serves are in no unit of their queue."""
+    units = QueueUnits(store.files, store.queues.queues.values())
+    mapped = store.commit_log.mapped
+    unreachable = 0
+    for mapped_file in mapped.mapped:
+        file = LogFile(mapped_file.path, mapped_file.start, mapped_file.size)
+        end = min(file.size, mapped.max_offset - file.start)
+        for at, until, data in iter_chunks(store.files, file, 0, end):
+            within = units.within(file.start + at, file.start + until)
+            starts = [match.start() - _MAGIC_AT for match in _MAGIC.finditer(data, _MAGIC_AT)]
+            starts = [i for i in starts if i < until - at]
+            for i in within.unmatched(data, starts, file.start + at):
+                message = read_whole_record(store.files, file, at, data, i)
+                if message is not None and has_queue_unit(message.sys_flag) and not within.has(message):
+                    unreachable += 1
+    return unreachable

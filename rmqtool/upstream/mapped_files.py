@@ -1,0 +1,165 @@
+"""``MappedFileQueue``: the files of a log or a queue, how a broker loads, extends and truncates them.
+
+Every file has one length; where its data ends (``wrote``) is known to the running broker only. Truncating moves that
+position and deletes later files; it never clears bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from rmqtool.upstream import broker_log
+from rmqtool.upstream.broker_log import BrokerLog
+from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.java_numbers import java_remainder, parse_long
+
+_NAME_DIGITS = 20
+
+
+class LoadRefused(Exception):
+    """The broker does not start on what it found; ``exception`` if it found out by one of its own."""
+
+    def __init__(self, reason: str, *, exception: bool = False) -> None:
+        super().__init__(reason)
+        self.exception = exception
+
+
+@dataclass(slots=True)
+class MappedFile:
+    """One file. ``start`` is the number in its name, ``wrote`` where its data ends."""
+
+    path: str
+    start: int
+    size: int
+    wrote: int
+    first_in_queue: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing fits behind the data."""
+        return self.wrote == self.size
+
+
+@dataclass(slots=True)
+class MappedFileQueue:
+    """The files of one directory, or of the several directories of one log."""
+
+    files: StoreFiles
+    directories: tuple[str, ...]
+    file_size: int
+    mapped: list[MappedFile] = field(default_factory=list)
+
+    def load(self, log: BrokerLog, v4_9: bool) -> None:
+        """Take in every file, in the order of the names.
+
+        upstream: ``MappedFileQueue.doLoad``. Neither gaps nor places are looked at.
+        """
+        found = [
+            (entry, f"{directory}/{entry.name}")
+            for directory in self.directories
+            for entry in self.files.entries(directory)
+        ]
+        if len(self.directories) > 1:
+            found.sort(key=lambda pair: pair[0].name)
+        for i, (entry, path) in enumerate(found):
+            if entry.is_directory and not v4_9:
+                continue
+            if entry.size == 0 and not entry.is_directory and i == len(found) - 1 and not v4_9:
+                self.files.delete(path)
+                log.warn(broker_log.AUTO_DELETE)
+                continue
+            if entry.is_directory or entry.size != self.file_size:
+                log.warn(broker_log.length_not_matched(path))
+                what = "is a directory" if entry.is_directory else f"has {entry.size} bytes, not {self.file_size}"
+                raise LoadRefused(f"{path} {what}")
+            start = parse_long(entry.name)
+            if start is None:
+                log.warn(broker_log.LOAD_EXCEPTION)
+                raise LoadRefused(f"{path} has the length of a segment, and its name is no number", exception=True)
+            self.mapped.append(MappedFile(path, start, self.file_size, self.file_size))
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first file starts; -1 without files."""
+        return self.mapped[0].start if self.mapped else -1
+
+    @property
+    def max_offset(self) -> int:
+        """Where the data of the last file ends; 0 without files."""
+        return self.mapped[-1].start + self.mapped[-1].wrote if self.mapped else 0
+
+    def find(self, offset: int, first_if_none: bool = False) -> MappedFile | None:
+        """Return the file that holds ``offset``. upstream: ``findMappedFileByOffset``."""
+        if not self.mapped:
+            return None
+        first, last = self.mapped[0], self.mapped[-1]
+        if first.start <= offset < last.start + self.file_size:
+            for file in self._likely_first(offset):
+                if file.start <= offset < file.start + self.file_size:
+                    return file
+        return first if first_if_none else None
+
+    def _likely_first(self, offset: int) -> Iterable[MappedFile]:
+        index = offset // self.file_size - self.mapped[0].start // self.file_size
+        if 0 <= index < len(self.mapped):
+            yield self.mapped[index]
+        yield from self.mapped
+
+    def last_or_new(self, start_offset: int) -> MappedFile | None:
+        """Return the file to append to; a new one where there is none or the last one is full.
+
+        None when no file of that name can be created.
+
+        upstream: ``getLastMappedFile(startOffset)``. Java's remainder has the sign of the dividend.
+        """
+        if self.mapped and not self.mapped[-1].is_full:
+            return self.mapped[-1]
+        if self.mapped:
+            start = self.mapped[-1].start + self.file_size
+        else:
+            start = start_offset - java_remainder(start_offset, self.file_size)
+        path = f"{self.directories[0]}/{file_name(start)}"
+        if not self.files.can_create(path):
+            return None
+        if not self.files.exists(path):
+            self.files.create(path, self.file_size)
+        elif self.files.size(path) < self.file_size:
+            self.files.resize(path, self.file_size)
+        file = MappedFile(path, start, self.file_size, 0, first_in_queue=not self.mapped)
+        self.mapped.append(file)
+        return file
+
+    def truncate(self, offset: int) -> None:
+        """End the data at ``offset`` and delete later files. upstream: ``truncateDirtyFiles``.
+
+        The position is the remainder, not the distance from the file's start: a misaligned name moves the end.
+        """
+        kept = []
+        for file in self.mapped:
+            if file.start + self.file_size > offset:
+                if offset < file.start:
+                    self.files.delete(file.path)
+                    continue
+                file.wrote = java_remainder(offset, self.file_size)
+            kept.append(file)
+        self.mapped = kept
+
+    def delete_last(self) -> None:
+        """Delete the last file."""
+        self.files.delete(self.mapped.pop().path)
+
+    def destroy(self) -> None:
+        """Delete all files, and the directories when nothing else is in them."""
+        for file in self.mapped:
+            self.files.delete(file.path)
+        self.mapped = []
+        for directory in self.directories:
+            if self.files.is_directory(directory) and not self.files.entries(directory):
+                self.files.remove_directory(directory)
+
+
+def file_name(start: int) -> str:
+    """Return the name of the file that starts at ``start``."""
+    sign = "-" if start < 0 else ""
+    return f"{sign}{abs(start):0{_NAME_DIGITS}d}"

@@ -1,0 +1,229 @@
+"""``DefaultMessageStore``: construction, load(), start(), shutdown() of a broker, in its order, with its refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.java import int64
+from rmqtool.upstream import broker_log
+from rmqtool.upstream.broker_log import BrokerLog
+from rmqtool.upstream.checkpoint import Checkpoint
+from rmqtool.upstream.commit_log import CommitLog
+from rmqtool.upstream.consume_queues import ConsumeQueueStore
+from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.index import IndexService
+from rmqtool.upstream.mapped_files import LoadRefused
+from rmqtool.upstream.record_check import OutOfMemory
+from rmqtool.upstream.reput import Hangs, Reput
+from rmqtool.upstream.service_files import BACKUP, DelayOffsets, persist_compaction_positions
+from rmqtool.upstream.settings import StartSettings
+
+HANGS: Literal["hangs"] = "hangs"
+Started = bool | Literal["hangs"]
+
+_LOCK_TEXT = b"lock"
+
+
+class MessageStore:
+    """One broker's store from construction to shutdown.
+
+    Without ``contents`` the slots and entries of index files are left out; nothing else depends on them.
+    """
+
+    def __init__(self, files: StoreFiles, settings: StartSettings, *, contents: bool) -> None:
+        self.files = files
+        self.settings = settings
+        self.log = BrokerLog()
+        self.commit_log = CommitLog(files, settings, self.log)
+        self.queues = ConsumeQueueStore(files, settings, self.log)
+        self.index = IndexService(files, settings, self.log, contents)
+        if settings.is_4_9:
+            # upstream: the delay levels are parsed after recovery, so what it dispatches has the tags' hash for a time.
+            self.queues.rules = replace(settings.rules, delays=())
+        self.clean = not files.exists(paths.ABORT)
+        # Why the start does not succeed.
+        self.reason: str | None = None
+        # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
+        self.max_physic_offset = -1
+        self.loaded_max_offsets: dict[tuple[str, int], int] = {}
+        # Whether recovery cut the queues.
+        self.truncated_queues = False
+        # Bytes that are not dispatched when the broker stops; anything but 0 keeps the abort file.
+        self.backlog = 0
+        self._checkpoint: Checkpoint | None = None
+        self._delay_offsets = DelayOffsets(files)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint, which load() opens."""
+        assert self._checkpoint is not None
+        return self._checkpoint
+
+    def construct(self) -> bool:
+        """Make the directories and open the lock file; return whether that works."""
+        if not self.settings.is_4_9 and not self.settings.duplication:
+            self.log.warn(broker_log.HA_SERVICE)
+        for directory in (*self.settings.commit_log_dirs, paths.CONSUME_QUEUE):
+            self.files.make_directories(directory)
+        if self.files.is_directory(paths.LOCK):
+            self.reason = f"{paths.LOCK} is a directory"
+            return False
+        if not self.files.exists(paths.LOCK):
+            self.files.create(paths.LOCK)
+        return True
+
+    def load(self) -> bool:
+        """Load and recover; return whether the broker goes on to start."""
+        try:
+            self._load()
+        except LoadRefused as refused:
+            self.reason = str(refused)
+            if self.settings.is_5_4 and not refused.exception:
+                self.log.warn(broker_log.TRANSITION_FAILED)
+            return False
+        except OutOfMemory as error:
+            self.reason = (
+                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen "
+                f"(a heap of more than twice that size might hold them)"
+            )
+            return False
+        finally:
+            self.log.close()
+        return True
+
+    def _load(self) -> None:
+        self.commit_log.load()
+        self.queues.load()
+        self._checkpoint = Checkpoint(self.files, self.settings.is_4_9)
+        index_loaded = self.index.load(self.clean, self.checkpoint)
+        if not index_loaded and self.settings.is_5_4:
+            self.log.warn(broker_log.TRANSITION_FAILED)
+        self.queues.recover()
+        self.max_physic_offset = self.queues.max_physic_offset
+        self.loaded_max_offsets = {key: queue.max_offset for key, queue in self.queues.queues.items()}
+        self._recover_commit_log()
+        self.queues.correct_min_offsets(self.commit_log.mapped.min_offset)
+        if self.settings.duplication and not self.settings.is_4_9:
+            self.commit_log.walk_unconfirmed(self.checkpoint.values.confirm_phy_offset)
+        if not index_loaded and not self.settings.is_4_9:
+            raise LoadRefused(f"a name in {paths.INDEX}/ is a number and a directory")
+        if self.settings.is_4_9:
+            self._delay_offsets.load(self.queues, self.log)
+
+    def _recover_commit_log(self) -> None:
+        settings, mapped = self.settings, self.commit_log.mapped
+        if not mapped.mapped:
+            self.log.warn(broker_log.FILES_DELETED)
+            self.queues.destroy()
+            return
+        confirmed = self._confirmed_as_loaded()
+        start = self.commit_log.start_index(self.clean, self.max_physic_offset, self.checkpoint)
+        if self.clean:
+            accept = None if settings.is_4_9 else self._dispatch_behind
+        else:
+            accept = self._dispatch_confirmed if settings.duplication else self.dispatch
+        end = self.commit_log.scan(start, accept)
+        if not settings.is_4_9:
+            last = self.commit_log.last_record
+            if last is None:
+                last = confirmed if self.clean else mapped.mapped[start].start
+            self.checkpoint.set_confirm(last)
+        known = self.queues.max_physic_offset if settings.is_5_4 else self.max_physic_offset
+        if known >= end:
+            self.log.warn(broker_log.TRUNCATE_LOGIC)
+            self.truncated_queues = True
+            self.queues.truncate(end)
+        mapped.truncate(end)
+
+    def _confirmed_as_loaded(self) -> int:
+        """Return what 5.x takes as confirmed before it has read a record. upstream: ``getConfirmOffset``."""
+        if self.settings.duplication:
+            return self.checkpoint.values.confirm_phy_offset
+        return 0 if self.settings.sync_flush else self.commit_log.mapped.max_offset
+
+    def dispatch(self, message: Message) -> None:
+        """Build the queues' units and the index entries of a record."""
+        if has_queue_unit(message.sys_flag) and self.queues.dispatch(message):
+            self.checkpoint.set_logics(message.store_timestamp)
+        if self.settings.index_enabled:
+            self.index.dispatch(message, self.checkpoint)
+
+    def _dispatch_behind(self, message: Message) -> None:
+        # The queues' maximum is an end: a record that starts exactly there is passed over.
+        if message.physical_offset > self.max_physic_offset:
+            self.dispatch(message)
+
+    def _dispatch_confirmed(self, message: Message) -> None:
+        """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
+        if self.settings.is_4_9:
+            return
+        if int64(message.physical_offset + message.total_size) <= self.checkpoint.values.confirm_phy_offset:
+            self.dispatch(message)
+
+    def start(self) -> Started:
+        """Start the services; return whether the broker succeeds, or ``hangs``."""
+        self.files.write(paths.LOCK, 0, _LOCK_TEXT)
+        if self.settings.is_4_9:
+            try:
+                self._reput()
+            except Hangs as hang:
+                self.reason = str(hang)
+                return HANGS
+            if not self.files.exists(paths.ABORT):
+                self.files.create(paths.ABORT)
+            return True
+        if self.files.is_directory(paths.ABORT):
+            self.reason = f"{paths.ABORT} is a directory"
+            return False
+        old = self.files.read_whole(paths.ABORT) if self.files.exists(paths.ABORT) else b""
+        self.files.replace(paths.ABORT + BACKUP, old)
+        self.files.replace(paths.ABORT, b"0")
+        if self.settings.duplication:
+            # Dispatching begins where it is confirmed, but never before the log does.
+            confirmed = self.checkpoint.values.confirm_phy_offset
+            self.backlog = confirmed - max(confirmed, self.commit_log.mapped.min_offset)
+        return True
+
+    def _reput(self) -> None:
+        self.queues.rules = self.settings.rules
+        mapped = self.commit_log.mapped
+        reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), self.dispatch)
+        if self.settings.duplication and reput.behind > 0:
+            raise Hangs("with duplicationEnable the dispatcher waits for a confirmation that was lost with the process")
+        reput.run()
+        self.backlog = reput.behind
+        self.queues.correct_min_offsets(mapped.min_offset)
+
+    def shutdown(self, started: Started | None) -> None:
+        """Stop as a broker does, however its start ended; ``started`` is None when load() refused."""
+        self.index.settle()
+        if started == HANGS:
+            return
+        if self.settings.is_4_9:
+            if started:
+                self._delay_offsets.persist()
+                self._close()
+        elif self.settings.is_5_4 or started:
+            self.index.shutdown()
+            if self.settings.compaction:
+                persist_compaction_positions(self.files, self.settings.version)
+            if started is None:
+                self.backlog = self.commit_log.mapped.max_offset
+            self._close()
+        elif started is False:
+            # upstream: the flush thread of the queues makes one thorough pass before start() throws, and the
+            # shutdown() of 5.3 leaves a store alone that never ran.
+            self.checkpoint.flush()
+
+    def _close(self) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.flush()
+        if self.backlog == 0 and self.queues.writeable:
+            if self.files.is_directory(paths.ABORT):
+                self.files.remove_directory(paths.ABORT)
+            elif self.files.exists(paths.ABORT):
+                self.files.delete(paths.ABORT)

@@ -1,0 +1,154 @@
+"""``query`` from the outside: screens, JSON, statuses, and that it only looks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.golden_files import check_golden
+from tests.stores import every_store, left_alone, truth
+
+DEAD = "FD0000000000000000000000000000027C1A4E0E2F2A5A310EA70016"
+UNDECIDED = "FD0000000000000000000000000000027C1A4E0E2F2A5A310F110026"
+
+
+def run(capsysbinary, *words):
+    status = main([str(word) for word in words])
+    out, err = capsysbinary.readouterr()
+    return status, out.decode(), err.decode()
+
+
+def answer(capsysbinary, *words):
+    status, out, err = run(capsysbinary, "query", *words, "--json")
+    assert err == ""
+    return status, json.loads(out)
+
+
+@pytest.fixture(autouse=True)
+def no_default_store(monkeypatch, tmp_path):
+    monkeypatch.delenv("RMQTOOL_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@every_store
+def test_the_message_of_an_id_is_that_of_the_truth(name, store, capsysbinary):
+    root, told = store(name), truth(name)
+    message = next(message for message in told["messages"][3:] if message["uniqKey"] and not message["sysFlag"] & 0xC)
+    with left_alone(root):
+        status, shown = answer(capsysbinary, root, message["offsetMsgId"], "--kind", "offsetMsgId")
+    assert status == Exit.DONE
+    assert {"query", "kind", "messages", "answeredBy", "searched", "complete"} <= set(shown)
+    assert (shown["kind"], shown["answeredBy"], shown["complete"]) == ("offsetMsgId", ["log"], True)
+    (found,) = shown["messages"]
+    names = set(message) - {"bornHost", "storeHost", "bodySha256", "storedBodySha256", "recordSha256"}
+    for key in names & set(found):
+        assert found[key] == message[key], key
+    with left_alone(root):
+        status, shown = answer(capsysbinary, root, message["uniqKey"], "--history")
+    assert status == Exit.DONE
+    assert message["commitLogOffset"] in [found["commitLogOffset"] for found in shown["messages"]]
+    assert message["commitLogOffset"] in [event["commitLogOffset"] for event in shown["history"]]
+
+
+def test_an_id_without_a_store_is_taken_apart(capsysbinary):
+    status, shown = answer(capsysbinary, "C0A8010A00002A9F000000000001659B")
+    assert status == Exit.DONE
+    assert shown["decoded"]["offsetMsgId"] == {"host": "192.168.1.10:10911", "commitLogOffset": 91547}
+    assert shown["messages"] == []
+
+
+def test_the_default_store_is_asked(store, capsysbinary, monkeypatch):
+    monkeypatch.setenv("RMQTOOL_STORE", str(store("53-broker")))
+    status, shown = answer(capsysbinary, "retry-0")
+    assert (status, len(shown["messages"])) == (Exit.DONE, 6)
+
+
+@pytest.mark.parametrize("name", ["49-basic", "53-basic"])
+def test_times_are_answered_as_a_broker_does(name, store, capsysbinary):
+    told = truth(name)
+    for row in told["offsetByTime"][:: len(told["offsetByTime"]) // 8]:
+        words = [store(name), row["timestamp"], "--kind", "time", "-t", row["topic"], "-q", row["queueId"]]
+        words += ["--as", told["read_by"][:3]]
+        words += ["--boundary", row["boundary"].lower()] if "boundary" in row else []
+        status, shown = answer(capsysbinary, *words)
+        assert (status, shown["queueOffset"]) == (Exit.DONE, row["offset"])
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["retry-0"], Exit.DONE),
+        (["no-such-key"], Exit.NO),
+        (["T_retry/0@999"], Exit.NO),
+        (["T_retry/0@0"], Exit.DONE),
+        (["@1"], Exit.NO),
+        (["retry-0", "-t", "T_delay"], Exit.NO),
+        (["retry-0", "--kind", "phone"], Exit.USAGE),
+        (["retry-0", "again"], Exit.USAGE),
+        (["retry-0", "--boundary", "lower"], Exit.USAGE),
+        (["retry-0", "--boundary", "middle"], Exit.USAGE),
+        (["40 1795004365785 60000 3 0 broker-dev 1 0"], Exit.USAGE),
+        (["40 1795004365785 60000 3 0 broker-dev 1 0", "-t", "T_pop"], Exit.DONE),
+        ([], Exit.USAGE),
+    ],
+)
+def test_statuses(words, status, store, capsysbinary):
+    assert run(capsysbinary, "query", store("53-broker"), *words)[0] == status
+
+
+def test_what_is_not_an_id_needs_a_store(capsysbinary):
+    status, out, err = run(capsysbinary, "query", "order-1")
+    assert (status, out) == (Exit.USAGE, "")
+    assert "no id" in err
+    assert run(capsysbinary, "query")[0] == Exit.USAGE
+
+
+def test_unfound_in_a_damaged_log_is_not_a_no(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    shutil.rmtree(root / "index")
+    with (root / "commitlog" / "00000000000000000000").open("r+b") as file:
+        file.seek(truth("53-broker")["messages"][4]["commitLogOffset"])
+        file.write(b"\xff" * 100)
+    status, out, _ = run(capsysbinary, "query", root, "no-such-key", "--json")
+    shown = json.loads(out)
+    assert (status, shown["complete"]) == (Exit.SKIPPED, False)
+    assert [place["code"] for place in shown["searched"]["unread"]] == ["CL-MAGIC"]
+
+
+def test_rows_and_templates_take_the_messages(store, capsysbinary):
+    root = store("53-broker")
+    status, out, _ = run(capsysbinary, "query", root, "retry-0", "--template", "{topic} {queueOffset}\\n")
+    assert status == Exit.DONE
+    assert out.splitlines()[0] == "T_retry 0"
+    status, out, _ = run(capsysbinary, "query", root, "retry-0", "--csv")
+    assert len(out.splitlines()) == 7
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("screen", "name", "words", "status"),
+    [
+        ("query-dead-letter", "53-broker", [DEAD, "--history"], Exit.DONE),
+        ("query-given-up", "53-broker", [UNDECIDED, "--history"], Exit.DONE),
+        ("query-one", "53-broker", ["T_retry/0@0"], Exit.DONE),
+        ("query-unfound", "53-broker", ["retry-00", "-t", "T_retri"], Exit.NO),
+        ("query-unfound-place", "53-broker", ["@17"], Exit.NO),
+        ("query-collisions", "49-basic", ["AaAa", "-t", "TopicTest"], Exit.DONE),
+        ("query-unindexed", "49-killed", ["C0A8010A5DAD4E0E2F2A5A24414801B7"], Exit.DONE),
+        ("query-time", "53-broker", ["2026-11-18T12:19:25Z", "-t", "T_retry"], Exit.DONE),
+    ],
+)
+def test_screens(screen, name, words, status, width, store, capsysbinary, monkeypatch):
+    from rmqtool.commands import options
+
+    root = store(name)
+    look = options.Show.look
+    monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
+    found, out, err = run(capsysbinary, "query", root, *words, "--tz", "UTC")
+    assert (found, err) == (status, "")
+    check_golden(f"look/{screen}-{width}.txt", out.replace(str(root), "/store"))
