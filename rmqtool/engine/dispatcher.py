@@ -22,7 +22,7 @@ from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import registry
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
@@ -179,7 +179,9 @@ class Dispatcher:
             # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
             return place.damaged
         at = place.file_offset + what.at
-        self._health.report(Finding(what.code, Severity.ERROR, what.message, segment.path, at, what.length))
+        self._health.report(
+            registry.new_finding(what.code, what.message, registry.Place(segment.path, at, what.length))
+        )
         return None
 
     def _dispatch_record(self, message: Message) -> None:
@@ -214,7 +216,7 @@ class Dispatcher:
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
-        self._health.report(Finding("CL-TOPIC", Severity.ERROR, text, topic=topic))
+        self._health.report(registry.new_finding("CL-QUEUE", text, registry.Place(topic=topic)))
         return False
 
     def _finish_pass(self, reached: Tail) -> None:
