@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.intake import MATTERS
-from rmqtool.engine.message import LOCAL_HOST, Host, NewMessage
+from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueOffsets
 from rmqtool.engine.record import encode_length
@@ -49,7 +49,7 @@ class MessageColumns:
     flags: Sequence[int] | int = 0
     sys_flags: Sequence[int] | int = 0
     born_timestamps: Sequence[int] | int | None = None
-    born_host: Host = LOCAL_HOST
+    born_host: Host | None = None
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -144,7 +144,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
         queue_offsets=0,
         born_timestamps=now if born is None else np.broadcast_to(np.asarray(born, np.int64), count)[rows],
         store_timestamps=0,
-        born_hosts=[columns.born_host],
+        born_hosts=[columns.born_host or encoder.store_host],
         store_host=encoder.store_host,
         magics=np.array([rule.magic for rule in rules], np.int64)[codes[rows]],
         flags=flags[rows],
@@ -171,7 +171,7 @@ def _tails(rules: list[TopicRules], codes: Ints, texts: Sequence[bytes], rows: I
 
 def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
     bits = 0
-    if len(columns.born_host[0]) != IPV4_LENGTH:
+    if len((columns.born_host or encoder.store_host)[0]) != IPV4_LENGTH:
         bits |= SysFlag.BORN_HOST_V6
     if len(encoder.store_host[0]) != IPV4_LENGTH:
         bits |= SysFlag.STORE_HOST_V6

@@ -82,7 +82,7 @@ def make_record(fixed: FixedFields, body: bytes, flag: int, tail: bytes, *, has_
 def fixed_fields(message: NewMessage, magic: int, queue_id: int, store_host: Host, now: int) -> FixedFields:
     """Return the fixed fields of a message; addresses of sixteen bytes set their bits."""
     born_timestamp = message.born_timestamp
-    address, port = message.born_host
+    address, port = message.born_host or store_host
     sys_flag = message.sys_flag
     if len(address) != IPV4_LENGTH:
         sys_flag |= _BORN_V6
