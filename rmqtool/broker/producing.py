@@ -14,16 +14,14 @@ from typing import NamedTuple
 from rmqtool.broker.receiving import as_received
 from rmqtool.broker.sending import UniqKeys
 from rmqtool.config import StoreConfig
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.store import MessageStore
+from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.engine.stored_config import read_config
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import UsageError
 from rmqtool.formats.paths import TOPICS
 from rmqtool.formats.topics import check_topic_name, is_allowed_to_send
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 # Queues of a topic that nobody has created: what a client asks for.
 DEFAULT_QUEUES = 4
@@ -103,5 +101,5 @@ class Producer:
 @contextmanager
 def open_producer(root: str, config: StoreConfig) -> Iterator[Producer]:
     """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too."""
-    with PosixWritableFileSystem(root) as files, MessageStore.open(Setup(files, config)) as store:
+    with opened_at(root, config) as store:
         yield Producer(store)

@@ -7,10 +7,11 @@ adds the threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Self, TypeAlias
 
-from rmqtool.config import BrokerRole
+from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
 from rmqtool.engine.bulk_put import MessageColumns, PutColumns, is_plain, make_ready, write_ready
@@ -27,6 +28,7 @@ from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
 from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
+from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -350,3 +352,10 @@ class MessageStore:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+@contextmanager
+def opened_at(root: str, config: StoreConfig) -> Iterator[MessageStore]:
+    """Open the store in a directory of this machine, and close it."""
+    with PosixWritableFileSystem(root) as files, MessageStore.open(Setup(files, config)) as store:
+        yield store
