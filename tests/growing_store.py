@@ -1,12 +1,21 @@
-"""A store that grows while others read it: records laid by hand, appended to segments as a broker does."""
+"""A store that grows while others read it: records laid by hand, appended to segments as a broker does.
+
+    python -m tests.growing_store ROOT
+
+appends until its standard input ends, and prints how many messages it wrote.
+"""
 
 from __future__ import annotations
 
+import select
+import sys
 from pathlib import Path
 
 from tests.builders import blank, properties, record
 
 _LEAST_BLANK = 8
+_PACE = 0.005
+_AT_ONCE = 10
 
 
 class GrowingStore:
@@ -98,3 +107,17 @@ class GrowingStore:
     def _add_segment(self) -> None:
         with (self.root / "commitlog" / f"{self.end:020}").open("xb") as file:
             file.truncate(self.segment_size)
+
+
+def main(root: str) -> None:
+    """Append for as long as somebody holds the other end of the standard input; stop in the midst of a record."""
+    store = GrowingStore(Path(root), segment_size=256 << 10)
+    while not select.select([sys.stdin], [], [], _PACE)[0]:
+        store.append(_AT_ONCE)
+        store.append_torn()
+    store.complete()
+    print(store.written)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

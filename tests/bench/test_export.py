@@ -165,23 +165,27 @@ def write_rows(rows: Iterator[dict[str, Any]], path: Path) -> None:
             writer.write_table(pa.Table.from_pylist([next(rows) for _ in range(1000)], schema))
 
 
-def test_against_row_by_row(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with next(iter(sorted((store / "commitlog").iterdir()))).open("rb") as file:
+# With larger bodies both do more of the same: copy and compress. 128 is what RocketMQ's own benchmark sends.
+LEAST = {128: 20, 1024: 15}
+
+
+@pytest.mark.parametrize("body_length", LEAST)
+def test_against_row_by_row(body_length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, to = tmp_path / "store", tmp_path / "out"
+    rows = write_large_store(store, 128 << 20, segment=128 << 20, body_length=body_length, queues=16)
+    with (store / "commitlog" / f"{0:020}").open("rb") as file:
         data = file.read(NAIVE_ROWS * 2048)
-    rows = export(tmp_path / "out", store).rows
-    core = processor_seconds(exporting(store, tmp_path / "out", 1)) / rows
-    plain = {"by declaration": rows_by_declaration, "by struct": rows_by_struct}
-    works = [lambda read=read: write_rows(read(data), tmp_path / "rows.parquet") for read in plain.values()]
-    cost = {name: processor_seconds(work) / NAIVE_ROWS for name, work in zip(plain, works, strict=True)}
-    ours, *theirs = clock_seconds(exporting(store, tmp_path / "out", CORES), *works)
+    size = export(to, store).source_bytes
+    core = processor_seconds(exporting(store, to, 1)) / rows
     with capsys.disabled():
-        speed = TOTAL / rows / core / (1 << 20)
-        print(f"\nexport: {core * 1e6:.1f} us of a core for a message, {speed:.0f} MiB/s of log")
-        for name, seconds in cost.items():
-            print(f"row by row {name}: {seconds * 1e6:.1f} us of a core, ratio {seconds / core:.1f}")
-        for name, seconds in zip(plain, theirs, strict=True):
-            print(f"row by row {name} by the clock, on {CORES} cores: {seconds / NAIVE_ROWS / (ours / rows):.1f}")
-    assert theirs[0] / NAIVE_ROWS / (ours / rows) >= 20
+        print(
+            f"\nexport, bodies of {body_length}: {core * 1e6:.1f} us a message, {size / rows / core / 2**20:.0f} MiB/s"
+        )
+    for name, read in (("by struct", rows_by_struct), ("by declaration", rows_by_declaration)):
+        plain = processor_seconds(lambda read=read: write_rows(read(data), tmp_path / "rows.parquet")) / NAIVE_ROWS
+        with capsys.disabled():
+            print(f"row by row {name}: {plain * 1e6:.1f} us, ratio {plain / core:.1f}")
+    assert plain / core >= LEAST[body_length]
 
 
 def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +193,8 @@ def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsy
 
     def by_spark() -> None:
         shutil.rmtree(tmp_path / "spark", ignore_errors=True)
-        run_spark_export(Request(paths=(str(store),), directory=str(tmp_path / "spark")), "local[2]", {}, Effort())
+        request = Request(paths=(str(store),), directory=str(tmp_path / "spark"), choice=DEFAULT)
+        run_spark_export(request, "local[2]", {}, Effort())
 
     by_spark()
     here, there = clock_seconds(exporting(store, tmp_path / "local", 2), by_spark)
