@@ -21,8 +21,9 @@ _AT_ONCE = 10
 class GrowingStore:
     """A commit log of small segments. Every message has a number of its own in its body and its key."""
 
-    def __init__(self, root: Path, segment_size: int = 16 << 10) -> None:
+    def __init__(self, root: Path, segment_size: int = 16 << 10, topic: str = "Growing") -> None:
         self.root = root
+        self.topic = topic.encode()
         self.segment_size = segment_size
         self.written = 0
         self.end = 0
@@ -85,7 +86,7 @@ class GrowingStore:
     def _record(self, number: int, physical_offset: int) -> bytes:
         return record(
             f"message {number} {self._salt}".encode() * (1 + number % 5),
-            b"Growing",
+            self.topic,
             properties(("KEYS", f"k{number}"), ("UNIQ_KEY", f"U{number:08}")),
             queue_id=number % 4,
             queue_offset=number // 4,

@@ -80,6 +80,16 @@ def test_partitions_by_spark(spark: Any, store: Unpacker, tmp_path: Path) -> Non
     assert frame.filter("topic_part = '%DLQ%G_order'").count() == frame.filter("topic = '%DLQ%G_order'").count() > 0
 
 
+def test_topics_of_digits_stay_texts(spark: Any, tmp_path: Path) -> None:
+    """Readers make numbers of such directories; the column keeps what the topic is."""
+    store = GrowingStore(tmp_path / "store", topic="020260101")
+    store.append(5)
+    by_spark(tmp_path / "out", store.root, partition_by=(PartitionBy.TOPIC,))
+    frame = spark.read.parquet(str(tmp_path / "out"))
+    assert frame.schema["topic_part"].dataType.simpleString() == "int"
+    assert [row["topic"] for row in frame.filter("topic = '020260101'").collect()] == ["020260101"] * 5
+
+
 def test_command_exports_through_spark(
     spark: Any, store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
