@@ -33,6 +33,9 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("query", "rmqtool.commands.query:query", Panel.LOOK, "Any id, key, offset or time; its message, its story."),
     Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Who, what, when, how much."),
     Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
+    Entry(
+        "check", "rmqtool.commands.check:check", Panel.JUDGE, "Prove a store sound: every byte, every cross-reference."
+    ),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),

@@ -117,7 +117,7 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
 
 
 def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
-    return next((segment for segment in log if segment.base_offset >= offset), None)
+    return next((segment for segment in log if segment.base_offset >= offset and segment.size), None)
 
 
 def _walk_last(log: SegmentQueue) -> LogEnd:
