@@ -13,7 +13,7 @@ from rmqtool.bulk.records import Records
 from rmqtool.errors import StoreError
 from rmqtool.export.choice import Choice
 from rmqtool.scan.columns import SegmentScan
-from rmqtool.scan.reading import STALE, TORN, Damage, Part, Range, RangeReader
+from rmqtool.scan.reading import Damage, Part, Range, RangeReader
 from rmqtool.scan.selection import Selection
 
 
@@ -96,8 +96,3 @@ class BatchReader:
         if self.choice.end_offset is not None:
             wanted &= records.column("queue_offset") < self.choice.end_offset
         return records if wanted.all() else records.select(wanted)
-
-
-def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
-    """Return whether what stands behind a file's last record is damage, for who has no chain of answers to judge by."""
-    return records_behind or not (left_over.code == STALE or (left_over.code == TORN and live))
