@@ -1,4 +1,4 @@
-"""A large store for measuring: plain messages with keys and tags over many queues, with queues, index and checkpoint."""
+"""A large store for measuring: plain messages with keys and tags over many queues, with everything made of them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ def _outgoing(first: int, count: int, body_length: int, queues: int, letters: by
     numbers = np.arange(first, first + count)
     tails = []
     for number in numbers.tolist():
-        properties = b"KEYS\x01order-%d\x02UNIQ_KEY\x017F000001%024X\x02CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%c\x02" % (
-            number,
-            number,
-            65 + number % 8,
+        properties = (
+            b"KEYS\x01order-%d\x02UNIQ_KEY\x017F000001%024X\x02CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%c\x02"
+            % (
+                number,
+                number,
+                65 + number % 8,
+            )
         )
         tails.append(encode_tail(b"Orders%d" % (number % 4), properties))
     return Outgoing(
