@@ -435,6 +435,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: load .bak, then overwrite it with the bad main file at the next save",),
     ),
     CodeEntry(
+        "CF-EMPTY",
+        _NOTICE,
+        "A configuration table is empty or missing, although other files speak of what it should hold.",
+        None,
+        None,
+        (),
+        ("all: start with an empty table: topics are unknown, or groups begin anew",),
+    ),
+    CodeEntry(
         "CF-CONF",
         _WARNING,
         "A line of broker.conf is not what its setting wants.",

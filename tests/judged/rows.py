@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from rmqtool.findings import Finding
 from rmqtool.inspection.check import Check, CheckOptions
 from rmqtool.storage.store import open_store
-from tests.mutations import Mutation, Operation
+from tests import damaged
+from tests.mutations import Mutation, Operation, read_catalogue
 
 ROWS = Path(__file__).parent / "expectations.jsonl"
 
@@ -36,6 +37,35 @@ class Row(NamedTuple):
     def is_undetectable(self) -> bool:
         """Whether no fault of the variant can be found."""
         return bool(self.faults) and all("undetectable" in fault for fault in self.faults)
+
+
+CONFIG_VERSIONS = ("config-4.9.7", "config-5.3.3")
+
+
+@cache
+def catalogue(version: str) -> dict[str, Mutation]:
+    """Return the mutations that rows of a version are about; those without an operation are no damage."""
+    found = read_catalogue(f"recovery-{version}") if version in CONFIG_VERSIONS else damaged.mutations(version)
+    return {key: mutation for key, mutation in found.items() if mutation.operations}
+
+
+class Judge:
+    """Makes damaged stores and checks them; each base is unpacked and checked once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._workshop = damaged.Workshop(directory)
+        self._bases: dict[tuple[str, str, bool], list[Finding]] = {}
+
+    def find(self, version: str, mutation: Mutation) -> list[Finding]:
+        """Return what a check finds in a damaged store and not in its base."""
+        abort = has_abort(mutation)
+        key = (version, mutation.base, abort)
+        if key not in self._bases:
+            undamaged = Mutation(mutation.base, "none", "control", "", (), abort, False)
+            with self._workshop.damaged(version, undamaged, abort=abort) as root:
+                self._bases[key] = findings_of(root)
+        with self._workshop.damaged(version, mutation, abort=abort) as root:
+            return new_findings(findings_of(root), self._bases[key])
 
 
 @cache
@@ -147,5 +177,7 @@ def _tells_of_loss(finding: Finding, path: str) -> bool:
     if path.startswith("commitlog"):
         return finding.code in _LOST
     if path.endswith(".bak"):
-        return finding.code == "CF-JSON" and finding.file == path.removesuffix(".bak")
+        return finding.code in ("CF-JSON", "CF-EMPTY") and finding.file == path.removesuffix(".bak")
+    if path.startswith("config/"):
+        return finding.code == "CF-BAK" and finding.file == path + ".bak"
     return path.startswith("index") and finding.code == "IX-MISSING"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings import Finding, Place, Severity, find_code, new_finding
 from rmqtool.formats import checkpoints, control_texts, layouts, paths
 from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_shapes import OWN_GROUPS
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import StoreCheckpoint
@@ -105,7 +107,9 @@ def _index_times(case: Case) -> list[tuple[bool, int]]:
 
 def check_configs(case: Case) -> Iterator[Finding]:
     """Yield what is wrong with the configuration files and their copies."""
-    yield from case.configs.findings
+    told = {finding.file for finding in case.configs.findings}
+    yield from map(_with_registered, case.configs.findings)
+    yield from _check_tables(case)
     read = {
         paths.TOPICS,
         paths.SUBSCRIPTION_GROUP,
@@ -115,7 +119,7 @@ def check_configs(case: Case) -> Iterator[Finding]:
     }
     for file in case.files(FileKind.CONFIG, FileKind.COMPACTION_POSITION):
         name = file.what.name or paths.POSITION_CHECKPOINT
-        if name in read and file.what.copy is Copy.MAIN:
+        if (name in read and file.what.copy is Copy.MAIN) or file.path in told:
             continue
         yield from _check_text(case, file.path, file.what.copy, partial(decode_config, name))
     others: dict[FileKind, Callable[[bytes], Any]] = {
@@ -125,6 +129,29 @@ def check_configs(case: Case) -> Iterator[Finding]:
     for kind, decode in others.items():
         for file in case.files(kind):
             yield from _check_text(case, file.path, file.what.copy, decode)
+
+
+def _with_registered(finding: Finding) -> Finding:
+    """Return a finding of the readers with what is registered for its code."""
+    entry = find_code(finding.code)
+    return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
+
+
+def _check_tables(case: Case) -> Iterator[Finding]:
+    """Yield tables that hold nothing, or are not there, although others speak of them."""
+    configs = case.configs
+    groups = {group for group in configs.groups if group not in OWN_GROUPS}
+    for name, is_empty, others in (
+        (paths.TOPICS, not configs.topics, len(configs.offsets) or len(groups)),
+        (paths.SUBSCRIPTION_GROUP, not configs.groups, len(configs.offsets)),
+        (paths.CONSUMER_OFFSET, not configs.offsets, len(groups)),
+    ):
+        path = paths.config_path(name)
+        bad = any(finding.file == path for finding in configs.findings)
+        if is_empty and others and not bad and not case.store.listing.databases():
+            there = case.store.listing.find(path) is not None
+            text = f"{'it holds nothing' if there else 'it is not there'}, yet other files speak of what it should hold"
+            yield new_finding("CF-EMPTY", text, Place(path))
 
 
 def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:
