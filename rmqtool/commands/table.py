@@ -37,6 +37,7 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+    Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.

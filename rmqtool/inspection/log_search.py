@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.errors import ReadFailed
 from rmqtool.findings import Finding, Severity
-from rmqtool.formats.commit_log import Message
+from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.segments import Segment
@@ -35,8 +36,8 @@ class LogRange(NamedTuple):
 class Hint:
     """What the wanted messages have in common, so that most others need not be looked at.
 
-    They hold ``needle``; ``key`` is one of their keys, ``tag`` their tag, ``queue_offset`` a queue offset they may
-    have. Some that hold one of ``near`` are given too.
+    Their properties hold ``needle``; ``key`` is one of their keys, ``tag`` their tag, ``queue_offset`` a queue offset
+    they may have. Some that hold one of ``near`` are given too.
     """
 
     needle: bytes
@@ -86,7 +87,8 @@ class LogSearch:
                     yield place.what
                 elif isinstance(place.what, Flaw) and place.what.code != "CL-STALE":
                     self._miss(place.what.code, segment.path, place.file_offset, place.length, place.what.message)
-            reached = max(reached, min(end, segment.end_offset))
+                if not isinstance(place.what, Nothing):
+                    reached = max(reached, min(end, at + place.length))
         self.ranges.append(LogRange(start, reached))
 
     def _iter_scanned(self, start: int, end: int, hint: Hint) -> Iterator[Message]:
@@ -157,4 +159,8 @@ def plan_of(store: Store, selection: Selection) -> Plan:
     from rmqtool.scan.logs import logs_of
     from rmqtool.scan.plan import read_plan
 
-    return read_plan(logs_of(store), selection, live=store.filesystem.lock_state().held)
+    try:
+        live = store.filesystem.lock_state().held
+    except ReadFailed:  # whatever stands in the lock's place, nobody holds it
+        live = False
+    return read_plan(logs_of(store), selection, live=live)

@@ -11,7 +11,6 @@ from rmqtool.formats import layouts, rocksdb_rows
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
-from rmqtool.formats.java import encode_text
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
 from rmqtool.formats.rocksdb_rows import QueueRowKey
@@ -68,7 +67,7 @@ class QueueSearch:
 
     def _ask_log(self, has_no_unit: bool) -> None:
         log = self.store.commit_log
-        hint = Hint(encode_text(self.queue.topic), queue_offset=self.queue_offset)
+        hint = Hint(b"", queue_offset=self.queue_offset)
         for message in self.log.iter_messages(log.min_offset, log.end_offset, hint):
             if is_at(message, self.queue, self.queue_offset, self.store.dispatch_rules):
                 self.found = message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
     from rmqtool.scan.grouping import Grouping, GroupTable
+    from rmqtool.scan.plan import Plan
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.reading import Damage
     from rmqtool.scan.selection import Selection
@@ -92,6 +93,10 @@ def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], 
     plan, names = plan_of(store, selection), own_names(store)
     size = store.commit_log.segment_size or 1
     groupings = [Grouping(wish.by, wish.zone, names, wish.span or size, wish.normal_only) for wish in wishes]
+    groupings = [
+        replace(grouping, kept=_mark_repeated(plan, selection, grouping, effort)) if wish.least > 1 else grouping
+        for wish, grouping in zip(wishes, groupings, strict=True)
+    ]
     groups, total = [Groups() for _ in wishes], Groups()
     damages: list[Damage] = []
     for answer in run_ranges(plan, nominal_ranges(plan), GroupWork(selection, tuple(groupings)), effort):
@@ -111,6 +116,21 @@ def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], 
         count = int((table.messages >= wish.least).sum())
         statistics.append(Statistics(wish.by, rows, count, *_totals(total.settle()), damages))
     return statistics
+
+
+def _mark_repeated(plan: Plan, selection: Selection, grouping: Grouping, effort: Effort) -> bytes:
+    """Return marks of the groups that may have several messages: most have one, and need not be held."""
+    from rmqtool.scan.chain import nominal_ranges
+    from rmqtool.scan.grouping import GroupWork
+    from rmqtool.scan.marks import Marks
+    from rmqtool.scan.ranges import Answered, run_ranges
+
+    marks = Marks()
+    for answer in run_ranges(plan, nominal_ranges(plan), GroupWork(selection, (grouping,)), effort):
+        if isinstance(answer, Answered):
+            (table,) = answer.found.groups
+            marks.add(table.hashes, table.messages)
+    return marks.packed()
 
 
 def _totals(whole: GroupTable) -> tuple[int, int, int | None, int | None]:

@@ -10,7 +10,7 @@ from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
 
 _TITLES = {"uniqKey": "unique key", "segment": "log from", "size": "up to", "queue": "queue", "delay": "delay"}
-_KINDS = {"hour": Kind.TIME, "day": Kind.TIME, "size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET}
+_KINDS = {"size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET}
 _REPORTS: dict[str, tuple[Column, ...]] = {
     "delay": (
         Column("delivered", "delivered", Kind.COUNT),
@@ -51,6 +51,7 @@ _FIGURES = (
     Column("last", "last"),
 )
 _MINUTES = len("2026-08-23 11:41")
+_DAYS = len("2026-08-23")
 CELLS = {"normal": "█", "retry": "r", "dlq": "d", "system": "s", "lmq": "l", "damaged": "!", None: "·"}
 
 
@@ -94,6 +95,9 @@ def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
     ):
         time = row.get(source)
         found[name] = None if time is None else output.time(time)[:_MINUTES]
+    for name, length in (("hour", _MINUTES), ("day", _DAYS)):
+        if row.get(name) is not None:
+            found[name] = output.time(row[name])[:length]
     unread = row.get("unread", [])
     found["unreadWords"] = ", ".join(
         f"{one['group']} {text.count(one['messages'])} of {one['topic']}" for one in unread
@@ -117,7 +121,8 @@ def map_lines(output: Output, lines: Mapping[int, Sequence[str | None]], span: i
         yield f"{start:>{digits}} " + "".join(_cell(output, cell) for cell in cells)
     kinds = [kind for kind in CELLS if any(kind in cells for cells in lines.values())]
     legend = ", ".join(f"{CELLS[kind]} {kind or 'no message begins'}" for kind in kinds)
-    yield from text.hanging(f"{legend}; one character is {text.size(span)}", output.look.width, 2)
+    size = text.size(span).replace(" ", "\u00a0")
+    yield from text.hanging(f"{legend}; one character is {size}", output.look.width, 2)
 
 
 def _cell(output: Output, kind: str | None) -> str:

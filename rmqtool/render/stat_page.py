@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqtool.render import text
 from rmqtool.render.stat import columns_of
-from rmqtool.render.tables import cell_text
+from rmqtool.render.tables import Column, cell_text
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5d6b7e; --line: #d9dfe7; --bar: #3b76c4; --back: #ffffff; --warn: #b3372b; }
@@ -104,7 +104,7 @@ def _bars(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
     yield f'<div class="scroll"><table><tr>{heads}<th></th>'
     yield '<th class="number">messages</th><th class="number">bytes</th><th class="number">share</th></tr>'
     for row in shown["rows"]:
-        names = "".join(f'<td class="name">{escape(cell_text(c, row[c.key], zone))}</td>' for c in named)
+        names = "".join(f'<td class="name">{_cell(c, row[c.key], zone)}</td>' for c in named)
         share = row["bytes"] / shown["total"]["bytes"] if shown["total"]["bytes"] else 0.0
         yield f'<tr>{names}<td class="bar"><div style="width:{row["bytes"] / largest:.1%}"></div></td>'
         yield f'<td class="number">{text.count(row["messages"])}</td>'
@@ -113,6 +113,12 @@ def _bars(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
     more = shown["total"]["groups"] - len(shown["rows"])
     if more > 0:
         yield f"<p>and {text.count(more)} more</p>"
+
+
+def _cell(column: Column, value: object, zone: tzinfo | None) -> str:
+    if column.key in ("hour", "day") and isinstance(value, int):
+        return escape(text.timestamp(value, zone)[:16])
+    return escape(cell_text(column, value, zone))
 
 
 def _columns(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:

@@ -25,6 +25,7 @@ from rmqtool.formats.hosts import format_address
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
+from rmqtool.scan.marks import is_marked
 from rmqtool.scan.pool import Write
 from rmqtool.scan.ranges import Answered
 from rmqtool.scan.reading import Damage, Part, Range, RangeReader
@@ -40,6 +41,8 @@ _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 # So many groups wait, unsorted, before they are added to the others.
 _PENDING = 1 << 17
+# So many combinations for each message are numbered whether they occur or not.
+_FEW = 4
 
 
 class GroupTable(NamedTuple):
@@ -57,25 +60,30 @@ class GroupTable(NamedTuple):
         return len(self.hashes)
 
 
+# How the columns of a table behind the hashes are joined.
+_JOINS = (np.add, np.add, np.add, np.minimum, np.maximum, np.minimum)
+
+
 def empty_table() -> GroupTable:
     """Return a table without groups."""
     return GroupTable(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(6)))
 
 
-def merge_tables(tables: Iterable[GroupTable]) -> GroupTable:
-    """Return the groups of several tables in one."""
-    listed = [table for table in tables if len(table)]
-    if not listed:
+def merge_tables(tables: list[GroupTable]) -> GroupTable:
+    """Return the groups of several tables in one. The list is emptied, so that each column goes when it is merged."""
+    parts = [list(columns) for columns in zip(*(table for table in tables if len(table)), strict=True)]
+    tables.clear()
+    if not parts:
         return empty_table()
-    hashes = np.concatenate([table.hashes for table in listed])
+    hashes = np.concatenate(parts[0])
+    parts[0].clear()
     order = np.argsort(hashes, kind="stable")
     hashes = hashes[order]
     begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
-    joins = (np.add, np.add, np.add, np.minimum, np.maximum, np.minimum)
-    columns = [
-        join.reduceat(np.concatenate([table[1 + number] for table in listed])[order], begins)
-        for number, join in enumerate(joins)
-    ]
+    columns = []
+    for join, column in zip(_JOINS, parts[1:], strict=True):
+        columns.append(join.reduceat(np.concatenate(column)[order], begins))
+        column.clear()
     return GroupTable(hashes[begins], *columns)
 
 
@@ -96,9 +104,8 @@ class Groups:
 
     def settle(self) -> GroupTable:
         """Return everything in one table."""
-        self.table = merge_tables([self.table, *self._waiting])
-        self._waiting.clear()
-        self._rows = 0
+        tables, self.table, self._waiting, self._rows = [self.table, *self._waiting], empty_table(), [], 0
+        self.table = merge_tables(tables)
         return self.table
 
 
@@ -107,7 +114,8 @@ class Grouping:
     """How messages are told apart: by these dimensions, hours and days in a zone (None: the machine's own).
 
     ``own_names`` are the names of cluster and broker, which are topics of the system too. ``normal_only`` leaves out
-    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment.
+    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment. Groups that are not marked in
+    ``kept`` are left out: see ``Marks``.
     """
 
     by: tuple[str, ...]
@@ -115,25 +123,35 @@ class Grouping:
     own_names: frozenset[str] = frozenset()
     span: int = 1 << 30
     normal_only: bool = False
+    kept: bytes | None = None
 
     def table(self, records: Records) -> GroupTable:
         """Return the groups of some records. By key, a message counts once for each of its keys."""
         if self.normal_only:
             names = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
             records = records.select(names.each(self.is_normal, np.bool_))
+        if not len(records):
+            return empty_table()
         columns = _Columns(records, self)
         rows = columns.rows
-        codes: Ints = np.zeros(len(rows), np.int64)
+        length = len(records) if rows is None else len(rows)
+        codes: Ints = np.zeros(length, np.int64)
         hashes: Hashes = np.zeros(1, np.uint64)
         for name in self.by:
             column = columns.column(name)
             mine = np.fromiter(map(hash_value, column.values), np.uint64, len(column.values))
-            codes = codes * len(column.values) + column.codes
-            hashes = (hashes[:, None] * np.uint64(_MIX) + mine[None, :]).ravel()
-            if len(hashes) > 4 * len(rows) + 16:  # most combinations do not occur
-                used, codes = np.unique(codes, return_inverse=True)
-                hashes = hashes[used]
-        return _sum_up(records, rows, codes, hashes)
+            if len(hashes) * len(mine) <= _FEW * length:
+                codes = codes * len(mine) + column.codes
+                hashes = (hashes[:, None] * np.uint64(_MIX) + mine[None, :]).ravel()
+            else:  # most combinations do not occur
+                hashes, codes = np.unique(hashes[codes] * np.uint64(_MIX) + mine[column.codes], return_inverse=True)
+        return self._kept(_sum_up(records, rows, codes, hashes))
+
+    def _kept(self, table: GroupTable) -> GroupTable:
+        if self.kept is None:
+            return table
+        marked = is_marked(self.kept, table.hashes)
+        return GroupTable(table.hashes[marked], *(column[marked] for column in table[1:]))
 
     def is_normal(self, topic: str) -> bool:
         """Return whether a topic is an ordinary one."""
@@ -162,23 +180,38 @@ def hash_values(values: Iterable[Any]) -> int:
     return hashed
 
 
-def _sum_up(records: Records, rows: Ints, codes: Ints, hashes: Hashes) -> GroupTable:
+def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) -> GroupTable:
+    """Return the groups that ``codes`` number; ``rows`` are the messages they are of, None: each its own."""
+    sizes, bodies, times, offsets = (
+        records.column(name) if rows is None else records.column(name)[rows]
+        for name in ("total_size", "body_length", "store_timestamp", "physical_offset")
+    )
     count = len(hashes)
     messages = np.bincount(codes, minlength=count)
-    sizes = records.column("total_size")[rows]
-    bodies = records.column("body_length")[rows]
-    times = records.column("store_timestamp")[rows]
-    first = np.full(count, np.iinfo(np.int64).max)
-    last = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(first, codes, times)
-    np.maximum.at(last, codes, times)
-    places = np.zeros(count, np.int64)
-    places[codes[::-1]] = records.column("physical_offset")[rows][::-1]  # of each the first: the last one written
+    # Of repeated indices the last one written stays: with rows backwards the first, with rows forwards the last.
+    numbers = np.arange(len(codes))
+    first_rows, last_rows = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first_rows[codes[::-1]] = numbers[::-1]
+    if (times[1:] >= times[:-1]).all():
+        last_rows[codes] = numbers
+        first, last = times[first_rows], times[last_rows]
+    else:
+        first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+        np.minimum.at(first, codes, times)
+        np.maximum.at(last, codes, times)
     sums = (np.bincount(codes, column, count).astype(np.int64) for column in (sizes, bodies))
-    columns = (hashes, messages, *sums, first, last, places)
+    columns = (hashes, messages, *sums, first, last, offsets[first_rows])
     there = np.flatnonzero(messages)
     order = there[np.argsort(hashes[there], kind="stable")]
     return GroupTable(*(column[order] for column in columns))
+
+
+def whole_table(records: Records) -> GroupTable:
+    """Return all of some records, at least one, as one group."""
+    sums = (int(records.column(name).sum(dtype=np.int64)) for name in ("total_size", "body_length"))
+    times = records.column("store_timestamp")
+    figures = (len(records), *sums, int(times.min()), int(times.max()), int(records.column("physical_offset")[0]))
+    return GroupTable(np.zeros(1, np.uint64), *(np.array([figure]) for figure in figures))
 
 
 @dataclass
@@ -190,7 +223,7 @@ class _Columns:
     _properties: Properties | None = None
 
     def __post_init__(self) -> None:
-        self.rows: Ints = np.arange(len(self.records))
+        self.rows: Ints | None = None
         self._keys: Coded | None = None
         if "key" in self.grouping.by:
             self._split_keys()
@@ -208,7 +241,7 @@ class _Columns:
             assert self._keys is not None
             return self._keys
         found: Coded = getattr(self, f"_{name}")()
-        return found._replace(codes=found.codes[self.rows])
+        return found if self.rows is None else found._replace(codes=found.codes[self.rows])
 
     def _split_keys(self) -> None:
         """Give each key of a message a row of its own; one without a key keeps its one."""
@@ -384,13 +417,10 @@ class GroupWork:
         damages: list[Damage] = []
         for found in reader.parts():
             if isinstance(found, Part):
-                total.add(_EVERYTHING.table(found.records))
+                total.add(whole_table(found.records))
                 for grouping, tables in zip(self.groupings, groups, strict=True):
                     tables.add(grouping.table(found.records))
             else:
                 damages.append(found)
         settled = [tables.settle() for tables in groups]
         return Answered(reader.began, reader.reached, reader.left_over, Grouped(settled, total.settle(), damages))
-
-
-_EVERYTHING = Grouping(())

@@ -73,7 +73,7 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
     begin, end = selection.begin, selection.end
     if known != sorted(known):
         begin = end = None
-    following = [*times[1:], None]
+    following = [*times[1:], None][: len(times)]
     return [
         file
         for file, first, after in zip(files, times, following, strict=True)

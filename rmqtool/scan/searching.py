@@ -1,4 +1,4 @@
-"""Messages looked for by bytes that they must hold: what does not hold them is not taken apart."""
+"""Messages looked for by bytes that their properties must hold: what does not hold them is not taken apart."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.bulk.gather import Ints, Mask
+from rmqtool.bulk.pieces import pieces, values_of
 from rmqtool.bulk.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.scan.chain import nominal_ranges
@@ -26,7 +27,7 @@ _MOST_NEAR = 200
 
 @dataclass(frozen=True)
 class Sought:
-    """What messages are looked for: those that hold ``needle`` and answer ``selection``.
+    """What messages are looked for: those whose properties hold ``needle`` and that answer ``selection``.
 
     With a ``queue_offset``, only those that have it, or may have it in another queue or inside a batch. ``near`` are
     bytes of which those hold one that come near: some of them are named, too.
@@ -71,42 +72,49 @@ class SearchWork:
             if not isinstance(part, Part):
                 places.damages.append(part)
                 continue
-            held = part.records.select(_holding(part.records, sought.needle))
-            if sought.queue_offset is not None:
-                held = held.select(_may_have(held, sought.queue_offset))
-            places.found.extend(_places(sought.selection.select(held)))
-            for needle in sought.near:
-                if len(places.near) < _MOST_NEAR:
-                    places.near.extend(_places(part.records.select(_holding(part.records, needle)))[:_MOST_NEAR])
+            self._look_into(part.records, places)
         return Answered(reader.began, reader.reached, reader.left_over, places)
 
+    def _look_into(self, records: Records, places: Places) -> None:
+        sought = self.sought
+        if sought.queue_offset is not None:
+            records = records.select(_may_have(records, sought.queue_offset))
+        if sought.needle and len(records):
+            texts = _Texts(records)
+            for needle in sought.near:
+                most = _MOST_NEAR - len(places.near)
+                places.near.extend(_places(records.select(texts.holding(needle, most))))
+            records = records.select(texts.holding(sought.needle))
+        places.found.extend(_places(sought.selection.select(records)))
 
-def _holding(records: Records, needle: bytes) -> Ints:
-    """Return the rows of the records that hold ``needle``, wherever; every row holds no bytes at all."""
-    if not needle or not len(records):
-        return np.arange(len(records))
-    first, last = int(records.file_offsets[0]), int(records.file_offsets[-1])
-    end = last + int(records.column("total_size")[-1])
-    data = records.data[first:end].tobytes()
-    starts = records.file_offsets - first
-    rows = []
-    at = data.find(needle)
-    while at >= 0:
-        row = int(np.searchsorted(starts, at, "right")) - 1
-        behind = int(starts[row] + records.column("total_size")[row])
-        if at + len(needle) <= behind:
-            rows.append(row)
-        # What lies between two records belongs to none; of the rest of this one nothing more is to be known.
-        at = data.find(needle, max(behind - len(needle) + 1, at + 1))
-    return np.array(rows, np.int64)
+
+class _Texts:
+    """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
+
+    def __init__(self, records: Records) -> None:
+        values, self.bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
+        self.text = values.tobytes()
+
+    def holding(self, needle: bytes, most: int | None = None) -> Ints:
+        """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
+        rows: list[int] = []
+        at = self.text.find(needle)
+        while at >= 0 and (most is None or len(rows) < most):
+            row = int(np.searchsorted(self.bounds, at, "right")) - 1
+            behind = int(self.bounds[row + 1])
+            if at + len(needle) <= behind:
+                rows.append(row)
+                at = self.text.find(needle, behind)
+            else:
+                at = self.text.find(needle, at + 1)
+        return np.array(rows, np.int64)
 
 
 def _may_have(records: Records, queue_offset: int) -> Mask:
     """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
     own: Mask = records.column("queue_offset") == queue_offset
     own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
-    if len(records):
-        own[_holding(records, b"INNER_MULTI_DISPATCH")] = True
+    own[_Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
     return own
 
 

@@ -67,6 +67,14 @@ def test_damage_is_said(writable_store, capsysbinary):
     assert f"Damaged and not counted: {victim['storeSize']} B in 1 place." in out
 
 
+def test_a_directory_in_place_of_the_lock_stops_no_reading(writable_store, capsysbinary):
+    root = writable_store("49-lmq")
+    (root / "lock").unlink()
+    (root / "lock").mkdir()
+    assert run(capsysbinary, "stat", root)[0] == Exit.DONE
+    assert run(capsysbinary, "query", root, "no-such-key")[0] == Exit.NO
+
+
 class Page(HTMLParser):
     """Checks that every element is closed, and that nothing is loaded or run."""
 

@@ -11,6 +11,7 @@ from rmqtool.filters.patterns import parse_patterns
 from rmqtool.inspection import log_search, place_search
 from rmqtool.inspection.lookup import Lookup
 from rmqtool.inspection.question import Narrowing, QuestionKind, ask, guess_question
+from rmqtool.storage.posix import PosixReadableFile
 from rmqtool.storage.store import open_store
 from tests.stores import every_store, truth
 
@@ -302,3 +303,23 @@ def test_a_time_leads_to_the_first_message_since(store):
     answer = find(store("49-basic"), str(third["storeTimestamp"]), QuestionKind.TIME)
     first = next(m for m in messages if m["storeTimestamp"] >= third["storeTimestamp"])
     assert (answer.places, answer.answered_by) == ([first["commitLogOffset"]], ["log"])
+
+
+def test_a_key_costs_few_pages_of_an_index(store, monkeypatch):
+    pages = set()
+    read = PosixReadableFile.pread
+
+    def pread(self, length, file_offset):
+        if self.path.startswith("index/"):
+            pages.update(range(file_offset // 4096, (file_offset + length - 1) // 4096 + 1))
+        return read(self, length, file_offset)
+
+    monkeypatch.setattr(PosixReadableFile, "pread", pread)
+    told = told_by_uniq_key("49-default-sizes")
+    topics = {message["uniqKey"]: message["topic"] for message in truth("49-default-sizes")["messages"]}
+    for key, places in told.items():
+        pages.clear()
+        answer = find(store("49-default-sizes"), key, QuestionKind.UNIQ_KEY, topics=[topics[key]])
+        assert set(answer.places) <= set(places)
+        assert answer.answered_by == ["index"]
+        assert len(pages) <= 6
