@@ -436,12 +436,12 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     ),
     CodeEntry(
         "CF-EMPTY",
-        _NOTICE,
+        _WARNING,
         "A configuration table is empty or missing, although other files speak of what it should hold.",
-        None,
-        None,
+        "a broker starts with an empty table: clients are refused, or groups begin anew",
+        _RECOVER,
         (),
-        ("all: start with an empty table: topics are unknown, or groups begin anew",),
+        ("all: start with an empty table, and soon write it over what is left of the file",),
     ),
     CodeEntry(
         "CF-CONF",

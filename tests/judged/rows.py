@@ -8,6 +8,7 @@ the rows: a finding is about an operation when it lies where the operation wrote
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -104,6 +105,17 @@ def new_findings(found: list[Finding], base: list[Finding]) -> list[Finding]:
 def has_abort(mutation: Mutation) -> bool:
     """Return whether a variant is judged with the abort marker: as the catalogue says, else as its base was left."""
     return mutation.base.endswith("killed") if mutation.abort is None else mutation.abort
+
+
+def rotated(version: str) -> tuple[Row, ...]:
+    """Return the rows of a version that are looked at when there is no time for all.
+
+    Brokers of several versions have the same variants: each is looked at in one of them.
+    """
+    mine = [row for row in rows() if row.version == version]
+    if version in CONFIG_VERSIONS:
+        return tuple(mine)
+    return tuple(r for r in mine if damaged.VERSIONS[zlib.crc32(r.variant.encode()) % 3] == version)
 
 
 def missed(row: Row, mutation: Mutation, found: list[Finding]) -> Iterator[str]:
