@@ -199,7 +199,7 @@ class QueueJudge:
                 yield self._wrong(queue, apart)
             elif not len(segments) and self._is_deleted(queue.topic):
                 text = f"{apart.units} messages of the log belong to a topic that topics.json does not name"
-                yield new_finding("CF-TOPIC", text, Place(None, None, None, *queue))
+                yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
             else:
                 yield self._missing(queue, apart, in_flight)
 
@@ -271,7 +271,8 @@ class QueueJudge:
             yield self._leads_nowhere(queue, leading)
         if found.more:
             text = f"{found.more} more units that no message claims"
-            yield new_finding("CQ-WRONG", text, Place(None, None, None, *queue), units=found.more)
+            directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+            yield new_finding("CQ-WRONG", text, Place(directory, None, None, *queue), units=found.more)
 
     def _is_configured(self, queue: QueueId) -> bool:
         config = self.case.configs.topics.get(queue.topic)
