@@ -94,8 +94,10 @@ def test_drop_of_values_alone_is_seen() -> None:
 
 def test_committed_counts_name_registered_comparisons_and_real_stores() -> None:
     loaded = json.loads(COUNTS.read_text())
-    assert loaded.keys() == {comparison.title for comparison in load_comparisons()}
-    assert {store for stores in loaded.values() for store in stores} <= set(STORES)
+    subjects = {comparison.title: set(comparison.subjects or STORES) for comparison in load_comparisons()}
+    assert loaded.keys() == subjects.keys()
+    for title, stores in loaded.items():
+        assert stores.keys() <= subjects[title], title
 
 
 def test_unknown_word() -> None:
