@@ -61,22 +61,28 @@ class Subject:
 
 
 class Comparison(NamedTuple):
-    """A registered comparison. ``rows`` is what a row of it is: messages, units, headers, ..."""
+    """A registered comparison. ``rows`` is what a row of it is: messages, units, headers, ...
+
+    ``subjects`` are given where it is not the stores with a truth file that are compared.
+    """
 
     title: str
     rows: str
     run: Callable[[Subject], None]
+    subjects: tuple[str, ...] = ()
 
 
 REGISTRY: dict[str, Comparison] = {}
 
 
-def comparison(title: str, *, rows: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+def comparison(
+    title: str, *, rows: str, subjects: tuple[str, ...] = ()
+) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
     """Register the decorated function: it is called once for every store and calls ``Subject.compare`` for each row."""
 
     def register(run: Callable[[Subject], None]) -> Callable[[Subject], None]:
         assert title not in REGISTRY, f"two comparisons are called {title!r}"
-        REGISTRY[title] = Comparison(title, rows, run)
+        REGISTRY[title] = Comparison(title, rows, run, subjects)
         return run
 
     return register
@@ -102,7 +108,7 @@ def compare_all(asked: Iterable[Comparison], stores: Iterable[str], directory: P
     """Run every comparison on every store; stores are unpacked below ``directory``."""
     entries = []
     for one in asked:
-        for name in stores:
+        for name in one.subjects or stores:
             subject = Subject(name, directory)
             one.run(subject)
             entries.append(Entry(one, name, subject.count, subject.differences))
