@@ -28,6 +28,9 @@ STEPS = (
     Step("Who is behind?", "python -m rmqtool info {store} groups -g G_pop*"),
     Step("What is this record, and who points at it?", "python -m rmqtool dump {store}@0 --refs"),
     Step("And this file?", "python -m rmqtool dump {store}/checkpoint"),
+    Step("Who fills the disk?", "python -m rmqtool stat {store} --by topic"),
+    Step("Where is this message, and what happened to it?", "python -m rmqtool query {store} @0 --history"),
+    Step("What would its broker do at the next start?", "python -m rmqtool recover {store}"),
     Step("A new, empty store.", "python -m rmqtool init {store}-new --conf mappedFileSizeCommitLog=1048576"),
     Step(
         "Every value we read from such stores, compared with what the real classes read.", "python -m tests.agreement"

@@ -42,6 +42,14 @@ def index_keys(records: Records, properties: Properties, rules: DispatchRules) -
     return IndexKeys(rows[order], np.concatenate(hashes)[order])
 
 
+def tag_keys(records: Records, properties: Properties) -> IndexKeys:
+    """Return the entries that the tags of ``records`` get where tags are indexed."""
+    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
+    tags = _whole_values(properties, "TAGS", indexed)
+    return IndexKeys(tags.rows, _key_hashes(tags, topics, index.tag_key_text))
+
+
 class _Texts(NamedTuple):
     """Texts that records are indexed under, in the order of the records."""
 

@@ -6,7 +6,7 @@ functions know how to handle (delayed ones, inner batches, those with further qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +57,26 @@ def queue_runs(records: Records, properties: Properties, rules: DispatchRules) -
 
     An inner batch belongs to a batch queue; leaving it out is the caller's matter, as in ``formats.dispatch``.
     """
+    return runs_of([queue_entries(records, properties, rules)])
+
+
+class QueueEntries(NamedTuple):
+    """Units in the order of the log; ``topic_codes`` are places in ``topics``."""
+
+    topics: list[str]
+    topic_codes: Ints
+    queue_ids: Ints
+    queue_offsets: Ints
+    units: Units
+
+    def select(self, rows: Mask) -> QueueEntries:
+        """Return some of the units, in their order."""
+        topics, codes, queue_ids, queue_offsets, units = self
+        return QueueEntries(topics, codes[rows], queue_ids[rows], queue_offsets[rows], units[rows])
+
+
+def queue_entries(records: Records, properties: Properties, rules: DispatchRules) -> QueueEntries:
+    """Return the units that ``records`` get, one behind the other: many of these are put to their queues at once."""
     topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
     codes = tags_codes(records, properties, topics, rules)
     rows = np.flatnonzero(have_queue_unit(records))
@@ -73,7 +93,7 @@ def queue_runs(records: Records, properties: Properties, rules: DispatchRules) -
     units["physical_offset"] = records.prefixes["physical_offset"][entries.rows]
     units["size"] = records.prefixes["total_size"][entries.rows]
     units["tags_code"] = codes[entries.rows]
-    return list(_by_queue(entries, units))
+    return QueueEntries(entries.topics, entries.topic_codes, entries.queue_ids, entries.queue_offsets, units)
 
 
 def have_queue_unit(records: Records) -> Mask:
@@ -122,16 +142,30 @@ class _Entries(NamedTuple):
         return _Entries(list(topics), *columns[np.argsort(columns[:, 0], kind="stable")].T)
 
 
-def _by_queue(entries: _Entries, units: Units) -> Iterator[QueueRun]:
-    """Yield the units queue by queue."""
-    queues = coded(pa.array(entries.topic_codes << 32 | entries.queue_ids & 0xFFFFFFFF))
+def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
+    """Return the units of ``parts``, which follow each other in the log, queue by queue."""
+    if not any(len(part.units) for part in parts):
+        return []
+    numbers: dict[str, int] = {}
+    known = [np.array([numbers.setdefault(topic, len(numbers)) for topic in part.topics], np.int64) for part in parts]
+    codes = np.concatenate([of[part.topic_codes] for of, part in zip(known, parts, strict=True) if len(part.units)])
+    queue_ids = np.concatenate([part.queue_ids for part in parts])
+    queue_offsets = np.concatenate([part.queue_offsets for part in parts])
+    units = np.concatenate([part.units for part in parts], dtype=_UNIT)
+    topics = list(numbers)
+    queues = coded(pa.array(codes << 32 | queue_ids & 0xFFFFFFFF))
     # A stable sort of 16 bits is a radix sort.
     narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
     order = np.argsort(queues.codes.astype(narrow), kind="stable")
-    bounds = np.cumsum(np.bincount(queues.codes, minlength=len(queues.values)))
-    for rows in np.split(order, bounds[:-1]) if len(order) else ():
-        topic = entries.topics[int(entries.topic_codes[rows[0]])]
-        yield QueueRun(topic, int(entries.queue_ids[rows[0]]), entries.queue_offsets[rows], units[rows])
+    ends = np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
+    runs = []
+    begin = 0
+    for end in ends:
+        rows = order[begin:end]
+        first = rows[0]
+        runs.append(QueueRun(topics[int(codes[first])], int(queue_ids[first]), queue_offsets[rows], units[rows]))
+        begin = end
+    return runs
 
 
 def join_runs(runs: Iterable[QueueRun]) -> dict[tuple[str, int], QueueRun]:

@@ -24,6 +24,7 @@ from rmqtool.errors import UsageError
 if TYPE_CHECKING:
     from rmqtool.progress import Progress
     from rmqtool.render.output import Look, Output
+    from rmqtool.scan.ranges import Effort
 
 _MESSAGES = "Which messages"
 _OUTPUT = "Output"
@@ -191,6 +192,11 @@ class Show:
     verbose: Verbose = 0
     quiet: Quiet = False
 
+    @property
+    def is_for_people(self) -> bool:
+        """Whether people read the result."""
+        return not (self.json or self.jsonl or self.csv or self.template is not None)
+
     def look(self) -> Look:
         """Return what these options mean on this terminal."""
         from rmqtool.render.output import Look, Mode
@@ -227,6 +233,12 @@ class Work:
     def processes(self) -> int:
         """Return how many processes to use."""
         return self.jobs or len(os.sched_getaffinity(0))
+
+    def effort(self, output: Output) -> Effort:
+        """Return how hard a scan works, with its bar."""
+        from rmqtool.scan.ranges import Effort
+
+        return Effort(self.processes(), self.bar(output))
 
     def bar(self, output: Output) -> Progress:
         """Return a bar on stderr that takes turns with ``output``, or one that nobody sees."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Group, Limit, Period, Scope, Show, store_and
+from rmqtool.commands.options import AsBroker, Group, Limit, Period, Scope, Show, Work, store_and
 from rmqtool.commands.times import now_ms, parse_time, parse_zone
 from rmqtool.errors import Exit, UsageError
 
@@ -38,6 +38,7 @@ def query(
     group: Group = None,
     period: Period,
     limit: Limit = None,
+    work: Work,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -57,8 +58,9 @@ def query(
         if path is None:
             return _decode(output, question)
         with open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ())) as store:
-            as_broker = broker.as_version is not None
-            answer = Lookup(store, narrowing, _boundary(boundary, question, store, output), as_broker).find(question)
+            chosen = _boundary(boundary, question, store, output)
+            lookup = Lookup(store, narrowing, chosen, broker.as_version is not None, lambda: work.effort(output))
+            answer = lookup.find(question)
             _show(output, store, answer, group, history)
     return Exit.DONE if answer.is_found else Exit.NO if answer.complete else Exit.SKIPPED
 

@@ -30,8 +30,14 @@ class Entry(NamedTuple):
 COMMANDS: tuple[Entry, ...] = (
     Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
     Entry("query", "rmqtool.commands.query:query", Panel.LOOK, "Any id, key, offset or time; its message, its story."),
+    Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Who, what, when, how much."),
     Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
+    Entry(
+        "check", "rmqtool.commands.check:check", Panel.JUDGE, "Prove a store sound: every byte, every cross-reference."
+    ),
+    Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+    Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.

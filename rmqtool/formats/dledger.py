@@ -17,8 +17,9 @@ from rmqtool.formats.layouts import DLedgerEntryHead
 HEAD_SIZE = layouts.DLEDGER_ENTRY_HEAD.size
 INDEX_UNIT_SIZE = layouts.DLEDGER_INDEX_UNIT.size
 
+MAGIC_DATA = 1
 MAGIC_BLANK = -1
-MAGIC_WORDS = {1: "data", 2: "no-op", 3: "configuration change", MAGIC_BLANK: "blank to the end of the file"}
+MAGIC_WORDS = {MAGIC_DATA: "data", 2: "no-op", 3: "configuration change", MAGIC_BLANK: "blank to the end of the file"}
 
 
 class DLedgerBlank(NamedTuple):

@@ -30,7 +30,8 @@ from rmqtool.storage.store import Store
 
 # So many different messages have their story told at once.
 MOST_STORIES = 20
-_HALVES = {
+# The topics of half messages, and those of the op records that decide them.
+HALF_TOPICS = {
     topics.HALF_TOPIC: topics.OP_HALF_TOPIC,
     topics.ROCKSDB_HALF_TOPIC: topics.ROCKSDB_OP_HALF_TOPIC,
 }
@@ -128,14 +129,14 @@ def _find_records(store: Store, message: Message) -> list[Message]:
 def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, Any]]:
     """Return what a record of a message shows."""
     properties, topic = record.properties, record.topic
-    if topic in _HALVES:
+    if topic in HALF_TOPICS:
         times = properties.get("TRANSACTION_CHECK_TIMES")
         return ("checked", record, {"times": _number(times)}) if times else ("half", record, {})
     if topic == topics.CHECK_MAX_TIME_TOPIC:
         return "given up", record, {}
     if topic == SCHEDULE_TOPIC:
         about = {"level": _number(properties.get("DELAY")), "for": properties.get("REAL_TOPIC")}
-        return "delayed", record, {**about, "dueTimestamp": _due(store, record)}
+        return "delayed", record, {**about, "dueTimestamp": due_time(store, record)}
     if topic == TIMER_TOPIC:
         about = {"for": properties.get("REAL_TOPIC"), "dueTimestamp": _number(properties.get("TIMER_OUT_MS"))}
         return ("rolled" if properties.get("TIMER_ROLL_TIMES") else "timer"), record, about
@@ -150,7 +151,7 @@ def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, 
     return ("delivered" if delayed else "stored"), record, {}
 
 
-def _due(store: Store, record: Message) -> int:
+def due_time(store: Store, record: Message) -> int:
     """Return when a delayed message is due: its unit tells what the broker's own levels were."""
     unit = find_in_queue(store, QueueId(record.topic, record.queue_id), record.queue_offset)
     if unit is None or unit.physical_offset != record.physical_offset or is_ext_address(unit.tags_code):
@@ -165,15 +166,15 @@ def _number(text: str | None) -> int | None:
 def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:
     """Yield the op records that decide the half messages among ``records``, until each is decided."""
     halves = {
-        (_HALVES[record.topic], record.queue_id, record.queue_offset): record
+        (HALF_TOPICS[record.topic], record.queue_id, record.queue_offset): record
         for record in records
-        if record.topic in _HALVES
+        if record.topic in HALF_TOPICS
     }
     if not halves:
         return
     committed = any(record.sys_flag & SysFlag.TRANSACTION_COMMIT for record in records)
     first = min(record.physical_offset for record in halves.values())
-    for op in iter_messages_since(store, frozenset(_HALVES.values()).__contains__, first):
+    for op in iter_messages_since(store, frozenset(HALF_TOPICS.values()).__contains__, first):
         decided = {place for place in _decided_by(op) if place in halves}
         decided |= {place for place, half in halves.items() if str(half.physical_offset) == _trans_offset(op)}
         for place in decided:
@@ -212,6 +213,13 @@ def _cancellations(store: Store, records: list[Message]) -> Iterator[Event]:
         timer = timers.get(_number(record.properties.get("TIMER_OUT_MS")))
         heeded = timer is not None and _is_heeded(store, named, timer)
         yield Event("cancel", record, {"heeded": heeded})
+
+
+def is_cancelled_by(store: Store, timer: Message, cancel: Message) -> bool:
+    """Return whether a broker takes ``cancel`` for this timer: for its key, and due in the same second."""
+    named = cancel.properties.get("TIMER_DEL_UNIQKEY", "")
+    same_time = timer.properties.get("TIMER_OUT_MS") == cancel.properties.get("TIMER_OUT_MS")
+    return same_time and cancel is not timer and _is_heeded(store, named, timer)
 
 
 def _is_heeded(store: Store, named: str, timer: Message) -> bool:

@@ -12,13 +12,13 @@ from rmqtool.formats import index
 from rmqtool.formats.codes import TransactionType, transaction_type
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
-from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.java import LONG_MAX, encode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.inspection.broker_query import query_message
 from rmqtool.inspection.database_index import find_in_database, has_database_index
 from rmqtool.inspection.index_lookup import Indexes, OpenIndex
-from rmqtool.inspection.log_search import LogSearch
+from rmqtool.inspection.log_search import Hint, LogSearch
 from rmqtool.inspection.question import Narrowing, QuestionKind
 from rmqtool.inspection.topic_names import find_topics
 from rmqtool.storage.log_end import read_record
@@ -185,16 +185,25 @@ class KeySearch:
     def _ask_log(self, trusted: bool) -> None:
         """Search the whole log: nothing else answers, or nothing was found and that is to be proven."""
         before = set(self.found)
-        self._search(self.store.commit_log.min_offset, self.store.commit_log.end_offset)
+        self._search(self.store.commit_log.min_offset, self.store.commit_log.end_offset, near=not before)
         if trusted and self.found - before:
             place = min(self.found - before)
             text = f"the message at {place} has no entry for this key, though the index goes beyond it"
             self.findings.append(Finding("IX-MISSING", Severity.WARNING, text, file="index"))
 
-    def _search(self, start: int, end: int, known: int = -1) -> None:
-        """Search a range of the log; of the message at ``known`` everything is known already."""
+    def _search(self, start: int, end: int, known: int = -1, *, near: bool = False) -> None:
+        """Search a range of the log; of the message at ``known`` everything is known already.
+
+        ``near``: also for keys that are like the one that is looked for.
+        """
         before = len(self.found)
-        for message in self.log.iter_messages(start, end):
+        raw = encode_text(self.text)
+        if self.kind is QuestionKind.TAG:
+            hint = Hint(raw, tag=self.text)
+        else:
+            half = (len(raw) - _NEAR) // 2
+            hint = Hint(raw, key=self.text, near=(raw[:half], raw[-half:]) if near and half > 1 else ())
+        for message in self.log.iter_messages(start, end, hint):
             if message.physical_offset == known:
                 continue
             if self._is_named_by(message):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message
@@ -25,6 +25,9 @@ from rmqtool.inspection.topic_names import find_topics, near_topics
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.scan.ranges import Effort
 
 # So many of the messages found are compared with their queues.
 _COMPARED = 100
@@ -89,17 +92,18 @@ class Lookup:
     """Answers questions about one store.
 
     ``as_broker``: a query by key takes window and limit as a broker of the store's version does, to the second and
-    with the collisions counted; else as they are meant.
+    with the collisions counted; else as they are meant. ``effort`` makes how hard a search of the log works.
     """
 
     store: Store
     narrowing: Narrowing
     boundary: Boundary = Boundary.LOWER
     as_broker: bool = False
+    effort: Callable[[], Effort] | None = None
 
     def find(self, question: Question) -> Answer:
         """Answer: the first kind that the question can be and that is found."""
-        log = LogSearch(self.store)
+        log = LogSearch(self.store, self.effort)
         answers: list[Answer] = []
         for kind in question.kinds:
             answer = Answer(question, kind)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
-from rmqtool.inspection.log_search import LogSearch
+from rmqtool.inspection.log_search import LogSearch, plan_of
+from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store
 from rmqtool.storage.walk import read_record_at
+
+# A segment of more bytes is not walked record by record.
+_WALKED = 8 << 20
 
 
 class PlaceAnswer(NamedTuple):
@@ -35,12 +40,28 @@ def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
             Finding(found.code, Severity.ERROR, found.message, file=segment.path, offset=file_offset + found.at)
         )
         return PlaceAnswer(None, f"the record at {physical_offset} is damaged: {found.message}")
+    if segment.size > _WALKED:
+        return _scan_for(store, physical_offset, log)
     before: Message | None = None
     for message in log.iter_messages(segment.base_offset, segment.end_offset):
         if message.physical_offset > physical_offset:
             return _between(physical_offset, before, message)
         before = message
     return _between(physical_offset, before, None)
+
+
+def _scan_for(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
+    """Find the neighbours of an offset in a segment too large to be walked."""
+    from rmqtool.scan.ranges import Effort
+    from rmqtool.scan.searching import find_neighbours
+    from rmqtool.scan.selection import Selection
+
+    plan = plan_of(store, Selection())
+    plan = replace(plan, wanted=[file for file in plan.wanted if file.base_offset <= physical_offset < file.end_offset])
+    found = find_neighbours(plan, physical_offset, log.effort() if log.effort is not None else Effort())
+    log.miss_all(found.damages)
+    places = (found.before, found.behind)
+    return _between(physical_offset, *(None if at is None else read_record(store.commit_log, at) for at in places))
 
 
 def _between(physical_offset: int, before: Message | None, after: Message | None) -> PlaceAnswer:

@@ -21,6 +21,11 @@ def is_pop_topic(topic: str) -> bool:
     return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
 
 
+def is_pop_mark(message: Message) -> bool:
+    """Return whether a message of the timer topic is a check point or an ack."""
+    return message.properties.get("REAL_TOPIC", "").startswith(REVIVE_PREFIX)
+
+
 def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: int) -> Iterator[Event]:
     """Yield who popped, renewed and acked the message at a place in a queue; ``records`` are in the order of the log.
 

@@ -54,15 +54,7 @@ def _iter_places(store: Store, wanted: Callable[[str], bool], start: int) -> Ite
 
 
 def _file_places(queue: ConsumeQueueFiles, start: int) -> Iterator[int]:
-    low, high = queue.first_offset, queue.max_offset
-    while low < high:
-        middle = (low + high) // 2
-        unit = queue.read_unit(middle)
-        if unit is not None and unit.physical_offset < start:
-            low = middle + 1
-        else:
-            high = middle
-    return (unit.physical_offset for _, unit in queue.iter_units(low))
+    return (unit.physical_offset for _, unit in queue.iter_units(queue.find_offset(start)))
 
 
 def _row_places(store: Store, queue: QueueId, start: int) -> Iterator[int]:

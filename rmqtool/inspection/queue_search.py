@@ -14,7 +14,7 @@ from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, 
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
 from rmqtool.formats.rocksdb_rows import QueueRowKey
-from rmqtool.inspection.log_search import LogSearch
+from rmqtool.inspection.log_search import Hint, LogSearch
 from rmqtool.inspection.queue_bounds import has_database_queues
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
@@ -67,7 +67,8 @@ class QueueSearch:
 
     def _ask_log(self, has_no_unit: bool) -> None:
         log = self.store.commit_log
-        for message in self.log.iter_messages(log.min_offset, log.end_offset):
+        hint = Hint(b"", queue_offset=self.queue_offset)
+        for message in self.log.iter_messages(log.min_offset, log.end_offset, hint):
             if is_at(message, self.queue, self.queue_offset, self.store.dispatch_rules):
                 self.found = message
                 self.answered_by.append("scan")

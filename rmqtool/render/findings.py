@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 from rmqtool.errors import Exit
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Severity, find_code
 from rmqtool.render.output import Output, Row
 from rmqtool.render.text import display_width, neutral
 
@@ -51,17 +52,33 @@ class FindingCounts:
 
 
 def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
-    """Spell findings as they come and return their counts."""
+    """Spell findings as they come and return their counts.
+
+    People read what a code means and how it is mended at the first of several findings in a row.
+    """
     counts = FindingCounts()
     output.rows((), FIELDS, _no_lines)
+    before: Finding | None = None
     for finding in findings:
         counts.add(finding.severity)
-        output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, output))
+        output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
+        before = finding
     return counts
 
 
-def _lines_of(finding: Finding, output: Output, _: Row) -> Iterable[str]:
-    return finding_lines(finding, output)
+def _lines_of(finding: Finding, before: Finding | None, output: Output, _: Row) -> Iterable[str]:
+    if before is not None and (before.code, before.fix) == (finding.code, finding.fix):
+        said = finding.consequence == before.consequence
+        finding = replace(finding, consequence=None if said else finding.consequence, fix=None)
+        return finding_lines(finding, output)
+    return chain(finding_lines(finding, output), _broker_lines(finding, output))
+
+
+def _broker_lines(finding: Finding, output: Output) -> Iterator[str]:
+    """Yield what a broker writes about such a thing, for who asked for more."""
+    entry = find_code(finding.code) if output.look.verbose else None
+    for line in entry.broker_lines if entry is not None else ():
+        yield from _wrapped(f'broker log: "{line}"', output.look.width)
 
 
 def _no_lines(_: Row) -> Iterable[str]:

@@ -81,7 +81,7 @@ def _title_lines(output: Output, head: Mapping[str, Any], count: int) -> Iterato
         others = "another message has" if collisions == 1 else f"{text.count(collisions)} other messages have"
         words = f"{others} a key of the same hash; a broker answers with them too, its client drops them"
         yield from text.hanging(words, output.look.width, 2)
-    if count and "log" in head["searched"]:
+    if count and "scan" in head["answeredBy"]:
         yield from _searched_lines(output, head["searched"])
 
 

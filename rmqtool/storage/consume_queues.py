@@ -78,6 +78,18 @@ class ConsumeQueueFiles:
                 yield at, unit
                 at += 1
 
+    def find_offset(self, physical_offset: int) -> int:
+        """Return the queue offset of the first unit whose record lies at ``physical_offset`` or behind."""
+        low, high = self.first_offset, max(self.max_offset, self.first_offset)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read_unit(middle)
+            if unit is not None and unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def cut_at(self, log_end: int) -> int:
         """Return the max offset a broker leaves when it starts cleanly on a log that ends at ``log_end``.
 

@@ -54,6 +54,7 @@ class StoreListing:
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
     open_files: OpenFiles = field(default_factory=OpenFiles)
+    _queues: dict[FileKind, dict[QueueId, SegmentQueue]] = field(default_factory=dict, repr=False)
 
     def of_kind(self, *kinds: FileKind) -> Iterator[FoundFile]:
         """Yield the files of these kinds, in the order of their paths."""
@@ -73,7 +74,12 @@ class StoreListing:
         return SegmentQueue(found, files=self.open_files)
 
     def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
-        """Return the queues of a kind, by topic and number."""
+        """Return the queues of a kind, by topic and number; the listing must be complete."""
+        if kind not in self._queues:
+            self._queues[kind] = self._read_queues(kind)
+        return self._queues[kind]
+
+    def _read_queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
         grouped: dict[QueueId, list[FoundFile]] = {}
         for file in self.of_kind(kind):
             what = file.what

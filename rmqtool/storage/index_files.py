@@ -140,16 +140,19 @@ def _candidates(file: ReadableFile, header: IndexHeader, size: int) -> Iterator[
 
 
 def iter_find(file: ReadableFile, pattern: bytes, start: int) -> Iterator[int]:
-    """Yield every place of ``pattern`` from ``start`` on."""
+    """Yield every place of ``pattern`` from ``start`` on, but for those inside of holes."""
     size = file.size()
-    at = start
-    while at + len(pattern) <= size:
-        piece = file.pread(min(_PIECE, size - at), at)
-        place = piece.find(pattern)
-        while place >= 0:
-            yield at + place
-            place = piece.find(pattern, place + 1)
-        at += max(len(piece) - len(pattern) + 1, 1)
+    done = start
+    for extent in file.iter_data(min(start, size), size):
+        at = max(done, extent.file_offset - len(pattern) + 1)
+        while at < extent.end and at + len(pattern) <= size:
+            piece = file.pread(min(_PIECE, size - at), at)
+            place = piece.find(pattern)
+            while place >= 0 and at + place < extent.end:
+                yield at + place
+                place = piece.find(pattern, place + 1)
+            at += max(len(piece) - len(pattern) + 1, 1)
+        done = max(done, min(at, extent.end))
 
 
 def ends_home(opened: IndexFile) -> bool:

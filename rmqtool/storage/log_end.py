@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.commit_log import Message, Nothing
+from rmqtool.formats.commit_log import Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.segments import Segment, SegmentQueue
@@ -55,6 +56,18 @@ def read_record(log: SegmentQueue, physical_offset: int) -> Message | None:
     if segment is None:
         return None
     found = read_record_at(log.open(segment), segment.base_offset, physical_offset - segment.base_offset)
+    return found if isinstance(found, Message) else None
+
+
+def read_as_it_stands(log: SegmentQueue, physical_offset: int) -> Message | None:
+    """Return the record at ``physical_offset`` when its lengths add up; its checksums are not looked at."""
+    head = log.read(physical_offset, layouts.RECORD_START.size)
+    if len(head) < layouts.RECORD_START.size:
+        return None
+    segment = log.find(physical_offset)
+    left = segment.end_offset - physical_offset if segment is not None else 0
+    size = min(max(layouts.RECORD_START.decode(head).total_size, 0), left)
+    found = decode_record(log.read(physical_offset, size))
     return found if isinstance(found, Message) else None
 
 
@@ -104,7 +117,7 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
 
 
 def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
-    return next((segment for segment in log if segment.base_offset >= offset), None)
+    return next((segment for segment in log if segment.base_offset >= offset and segment.size), None)
 
 
 def _walk_last(log: SegmentQueue) -> LogEnd:

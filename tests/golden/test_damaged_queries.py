@@ -25,7 +25,9 @@ def properties(record: RawRecord) -> dict[str, str]:
 
 
 def log_files(root):
-    return {path.name: path.read_bytes() for path in (root / "commitlog").iterdir() if path.name.isdecimal()}
+    directory = root / "commitlog"
+    names = sorted(directory.iterdir()) if directory.is_dir() else []
+    return {path.name: path.read_bytes() for path in names if path.is_file() and path.name.isdecimal()}
 
 
 def untouched(base, copy, size):

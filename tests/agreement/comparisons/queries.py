@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rmqtool.config import Version
@@ -14,13 +19,36 @@ from rmqtool.inspection.lookup import Lookup
 from rmqtool.inspection.question import Narrowing, QuestionKind, ask
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
+from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import Store, open_store
+from rmqtool.upstream.of_store import rehearse
 from tests.agreement.ledger import Subject, comparison
 
 
 def opened_as_read(subject: Subject) -> Store:
     """Open the store as the version that answered."""
     return open_store(str(subject.root), version=Version(subject.truth["read_by"][:3]))
+
+
+@contextmanager
+def recovered(subject: Subject) -> Iterator[Store]:
+    """Open the store as it was when its queries were answered: a killed one as its broker's recovery left it."""
+    version = subject.truth["read_by"][:3]
+    if "after_recovery" not in subject.truth:
+        with opened_as_read(subject) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory(prefix="rmqtool-recovered-") as directory:
+        target = Path(directory)
+        with opened_as_read(subject) as store, rehearse(store, contents=True) as rehearsal:
+            rehearsal.run()
+            with PosixWritableFileSystem(directory) as files:
+                rehearsal.overlay.write_to(files)
+        # A broker names a new index file after its own time, which is later than that of all others.
+        for file in (target / "index").glob("NEW-*"):
+            file.rename(file.with_name(f"2999123123595999{file.name[-1]}"))
+        with open_store(str(target), version=Version(version)) as store:
+            yield store
 
 
 def is_answered_by(message: dict[str, Any], topic: str, key: str) -> bool:
@@ -32,20 +60,20 @@ def is_answered_by(message: dict[str, Any], topic: str, key: str) -> bool:
 @comparison("queries by key, less the collisions of hashes", rows="queries")
 def queries_by_key(subject: Subject) -> None:
     """The messages of every answer in their order, and how many a client drops."""
-    store = opened_as_read(subject)
-    indexes = Indexes(store)
-    indexes.open_all()
+    told = subject.truth.get("after_recovery") or subject.truth
     messages = {message["commitLogOffset"]: message for message in subject.truth["messages"]}
-    for row in subject.truth.get("queryMessage", []):
-        text = index.key_text(row["topic"], row["key"])
-        window = (row["begin"], row["end"])
-        found = query_message(indexes, lambda at: read_record(store.commit_log, at), text, row["maxNum"], window)
-        ours = {"places": [message.physical_offset for message in found.messages], "collisions": found.collisions}
-        kept = [at for at in row["phyOffsets"] if is_answered_by(messages[at], row["topic"], row["key"])]
-        theirs = {"places": kept, "collisions": len(row["phyOffsets"]) - len(kept)}
-        subject.compare(f"{text} in {window}, {row['maxNum']}", ours, theirs)
-    indexes.close()
-    store.close()
+    with recovered(subject) as store:
+        indexes = Indexes(store)
+        indexes.open_all()
+        for row in told["queryMessage"]:
+            text = index.key_text(row["topic"], row["key"])
+            window = (row["begin"], row["end"])
+            found = query_message(indexes, partial(read_record, store.commit_log), text, row["maxNum"], window)
+            ours = {"places": [message.physical_offset for message in found.messages], "collisions": found.collisions}
+            kept = [at for at in row["phyOffsets"] if is_answered_by(messages[at], row["topic"], row["key"])]
+            theirs = {"places": kept, "collisions": len(row["phyOffsets"]) - len(kept)}
+            subject.compare(f"{text} in {window}, {row['maxNum']}", ours, theirs)
+        indexes.close()
 
 
 @comparison("offsets by time", rows="questions")

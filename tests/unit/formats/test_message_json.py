@@ -7,13 +7,13 @@ import zlib
 
 import numpy as np
 import pytest
+
 from rmqtool.bulk.jsonl import iter_json_lines
 from rmqtool.bulk.records import decode_records
-from tests.seeded_stores import SEEDS, make_segment
-
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.message_json import FIELDS, encode_line, message_json, read_body
 from tests.builders import BORN_V6_HOST, EXAMPLE_A, STORE_V6_HOST, record
+from tests.seeded_stores import SEEDS, make_segment
 
 
 def decoded(data: bytes, at: int = 0) -> Message:

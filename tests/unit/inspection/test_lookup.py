@@ -8,8 +8,10 @@ import struct
 import pytest
 
 from rmqtool.filters.patterns import parse_patterns
+from rmqtool.inspection import log_search, place_search
 from rmqtool.inspection.lookup import Lookup
 from rmqtool.inspection.question import Narrowing, QuestionKind, ask, guess_question
+from rmqtool.storage.posix import PosixReadableFile
 from rmqtool.storage.store import open_store
 from tests.stores import every_store, truth
 
@@ -37,7 +39,15 @@ def sampled(table, count=12):
     return keys[:: max(len(keys) // count, 1)]
 
 
+@pytest.fixture(params=[2000, 0], ids=["walked", "scanned"])
+def walked(request, monkeypatch):
+    """Search the log one by one, and as columns."""
+    monkeypatch.setattr(log_search, "_WALKED", request.param)
+    monkeypatch.setattr(place_search, "_WALKED", (request.param and 1 << 23))
+
+
 @every_store
+@pytest.mark.usefixtures("walked")
 def test_without_index_and_queues_the_log_gives_the_same_messages(name, writable_store):
     root = writable_store(name)
     for directory in ("index", "consumequeue", "batchconsumequeue", "consumequeue_ext", "rocksdbstore"):
@@ -155,6 +165,7 @@ def test_an_entry_that_leads_elsewhere_is_told_of(writable_store):
     assert [(finding.file, finding.offset) for finding in wrong] == [(f"index/{file.name}", entries + 20)]
 
 
+@pytest.mark.usefixtures("walked")
 def test_a_key_that_is_nowhere_is_proven_and_near_ones_are_named(store):
     answer = find(store("53-broker"), "retry-00")
     assert (answer.places, answer.complete) == ([], True)
@@ -162,6 +173,7 @@ def test_a_key_that_is_nowhere_is_proven_and_near_ones_are_named(store):
     assert answer.searched["log"]["bytes"] >= truth("53-broker")["max_phy"]
 
 
+@pytest.mark.usefixtures("walked")
 def test_where_else_a_key_is_is_said(store):
     answer = find(store("53-broker"), "retry-0", topics=["T_delay"])
     assert answer.places == []
@@ -171,6 +183,7 @@ def test_where_else_a_key_is_is_said(store):
     assert any("other times" in reason for reason in answer.reasons)
 
 
+@pytest.mark.usefixtures("walked")
 def test_unfound_in_a_damaged_log_is_not_proven(writable_store):
     root = writable_store("53-basic")
     shutil.rmtree(root / "index")
@@ -201,6 +214,7 @@ def test_a_place_in_a_queue_leads_to_its_message(name, store):
                 assert (answer.places, answer.answered_by) == ([unit[0]], ["queue"]), (topic, queue_id, offset)
 
 
+@pytest.mark.usefixtures("walked")
 def test_a_place_in_a_queue_without_a_unit_is_found_in_the_log(writable_store):
     root = writable_store("49-basic")
     shutil.rmtree(root / "consumequeue" / "TopicTest")
@@ -222,6 +236,7 @@ def test_a_unit_that_leads_elsewhere_is_told_of(writable_store):
     assert {finding.code for finding in answer.findings} == {"CQ-WRONG"}
 
 
+@pytest.mark.usefixtures("walked")
 def test_an_offset_behind_the_queue_says_what_the_queue_holds(store):
     answer = find(store("49-basic"), "TopicTest/0@999999")
     queue = truth("49-basic")["queues"]["TopicTest"]["0"]
@@ -229,6 +244,7 @@ def test_an_offset_behind_the_queue_says_what_the_queue_holds(store):
     assert f"the queue holds offsets 0 to {queue['maxOffset'] - 1}" in answer.reasons
 
 
+@pytest.mark.usefixtures("walked")
 @pytest.mark.parametrize("offset", [1, 100])
 def test_an_offset_inside_a_message_names_the_message(offset, store):
     first = truth("49-basic")["messages"][0]
@@ -254,6 +270,7 @@ def test_collisions_are_dropped_and_counted(store):
     assert set(answer.places) <= set(row["phyOffsets"])
 
 
+@pytest.mark.usefixtures("walked")
 def test_a_tag_is_found_by_its_entries_and_without_them(store):
     for name, source in (("54-basic", "index"), ("53-basic", "scan")):
         messages = truth(name)["messages"]
@@ -286,3 +303,23 @@ def test_a_time_leads_to_the_first_message_since(store):
     answer = find(store("49-basic"), str(third["storeTimestamp"]), QuestionKind.TIME)
     first = next(m for m in messages if m["storeTimestamp"] >= third["storeTimestamp"])
     assert (answer.places, answer.answered_by) == ([first["commitLogOffset"]], ["log"])
+
+
+def test_a_key_costs_few_pages_of_an_index(store, monkeypatch):
+    pages = set()
+    read = PosixReadableFile.pread
+
+    def pread(self, length, file_offset):
+        if self.path.startswith("index/"):
+            pages.update(range(file_offset // 4096, (file_offset + length - 1) // 4096 + 1))
+        return read(self, length, file_offset)
+
+    monkeypatch.setattr(PosixReadableFile, "pread", pread)
+    told = told_by_uniq_key("49-default-sizes")
+    topics = {message["uniqKey"]: message["topic"] for message in truth("49-default-sizes")["messages"]}
+    for key, places in told.items():
+        pages.clear()
+        answer = find(store("49-default-sizes"), key, QuestionKind.UNIQ_KEY, topics=[topics[key]])
+        assert set(answer.places) <= set(places)
+        assert answer.answered_by == ["index"]
+        assert len(pages) <= 6

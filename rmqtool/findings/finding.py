@@ -1,4 +1,4 @@
-"""Findings: damage and oddities as values, and the registry of their codes."""
+"""A finding: one thing that is wrong or odd, as a value."""
 
 from __future__ import annotations
 

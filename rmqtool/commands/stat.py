@@ -1,0 +1,180 @@
+"""``rmqtool stat``: who, what, when, how much."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands.opening import choose_store
+from rmqtool.commands.options import AsBroker, Filters, Period, Scope, Show, Work, store_and
+from rmqtool.commands.times import parse_zone
+from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed
+
+if TYPE_CHECKING:
+    from rmqtool.inspection.statistics import Statistics, Wish
+    from rmqtool.render.output import Output
+    from rmqtool.scan.ranges import Effort
+    from rmqtool.scan.selection import Selection
+    from rmqtool.storage.store import Store
+
+_DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
+_REPORTS = ("delay", "tx", "retry", "retention")
+_DUPLICATES = {"uniq": ("topic", "uniqKey"), "body": ("topic", "body")}
+_TOP = 20
+
+
+def stat(
+    words: Annotated[
+        list[str] | None, store_and("[" + "|".join(_REPORTS) + "]", "The store, and what to report on.")
+    ] = None,
+    *,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(_DIMENSIONS)}: any of them.")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", metavar="N", min=0, help="Only the N largest.")] = None,
+    duplicates: Annotated[
+        str | None,
+        typer.Option("--duplicates", metavar="uniq|body", help="Messages stored twice: of one unique key, or body."),
+    ] = None,
+    as_map: Annotated[bool, typer.Option("--map", help="A picture of what lies where in the log.")] = False,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Also write a page of charts.")] = None,
+    scope: Scope,
+    period: Period,
+    filters: Filters,
+    work: Work,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Count messages: who stores what, when, and how much of the disk it fills.
+
+    Sizes are those of whole records in the log; of bodies, as they are stored. delay, tx and retry count what waits, is
+    undecided or tried again; retention shows what is deleted next, and which groups have not read it.
+    """
+    from rmqtool.storage.store import open_store
+
+    choice = choose_store(words or [], takes_words=True)
+    report = _report(choice.words)
+    selection = _selection(scope, period.bounds(show.tz), filters)
+    wish = _wish(by, duplicates, top, show)
+    opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    with show.output() as output, opened as store:
+        effort = work.effort(output)
+        if as_map:
+            found = _show_map(output, store, selection, effort)
+        else:
+            found = _count(store, selection, effort, wish, report)
+            _show(output, found, report)
+        if html is not None:
+            _write_page(html, store, selection, effort, wish)
+            output.note(f"{html} shows it in a browser")
+    return Exit.SKIPPED if found.damages else Exit.DONE
+
+
+def _report(words: tuple[str, ...]) -> str | None:
+    if not words:
+        return None
+    if "/" in words[0]:
+        raise StoreError(f"{words[0]} is not there", file=words[0], hint="give the storePathRootDir of a broker")
+    if len(words) > 1 or words[0] not in _REPORTS:
+        raise UsageError(f'"{" ".join(words)}" is not a report', hint=f"one of {', '.join(_REPORTS)}")
+    return words[0]
+
+
+def _selection(scope: Scope, bounds: tuple[int | None, int | None], filters: Filters) -> Selection:
+    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.filters.sql92 import parse_selector
+    from rmqtool.filters.tags import parse_tags
+    from rmqtool.scan.selection import Selection
+
+    return Selection(
+        topics=parse_patterns(scope.topic or ()),
+        queue_id=scope.queue,
+        begin=bounds[0],
+        end=bounds[1],
+        tags=parse_tags(filters.tag) if filters.tag is not None else None,
+        key=filters.key,
+        where=parse_selector(filters.where) if filters.where is not None else None,
+    )
+
+
+def _wish(by: str | None, duplicates: str | None, top: int | None, show: Show) -> Wish:
+    from rmqtool.inspection.statistics import Wish
+
+    most = _TOP if top is None and show.is_for_people else top
+    if duplicates is not None:
+        if duplicates not in _DUPLICATES or by is not None:
+            raise UsageError("--duplicates takes uniq or body, and no --by", hint="for example: --duplicates uniq")
+        return Wish(_DUPLICATES[duplicates], top=most, least=2, normal_only=True)
+    names = tuple(name.strip() for name in (by or "topic").split(","))
+    for name in names:
+        if name not in _DIMENSIONS or names.count(name) > 1:
+            raise UsageError(f'"{by}" cannot be counted by', hint=f"any of {', '.join(_DIMENSIONS)}, each once")
+    return Wish(names, parse_zone(show.tz), most)
+
+
+def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, report: str | None) -> Statistics:
+    from rmqtool.inspection.retention import report_retention
+    from rmqtool.inspection.stat_reports import report_delays, report_retries, report_transactions
+    from rmqtool.inspection.statistics import read_statistics
+
+    if report is None:
+        return read_statistics(store, selection, [wish], effort)[0]
+    makers = {
+        "delay": report_delays,
+        "tx": report_transactions,
+        "retry": report_retries,
+        "retention": report_retention,
+    }
+    return makers[report](store, selection, effort)
+
+
+def _show(output: Output, found: Statistics, report: str | None) -> None:
+    from rmqtool.render.stat import fields_of, stat_lines
+
+    shown = found.as_json()
+    if output.is_human or output.look.mode in ("json", "jsonl"):
+        output.single(shown, stat_lines(output, shown, report))
+    else:
+        output.rows(found.rows, fields_of(found.rows, found.by), lambda _: ())
+
+
+def _show_map(output: Output, store: Store, selection: Selection, effort: Effort) -> Statistics:
+    from rmqtool.inspection.log_map import read_log_map
+    from rmqtool.render.stat import map_lines
+
+    found = read_log_map(store, selection, effort)
+    shown: dict[str, Any] = {**found.statistics.as_json(), "span": found.span}
+    output.single(shown, map_lines(output, found.lines, found.span))
+    return found.statistics
+
+
+def _write_page(path: str, store: Store, selection: Selection, effort: Effort, wish: Wish) -> None:
+    """Write the page beside its place first, so that it is there whole or not at all."""
+    from rmqtool import __version__
+    from rmqtool.inspection.statistics import Wish, read_statistics
+    from rmqtool.render.stat_page import Section, page
+
+    zone = wish.zone
+    wishes = [
+        Wish(wish.by, zone, wish.top if wish.top is not None else _TOP, wish.least, wish.normal_only),
+        *(Wish((name,), zone) for name in ("hour", "kind", "size")),
+        *(Wish((name,), zone, _TOP) for name in ("topic", "producer", "tag", "group")),
+    ]
+    counted = read_statistics(store, selection, wishes, effort)
+    titles = ["by " + ", ".join(wish.by), "over time", *(f"by {name}" for wish in wishes[2:] for name in wish.by)]
+    sections = [
+        Section(title[:1].upper() + title[1:], found.as_json(), found.by == ("hour",))
+        for title, found in zip(titles, counted, strict=True)
+    ]
+    beside = f"{path}.part"
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(page(store.root, __version__, sections, zone))
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise WriteFailed(f"{path} cannot be written: {error.strerror}", file=path) from error

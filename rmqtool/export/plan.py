@@ -1,0 +1,103 @@
+"""Which ranges of which stores are read: known before a byte of a message is."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rmqtool.errors import UsageError
+from rmqtool.export.choice import Choice
+from rmqtool.scan.chain import range_length
+from rmqtool.scan.logs import LogFile, LogKind
+from rmqtool.scan.plan import Plan, plan_ranges, read_plan
+from rmqtool.scan.reading import Damage, Range
+from rmqtool.scan.stores import StoreLog, read_store_log
+
+# What a store's directory is mostly called; the one above it tells more.
+_USUAL_NAME = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One store: its broker's name, its log as it was when it was planned, and the choice with this store's bounds."""
+
+    broker: str
+    log: StoreLog
+    plan: Plan
+    choice: Choice
+    ranges: tuple[Range, ...]
+    missing: Damage | None = None
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of the log are read; what was only reserved behind its end does not count."""
+        end = self.log.end.physical_offset
+        return sum(min(range_length(one), max(end - one.file.base_offset - one.start, 0)) for one in self.ranges)
+
+
+def plan_sources(
+    paths: Sequence[str], choice: Choice, starts: Mapping[str, int] | None = None, *, settled: bool = False
+) -> list[Source]:
+    """Plan the stores at ``paths``. ``starts`` gives brokers whose log is read from a record's end on, exactly there.
+
+    With ``settled``, and wherever a broker is writing, nothing behind the record that is the last one now is read.
+    """
+    if not paths:
+        raise UsageError("no store is named")
+    logs = [read_store_log(path) for path in paths]
+    names = _broker_names(logs)
+    return [
+        _source(name, log, choice, (starts or {}).get(name), settled) for name, log in zip(names, logs, strict=True)
+    ]
+
+
+def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settled: bool) -> Source:
+    missing = None
+    files = log.files
+    if start is not None:
+        files = [file for file in files if file.end_offset > start]
+        choice = replace(choice, physical_begin=max(choice.physical_begin, start))
+        if files and files[0].base_offset > start:
+            length = files[0].base_offset - start
+            text = f"{length} bytes of the log were deleted since the last export, from {start} on"
+            missing = Damage("CL-GAP", files[0].name, 0, length, text)
+    if settled or log.live:
+        end = log.end.physical_offset
+        choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
+    plan = read_plan(files, choice.selection(), live=log.live)
+    ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
+    return Source(broker, log, plan, choice, ranges, missing)
+
+
+def _ranges(file: LogFile, choice: Choice, start: int | None) -> Iterator[Range]:
+    """Yield the ranges of a file within the bounds of the choice; ``start`` is where a record is due."""
+    begin = max(choice.physical_begin - file.base_offset, 0)
+    end = file.size if choice.physical_end is None else min(choice.physical_end - file.base_offset, file.size)
+    exact = start is not None and begin == start - file.base_offset
+    for part in plan_ranges(file, begin, choice.split_size):
+        if max(part.start, begin) >= end:
+            return
+        if part.start == begin and exact:
+            part = part._replace(is_guess=False)  # noqa: PLW2901
+        elif file.kind is LogKind.DLEDGER and exact:
+            part = part._replace(start=begin)  # noqa: PLW2901
+        cut = end < file.size and (part.stop is None or part.stop > end)
+        yield part._replace(stop=end) if cut else part
+
+
+def _broker_names(logs: Sequence[StoreLog]) -> list[str]:
+    """Return a name for each store's broker, no two the same: its own, else its directory's, else its whole path."""
+    names = [log.broker or _directory_name(log.root) for log in logs]
+    often = Counter(names)
+    names = [name if often[name] == 1 else log.root for name, log in zip(names, logs, strict=True)]
+    for root, times in Counter(log.root for log in logs).items():
+        if times > 1:
+            raise UsageError(f"{root} is named {times} times")
+    return names
+
+
+def _directory_name(root: str) -> str:
+    above, name = os.path.split(os.path.abspath(root))
+    return os.path.basename(above) or name if name == _USUAL_NAME else name

@@ -1,0 +1,8 @@
+"""Findings: damage and oddities as values, and the registry of their codes."""
+
+from __future__ import annotations
+
+from rmqtool.findings.finding import Finding, Severity
+from rmqtool.findings.registry import FAMILIES, CodeEntry, Place, find_code, iter_codes, new_finding
+
+__all__ = ["FAMILIES", "CodeEntry", "Finding", "Place", "Severity", "find_code", "iter_codes", "new_finding"]

@@ -1,0 +1,248 @@
+"""``check``: every part of a store against every other, findings as they are found, and what was proven in the end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import ReadFailed, UsageError
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
+from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
+from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
+from rmqtool.inspection.checks.log import LogJudge
+from rmqtool.inspection.checks.queues import QueueJudge
+from rmqtool.inspection.checks.segments import iter_reports
+from rmqtool.progress import NoProgress, Progress
+from rmqtool.storage.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.scan.batches import Half
+    from rmqtool.scan.reports import Sequence
+
+_TOKEN = re.compile(r"log:(\d{1,19})")
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What is checked and how closely. ``only``: families or codes; ``resume``: where a check ended early."""
+
+    depth: Depth = Depth.DEFAULT
+    only: tuple[str, ...] = ()
+    topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
+    max_seconds: float | None = None
+    resume: str | None = None
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        for word in self.only:
+            if word.upper() not in FAMILIES and find_code(word) is None:
+                known = ", ".join(FAMILIES)
+                raise UsageError(f'"{word}" is no family and no code of findings', hint=f"families: {known}")
+        if self.resume is not None and not _TOKEN.fullmatch(self.resume):
+            raise UsageError(
+                f'"{self.resume}" is no token of a check that ended early', hint="it looks like log:393216"
+            )
+
+    def wants(self, *families: str) -> bool:
+        """Return whether findings of one of these families are asked for."""
+        return not self.only or any(word.upper().partition("-")[0] in families for word in self.only)
+
+    def takes(self, finding: Finding) -> bool:
+        """Return whether a finding is asked for."""
+        named = not self.only or any(finding.code.startswith(word.upper()) for word in self.only)
+        return named and (finding.topic is None or self.topics.matches(finding.topic))
+
+    @property
+    def start(self) -> int:
+        """Where in the log an earlier check ended."""
+        return int(self.resume.partition(":")[2]) if self.resume else 0
+
+
+@dataclass
+class Summary:
+    """What a check came to. ``resume`` goes on where it ended early."""
+
+    errors: int = 0
+    warnings: int = 0
+    notices: int = 0
+    files: int = 0
+    queues: int = 0
+    indexes: int = 0
+    messages: int = 0
+    bytes: int = 0
+    complete: bool = True
+    resume: str | None = None
+    proven: list[str] = field(default_factory=list)
+    not_proven: list[str] = field(default_factory=list)
+
+    def add(self, severity: Severity) -> None:
+        """Count one more finding."""
+        match severity:
+            case Severity.ERROR:
+                self.errors += 1
+            case Severity.WARNING:
+                self.warnings += 1
+            case Severity.NOTICE:
+                self.notices += 1
+
+    def as_json(self) -> dict[str, object]:
+        """Return the summary line of the contract."""
+        found: dict[str, object] = {
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "notices": self.notices,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "complete": self.complete,
+            "files": self.files,
+            "queues": self.queues,
+            "indexes": self.indexes,
+            "proven": self.proven,
+            "notProven": self.not_proven,
+        }
+        if self.resume is not None:
+            found["resume"] = self.resume
+        return {"summary": found}
+
+
+class Check:
+    """One check of one store: iterate over its findings, then read ``summary``."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: CheckOptions | None = None,
+        progress: Progress | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self.options = options or CheckOptions()
+        self.progress = progress or NoProgress()
+        self.summary = Summary()
+        self.case = Case.of(store, self.options.depth)
+        self._now = now
+        self._sequences: dict[tuple[str, int], Sequence] | None = None
+        self._deadline = None if self.options.max_seconds is None else now() + self.options.max_seconds
+
+    def __iter__(self) -> Iterator[Finding]:
+        for finding in self._all():
+            if self.options.takes(finding):
+                self.summary.add(finding.severity)
+                yield _with_store(finding, shlex.quote(self.store.root))
+
+    def _all(self) -> Iterator[Finding]:
+        case, options = self.case, self.options
+        self.summary.files = len(self.store.listing.files)
+        self.summary.queues = len(case.queues) + len(case.batch_queues)
+        if not options.resume and options.wants("ST", "CL", "CQ", "CF"):
+            yield from self._guarded(files.check_files(case))
+        if options.depth is Depth.QUICK:
+            if options.wants("IX"):
+                yield from self._guarded(check_index_quickly(case))
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX"):
+            yield from self._messages()
+        for families, check in (
+            (("CP",), state.check_checkpoint),
+            (("CF",), state.check_configs),
+            (("OF",), state.check_offsets),
+        ):
+            if options.wants(*families):
+                yield from self._guarded(check(case))
+        if options.depth is not Depth.QUICK:
+            yield from self._parts()
+        self.summary.proven, self.summary.not_proven = self._proofs()
+
+    def _proofs(self) -> tuple[list[str], list[str]]:
+        """Say what has been proven, findings apart, and what has not."""
+        read = self.options.depth is not Depth.QUICK
+        proven = ["names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        open_ends = []
+        if self.options.only or self.options.topics.patterns:
+            proven = []
+            open_ends.append("whatever was not asked for")
+        elif not read:
+            open_ends.append("messages, queue units and index entries: only their edges were read")
+        else:
+            proven.append(
+                "every record: structure, place, checksums; every queue unit and every index entry leads to it"
+            )
+        if read and self.options.depth is not Depth.DEEP:
+            open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
+        if self.case.live:
+            open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
+        if self.summary.resume is not None:
+            open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
+        open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
+        return proven, open_ends
+
+    def next_commands(self, name: str) -> list[str]:
+        """Return what to type next; ``name`` is the store as it was named."""
+        store = shlex.quote(name)
+        if self.summary.resume is not None:
+            return [f"rmqtool check {store} --resume {self.summary.resume}"]
+        if self.summary.errors or self.summary.warnings:
+            return [f"rmqtool recover {store}", f"rmqtool repair {store}"]
+        return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
+
+    def _parts(self) -> Iterator[Finding]:
+        """Judge what only some stores have."""
+        for families, check in (
+            (("TM", "CP"), timers.check_timers),
+            (("TX", "PO"), internal.check_internal),
+            (("DL",), dledger.check_dledger),
+            (("CM",), compaction.check_compaction),
+        ):
+            if self.options.wants(*families):
+                yield from self._guarded(check(self.case))
+        if self.options.wants("RX", "CQ"):
+            yield from self._guarded(databases.check_databases(self.case, self._sequences))
+
+    def _messages(self) -> Iterator[Finding]:
+        """Read the log through, and judge queues and index by it."""
+        log, queues, index = LogJudge(self.case), QueueJudge(self.case), IndexJudge(self.case)
+        yield from self._guarded(index.examine())
+        self.summary.indexes = len(index.examined)
+        start = max(self.options.start, self.case.log.min_offset)
+        reports = iter_reports(self.case, index, self.options.start, self.options.jobs, self.progress)
+        commits: list[Half] = []
+        for report in reports:
+            yield from self._guarded(log.take(report))
+            commits += report.commits
+            queues.take(report)
+            index.take(report)
+            self.summary.messages, self.summary.bytes = log.records, log.record_bytes
+            after = report.base_offset + report.size
+            if self._deadline is not None and self._now() >= self._deadline and after < self.case.log.end_offset:
+                self.summary.complete = False
+                self.summary.resume = f"log:{after}"
+                reports.close()
+                break
+        log.finish(learn_end=self.summary.complete and not self.case.live)
+        end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
+        yield from self._guarded(log.odd_hosts())
+        yield from self._guarded(index.settle())
+        yield from self._guarded(queues.iter_findings(start, end))
+        yield from self._guarded(index.iter_findings(end))
+        if self.options.wants("TX"):
+            yield from self._guarded(internal.check_commits(self.case, commits))
+        self._sequences = queues.sequences if self.summary.complete and not self.options.resume else None
+
+    def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Turn a part that cannot be read into a finding: the other parts are still judged."""
+        try:
+            yield from findings
+        except ReadFailed as error:
+            self.summary.complete = False
+            yield new_finding("ST-READ", error.message, Place(error.file, error.offset))
+
+
+def _with_store(finding: Finding, root: str) -> Finding:
+    if finding.fix is None or "{store}" not in finding.fix:
+        return finding
+    return replace(finding, fix=finding.fix.format(store=root))

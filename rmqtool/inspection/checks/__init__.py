@@ -1,0 +1,1 @@
+"""What can be said against a store, part by part: each module yields findings about one of them."""

@@ -1,0 +1,349 @@
+"""Index files: header, slots and chains by themselves, then their entries against the keys of the log's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import index, layouts, paths
+from rmqtool.formats.paths import FileKind
+from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.storage.discovery import FoundFile
+from rmqtool.storage.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
+from rmqtool.storage.log_end import read_record
+from rmqtool.storage.rocksdb import has_rows
+
+if TYPE_CHECKING:
+    from rmqtool.formats.layouts import IndexHeader
+    from rmqtool.scan.index_entries import EntryFlaw, IndexExamination, IndexPart, KeysMissing, WrongLink
+    from rmqtool.scan.reports import SegmentReport
+    from rmqtool.storage.filesystem import ReadableFile
+
+# So many links or entries of one file are named one by one.
+_NAMED = 20
+_PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
+# Up to so many entries of a file may blame their records.
+_FEW = 20
+_SAMPLE = 64
+# What scan says of an entry; spelled here, because scan is loaded only when it is needed.
+_NO_KEY = "its record has no such key"
+_TIME = "its time is not that of its record"
+
+
+class ExaminedIndex(NamedTuple):
+    """An index file whose geometry is known, open, and what its entries say by themselves."""
+
+    part: IndexPart
+    examination: IndexExamination
+
+
+class IndexJudge:
+    """Examines the files first, then takes the reports of the segments that compared their entries."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.examined: list[ExaminedIndex] = []
+        self.keys = 0
+        # Whether tags are indexed too, as 5.4 does: only the entries tell for sure.
+        self.tagged = False
+        self._missing: list[KeysMissing] = []
+        self._flaws: list[EntryFlaw] = []
+        self._left_out = 0
+        self._untimed: set[str] = set()
+        self._before: SegmentReport | None = None
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield what the files say by themselves."""
+        files = self.case.files(FileKind.INDEX)
+        hints = self._hints(files)
+        for file in files:
+            opened = self.case.store.filesystem.open_read(file.path)
+            header = read_header(opened)
+            if header is None:
+                yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
+                continue
+            if hints and file.size != index.file_size(*hints[0]):
+                text = f"{file.size} bytes, the others have {index.file_size(*hints[0])}"
+                fits = open_index(opened, hints) is not None
+                yield _head(file, text, 0, file.size, Severity.NOTICE if fits else None)
+            yield from self._examine(file, opened, header, hints)
+
+    def _hints(self, files: list[FoundFile]) -> list[Geometry]:
+        """Return the geometries that the settings tell and that the files agree on, the most frequent first."""
+        config = self.case.store.config
+        told = [Geometry(config.max_hash_slot_num, config.max_index_num)]
+        votes: dict[Geometry, int] = {}
+        for file in files:
+            with self.case.store.filesystem.open_read(file.path) as opened:
+                header = read_header(opened)
+                known = open_index(opened, told) if header is not None and header.index_count > 1 else None
+            if known is not None:
+                votes[known.geometry] = votes.get(known.geometry, 0) + 1
+        return sorted(votes, key=lambda pair: -votes[pair]) or [
+            pair for pair in dict.fromkeys((*told, DEFAULT)) if any(f.size == index.file_size(*pair) for f in files)
+        ]
+
+    def _examine(
+        self, file: FoundFile, opened: ReadableFile, header: IndexHeader, hints: list[Geometry]
+    ) -> Iterator[Finding]:
+        from rmqtool.scan.index_entries import IndexPart, examine_index
+
+        fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
+        known = None if fitting else open_index(opened, hints)
+        if not fitting and known is None:
+            if not hints:
+                yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
+            return
+        geometry = fitting[0] if known is None else known.geometry
+        count = header.index_count - 1
+        written = _last_written(opened, geometry, count)
+        entries = count if 0 < count <= written else written
+        examination = examine_index(opened, geometry, entries)
+        part = IndexPart(opened, file.path, geometry, header, tuple(examination.runs))
+        self.examined.append(ExaminedIndex(part, examination))
+        self.tagged = self.tagged or self._holds_tags(part, entries)
+        yield from self._check_header(file, header, examination, written)
+        yield from self._check_links(file, geometry, examination)
+
+    def _holds_tags(self, part: IndexPart, entries: int) -> bool:
+        """Return whether one of a few entries is that of a tag."""
+        for number in range(1, entries + 1, max(entries // _SAMPLE, 1)):
+            entry = IndexFile(part.file, part.geometry, part.header).entry(number)
+            record = None if entry is None else read_record(self.case.log, entry.phy_offset)
+            if entry is None or record is None or not record.tags:
+                continue
+            if entry.key_hash == index.key_hash(index.tag_key_text(record.topic, record.tags)):
+                return True
+        return False
+
+    def _check_header(
+        self, file: FoundFile, header: IndexHeader, examination: IndexExamination, written: int
+    ) -> Iterator[Finding]:
+        count = header.index_count - 1
+        if self.case.live or (count <= 0 and not written):
+            return
+        # A crash leaves the newest entry uncounted.
+        if not 0 <= written - count <= (1 if self.case.abort else 0):
+            text = f"indexCount is {header.index_count}, {written} entries are written"
+            yield _head(file, text, *_field("index_count"))
+        if examination.slots_used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
+            text = f"hashSlotCount is {header.hash_slot_count}, {examination.slots_used} slots are in use"
+            yield _head(file, text, *_field("hash_slot_count"))
+        for name, edge in (("begin", examination.first), ("end", examination.last)):
+            if edge is None:
+                continue
+            said = getattr(header, f"{name}_phy_offset")
+            if said != edge[0]:
+                text = f"{name}PhyOffset is {said}, the {name} entry leads to {edge[0]}"
+                yield _head(file, text, *_field(f"{name}_phy_offset"))
+            yield from self._check_time(file, header, name, edge[0])
+
+    def _check_time(self, file: FoundFile, header: IndexHeader, name: str, physical_offset: int) -> Iterator[Finding]:
+        record = read_record(self.case.log, physical_offset)
+        said = getattr(header, f"{name}_timestamp")
+        if record is not None and record.store_timestamp != said:
+            self._untimed.add(file.path)
+            text = f"{name}Timestamp is {said}, its message was stored at {record.store_timestamp}"
+            yield _head(file, text, *_field(f"{name}_timestamp"))
+
+    def _check_links(self, file: FoundFile, geometry: Geometry, examination: IndexExamination) -> Iterator[Finding]:
+        for number in examination.negative[:_NAMED]:
+            place = _entry_place(file.path, geometry, number)
+            yield new_finding("IX-WRONG", f"entry {number} has a negative hash", place)
+        for link in examination.wrong_entries[:_NAMED]:
+            text = f"entry {link.index_no} leads to entry {link.found}, the one before in its slot is {link.due}"
+            yield new_finding("IX-LOOP", text, _entry_place(file.path, geometry, link.index_no))
+        for link in self._wrong_slots(examination)[:_NAMED]:
+            text = f"slot {link.index_no} leads to entry {link.found}, its newest is {link.due}"
+            place = Place(file.path, index.slot_offset(link.index_no), index.SLOT_SIZE)
+            yield new_finding("IX-LOOP", text, place)
+        many = len(examination.wrong_entries) + len(self._wrong_slots(examination)) + examination.left_out
+        if many > 2 * _NAMED:
+            yield new_finding("IX-LOOP", f"{many} links in all are wrong", Place(file.path), links=many)
+
+    def _wrong_slots(self, examination: IndexExamination) -> list[WrongLink]:
+        # Of a store at work an entry behind the count of the header is on its way.
+        return [] if self.case.live else examination.wrong_slots
+
+    def take(self, report: SegmentReport) -> None:
+        """Add what one segment says."""
+        self.keys += report.keys
+        from rmqtool.scan.reports import join_missing
+
+        if self._before is None:
+            self._missing = list(report.keys_missing)
+        else:
+            self._missing = join_missing(replace(self._before, keys_missing=self._missing), report)
+        self._before = report if report.records else self._before
+        self._flaws += report.entry_flaws
+        self._left_out += report.entries_left_out
+
+    def settle(self) -> Iterator[Finding]:
+        """Yield the records whose properties are not those that the index was made from, and remember them.
+
+        An entry whose chain is right and which stands in its order is as it was written: then the record is not.
+        """
+        blamed: dict[int, list[EntryFlaw]] = {}
+        for examined in self.examined:
+            flaws = [flaw for flaw in self._flaws if flaw.file == examined.part.path and flaw.fault == _NO_KEY]
+            if len(flaws) > max(_FEW, examined.examination.entries // 10):
+                continue  # so many records are not wrong at once: the file is
+            edges = {number for run in examined.part.runs for number in run} if len(examined.part.runs) > 1 else set()
+            unsafe = edges | {link.index_no for link in examined.examination.wrong_entries}
+            for flaw in flaws:
+                if flaw.index_no not in unsafe and flaw.entry[1] not in self.case.odd_records:
+                    blamed.setdefault(flaw.entry[1], []).append(flaw)
+        for physical_offset, made in sorted(blamed.items()):
+            record = read_record(self.case.log, physical_offset)
+            if record is None:
+                continue
+            self.case.odd_properties.add(physical_offset)
+            number = (
+                f"entry {made[0].index_no} of {made[0].file} was" if len(made) == 1 else f"{len(made)} entries were"
+            )
+            text = f"{number} made from keys that the record does not have now"
+            place = self.case.place(physical_offset, record.total_size)
+            place = place._replace(topic=record.topic, queue_id=record.queue_id)
+            yield new_finding("CL-PROPS", text, place, entries=[flaw.index_no for flaw in made])
+
+    def iter_findings(self, end: int) -> Iterator[Finding]:
+        """Yield what the entries say of the log, which ends at ``end``."""
+        geometry = {examined.part.path: examined.part.geometry for examined in self.examined}
+        named: dict[str, int] = {}
+        for flaw in self._flaws:
+            if self._is_explained(flaw):
+                continue
+            named[flaw.file] = named.get(flaw.file, 0) + 1
+            if named[flaw.file] > _NAMED:
+                continue
+            text = f"entry {flaw.index_no} leads to {flaw.entry[1]}: {flaw.fault}"
+            place = _entry_place(flaw.file, geometry[flaw.file], flaw.index_no)
+            yield new_finding("IX-WRONG", text, place, physicalOffset=flaw.entry[1])
+        for file, count in named.items():
+            if count > _NAMED:
+                text = f"{count + self._left_out} entries in all do not fit their records"
+                yield new_finding("IX-WRONG", text, Place(file), entries=count + self._left_out)
+        yield from self._ahead(end)
+        yield from self._lacking()
+
+    def _is_explained(self, flaw: EntryFlaw) -> bool:
+        """Return whether the record is known to be wrong, not the entry."""
+        place = flaw.entry[1]
+        if place in self.case.odd_records or place in self.case.odd_properties:
+            return True
+        return flaw.fault == _TIME and (flaw.file in self._untimed or self.case.is_odd_in_time(place))
+
+    def _ahead(self, end: int) -> Iterator[Finding]:
+        for part, examination in ((examined.part, examined.examination) for examined in self.examined):
+            if examination.highest < end or self.case.live:
+                continue
+            numbers = [
+                number + row
+                for number, entries in part.entries_between(end, 1 << 62)
+                for row, place in enumerate(entries["phy_offset"].tolist())
+                if self.case.explains(place) is None
+            ]
+            if not numbers:
+                continue
+            text = f"{len(numbers)} entries lead behind the end of the log at {end}, up to {examination.highest}"
+            severity = Severity.NOTICE if self.case.is_stale(examination.highest) else None
+            place = _entry_place(part.path, part.geometry, numbers[0])
+            yield new_finding("IX-AHEAD", text, place, severity=severity, entries=len(numbers))
+
+    def _lacking(self) -> Iterator[Finding]:
+        """Yield the stretches of the log whose keys are in no file."""
+        if not self._is_indexed():
+            return
+        for missing in _merged(self._missing):
+            if (self.case.live and missing.end >= self._newest()) or self._is_odd(missing.start):
+                continue
+            place = self.case.place(missing.start)
+            text = f"{missing.keys} keys of the messages from {missing.start} to {missing.end} are in no index file"
+            severity = None
+            after = self._first_entry_behind(missing.end)
+            segment = self.case.log.find(after) if after is not None else None
+            if after is not None and segment is not None and self._is_first_record(after):
+                text += "; a recovery after a crash began behind them and did not index them"
+                severity = Severity.NOTICE
+            length = min(missing.end - missing.start, self._left(missing.start))
+            yield new_finding("IX-MISSING", text, place._replace(length=length), severity=severity, keys=missing.keys)
+
+    def _is_indexed(self) -> bool:
+        """Return whether a file index is to be expected."""
+        config = self.case.store.config
+        if not config.message_index_enable:
+            return False
+        return bool(self.case.files(FileKind.INDEX)) or not has_rows(self.case.store, paths.ROCKSDB_STORE)
+
+    def _is_odd(self, physical_offset: int) -> bool:
+        return physical_offset in self.case.odd_records or physical_offset in self.case.odd_properties
+
+    def _left(self, physical_offset: int) -> int:
+        segment = self.case.log.find(physical_offset)
+        return segment.end_offset - physical_offset if segment is not None else 0
+
+    def _newest(self) -> int:
+        return max((examined.part.header.end_phy_offset for examined in self.examined), default=-1)
+
+    def _first_entry_behind(self, physical_offset: int) -> int | None:
+        begins = [e.examination.first[0] for e in self.examined if e.examination.first is not None]
+        return min((begin for begin in begins if begin > physical_offset), default=None)
+
+    def _is_first_record(self, physical_offset: int) -> bool:
+        segment = self.case.log.find(physical_offset)
+        return segment is not None and segment.base_offset == physical_offset
+
+
+def _merged(missing: list[KeysMissing]) -> Iterator[KeysMissing]:
+    """Yield the stretches in order."""
+    yield from sorted(missing, key=lambda one: one.start)
+
+
+def _last_written(opened: ReadableFile, geometry: Geometry, count: int) -> int:
+    """Return the number of the last entry that was written; ``count`` is what the header says."""
+    first_free = max(count + 1, 1)
+    last = count
+    if not 0 < count < geometry.entries or not _is_written(opened, geometry, count):
+        first_free, last = 1, 0
+    start, end = index.entry_offset(geometry.slots, first_free), opened.size()
+    for extent in opened.iter_data(min(start, end), end):
+        for at in range(extent.file_offset, extent.end, _PIECE):
+            piece = opened.pread(min(_PIECE, extent.end - at), at)
+            if piece != _ZEROS[: len(piece)]:
+                piece = piece.rstrip(b"\0")
+                last = first_free + (at + len(piece) - 1 - start) // index.ENTRY_SIZE
+    return min(last, geometry.entries - 1)
+
+
+def _is_written(opened: ReadableFile, geometry: Geometry, index_no: int) -> bool:
+    data = opened.pread(index.ENTRY_SIZE, index.entry_offset(geometry.slots, index_no))
+    return bool(data.strip(b"\0"))
+
+
+def _field(name: str) -> tuple[int, int]:
+    field = layouts.INDEX_HEADER.field(name)
+    return field.offset, field.size
+
+
+def _head(file: FoundFile, text: str, offset: int, length: int, severity: Severity | None = None) -> Finding:
+    return new_finding("IX-HEAD", text, Place(file.path, offset, length), severity=severity)
+
+
+def _entry_place(file: str, geometry: Geometry, index_no: int) -> Place:
+    return Place(file, index.entry_offset(geometry.slots, index_no), index.ENTRY_SIZE)
+
+
+def check_index_quickly(case: Case) -> Iterator[Finding]:
+    """Yield what sizes and headers of the index files show."""
+    assert case.depth is Depth.QUICK
+    for file in case.files(FileKind.INDEX):
+        if file.size < index.HEADER_SIZE:
+            yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
+            continue
+        with case.store.filesystem.open_read(file.path) as opened:
+            header = read_header(opened)
+        if header is not None and header.index_count < 0:
+            yield _head(file, f"indexCount is {header.index_count}", *_field("index_count"))

@@ -1,0 +1,367 @@
+"""The consume queues against the log: what each unit leads to, and which messages have none.
+
+The reports of the segments say for every record whether its unit is right. What is left are units that no record
+claims; each of them is judged by what stands where it leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import consume_queue, layouts, paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.paths import FileKind
+from rmqtool.inspection.checks.case import Case
+from rmqtool.inspection.checks.unclaimed import Leading, Unclaimed, find_unclaimed
+from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.log_end import read_record
+from rmqtool.storage.segments import SegmentQueue, usual_size
+
+if TYPE_CHECKING:
+    from rmqtool.scan.reports import Jump, Queue, SegmentReport, Sequence
+    from rmqtool.scan.units import BatchApart, QueueComparison, UnitsApart
+
+_UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
+# So many queue offsets that the log leaves out are looked for one by one.
+_LOOKED_FOR = 10_000
+_BATCHES_NAMED = 1000
+_BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
+_COMPARED = ("size", "tags_code", "store_time", "msg_base_offset", "batch_size")
+
+
+class Claim(NamedTuple):
+    """What a record says of its place in the queues."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id} @ {self.queue_offset}"
+
+
+class QueueJudge:
+    """Takes the reports of the segments in order; then everything about the queues can be said."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.comparisons: dict[Queue, QueueComparison] = {}
+        self.sequences: dict[Queue, Sequence] = {}
+        self.jumps: list[Jump] = []
+        self.batch_apart: list[BatchApart] = []
+        self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
+        self._accounted: set[Claim] = set()
+
+    def take(self, report: SegmentReport) -> None:
+        """Add what one segment says."""
+        from rmqtool.scan.reports import iter_jumps, join_sequences
+        from rmqtool.scan.units import QueueComparison
+
+        for queue, more in report.queues.items():
+            self.comparisons.setdefault(queue, QueueComparison()).join(more)
+        self.jumps += [*iter_jumps(self.sequences, report.sequences), *report.jumps]
+        self.sequences = join_sequences(self.sequences, report.sequences)
+        self.batch_apart += report.batch_apart
+
+    def iter_findings(self, start: int, end: int) -> Iterator[Finding]:
+        """Yield the findings; the log was read from ``start`` to ``end``."""
+        self._forget_former_lives()
+        unclaimed = {
+            queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), start, end)
+            for queue, segments in self.case.queues.items()
+        }
+        yield from self._strays()
+        yield from self._pair(unclaimed)
+        dispatched = self._dispatched()
+        for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
+            segments = self.case.queues.get(queue, SegmentQueue(()))
+            if queue in unclaimed:
+                yield from self._unclaimed(queue, segments, unclaimed[queue], end)
+            comparison = self.comparisons.get(queue)
+            if comparison is not None:
+                yield from self._apart(queue, segments, comparison, dispatched)
+        yield from self._batches(dispatched)
+        yield from self._jumps()
+        yield from self._before(unclaimed)
+        yield from self._left_over(unclaimed)
+
+    def _forget_former_lives(self) -> None:
+        """Leave out what belongs to a queue of the same name that was deleted: there the offsets began anew."""
+        for jump in self.jumps:
+            begins_anew = jump.offset == 0 and not any(
+                other.queue == jump.queue and other.before == 0 and other.before_at == jump.at for other in self.jumps
+            )
+            comparison = self.comparisons.get(jump.queue)
+            if begins_anew and comparison is not None:
+                comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= jump.at]
+                self.case.odd_records.add(jump.at)
+
+    def _strays(self) -> Iterator[Finding]:
+        """Yield records that stand between two neighbours of their queue and do not belong there."""
+        jumps = {(jump.queue, jump.before_at): jump for jump in self.jumps}
+        for jump in self.jumps:
+            back = jumps.get((jump.queue, jump.at))
+            if back is None or back.offset not in (jump.before + 1, jump.before + 2):
+                continue
+            self.case.odd_records.add(jump.at)
+            self._accounted.add(Claim(*jump.queue, jump.offset))
+            self._accounted.add(Claim(*jump.queue, jump.before + 1))
+            said = Claim(*jump.queue, jump.offset)
+            text = f"the record says {said}, those before and behind it in this queue {jump.before} and {back.offset}"
+            record = read_record(self.case.log, jump.at)
+            place = self.case.place(jump.at, record.total_size if record is not None else None)
+            yield new_finding("CL-QUEUE", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
+
+    def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
+        claims = self._open_claims() if any(found.leading for found in unclaimed.values()) else {}
+        for queue, found in unclaimed.items():
+            left = []
+            for leading in found.leading:
+                record = self._odd_record(queue, leading, claims)
+                if record is None:
+                    left.append(leading)
+                    continue
+                unit = Claim(*queue, leading.queue_offset)
+                self._accounted.add(unit)
+                if leading.physical_offset not in self.case.odd_records:
+                    self.case.odd_records.add(leading.physical_offset)
+                    yield self._contradiction(record, unit)
+            found.leading = left
+
+    def _open_claims(self) -> dict[int, Claim]:
+        """Return the claims that no unit answers, by the place of their record."""
+        return {
+            int(place): Claim(apart.topic, apart.queue_id, apart.queue_offset + number)
+            for comparison in self.comparisons.values()
+            for apart in comparison.apart
+            for number, place in enumerate(apart.physical_offsets.tolist())
+        }
+
+    def _odd_record(self, queue: QueueId, leading: Leading, claims: dict[int, Claim]) -> Message | None:
+        """Return the record that ``leading`` leads to when it is the record that is wrong, not the unit."""
+        record = read_record(self.case.log, leading.physical_offset)
+        if record is None or record.total_size != leading.size:
+            return None
+        said = Claim(record.topic, record.queue_id, record.queue_offset)
+        if said == Claim(*queue, leading.queue_offset):  # only a prepared or rolled back record claims nothing
+            return record
+        if claims.get(leading.physical_offset) != said:
+            return None
+        self._accounted.add(said)
+        return record
+
+    def _contradiction(self, record: Message, unit: Claim) -> Finding:
+        said = Claim(record.topic, record.queue_id, record.queue_offset)
+        place = self.case.place(record.physical_offset, record.total_size)
+        if said == unit:
+            text = f"the record is part of an open or rolled back transaction, yet the unit {unit} leads to it"
+        else:
+            text = f"the record says {said}, the unit {unit} leads to it"
+        return new_finding("CL-QUEUE", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
+
+    def _dispatched(self) -> int:
+        """Return the place of the last record whose unit is right: what lies behind it may not be dispatched yet."""
+        found = -1
+        for queue, comparison in self.comparisons.items():
+            segments = self.case.queues.get(QueueId(*queue))
+            if segments is None or not comparison.hits:
+                continue
+            last = max(span.end for span in comparison.hits) - 1
+            data = segments.read(last * _UNIT_SIZE, _UNIT_SIZE)
+            if len(data) == _UNIT_SIZE:
+                found = max(found, layouts.CONSUME_QUEUE_UNIT.decode(data).physical_offset)
+        return found
+
+    def _apart(
+        self, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison, dispatched: int
+    ) -> Iterator[Finding]:
+        for apart in comparison.apart:
+            if apart.units == 1 and Claim(*queue, apart.queue_offset) in self._accounted:
+                continue
+            if (
+                apart.units == 1
+                and apart.apart == "tags"
+                and int(apart.physical_offsets[0]) in self.case.odd_properties
+            ):
+                continue
+            in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
+            if in_flight and self.case.live:
+                continue
+            if apart.apart != "missing":
+                yield self._wrong(queue, apart)
+            elif not len(segments) and self._is_deleted(queue.topic):
+                text = f"{apart.units} messages of the log belong to a topic that topics.json does not name"
+                yield new_finding("CF-TOPIC", text, Place(None, None, None, *queue))
+            else:
+                yield self._missing(queue, apart, in_flight)
+
+    def _is_deleted(self, topic: str) -> bool:
+        known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None
+        return known and bool(self.case.configs.topics) and topic not in self.case.configs.topics
+
+    def _missing(self, queue: QueueId, apart: UnitsApart, in_flight: bool) -> Finding:
+        first = self.case.place(int(apart.physical_offsets[0]))
+        some = "a message has" if apart.units == 1 else f"{apart.units} messages have"
+        text = f"{some} no unit, from queue offset {apart.queue_offset} on; the first is {first.file}@{first.offset}"
+        crash = in_flight and self.case.abort
+        return new_finding(
+            "CQ-MISSING",
+            text + (" (not dispatched when the broker stopped)" if crash else ""),
+            self.unit_place(queue, apart.queue_offset, apart.units),
+            severity=Severity.WARNING if crash else None,
+            messages=apart.units,
+            queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
+        )
+
+    def _wrong(self, queue: QueueId, apart: UnitsApart) -> Finding:
+        place = self.unit_place(queue, apart.queue_offset, apart.units)
+        first = self.case.place(int(apart.physical_offsets[0]))
+        due, found = layouts.ConsumeQueueUnit(*apart.due), layouts.ConsumeQueueUnit(*apart.found)
+        if apart.apart == "ext":
+            text = (
+                f"the tags code leads to {consume_queue.ext_offset(found.tags_code)} of the extension: no unit is there"
+            )
+            return new_finding("CQ-EXT", text, place)
+        if apart.apart == "tags":
+            text = f"tags code {found.tags_code}, the message has {due.tags_code}"
+        else:
+            text = (
+                f"the unit leads to {found.physical_offset} ({found.size} bytes), "
+                f"its message is {first.file}@{first.offset} ({due.size} bytes)"
+            )
+        if apart.units > 1:
+            text = f"{apart.units} units in a row are wrong; the first: {text}"
+        return new_finding(
+            "CQ-WRONG",
+            text,
+            place,
+            units=apart.units,
+            queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
+        )
+
+    def _unclaimed(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
+        if found.ahead and not self._is_left_over(found):
+            yield self._ahead(queue, found, end)
+        units = len(found.leading) + found.more
+        if not units and not found.holds_nothing:
+            return
+        if queue not in self.sequences and not self._is_configured(queue):
+            text = (
+                f"a queue that no message names: its {units} units lead to messages of others"
+                if units
+                else "a queue that no message and no configuration names; brokers serve its empty units"
+            )
+            directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+            length = units * _UNIT_SIZE or None
+            file = segments.segments[0].path if len(segments) else directory
+            yield new_finding("CQ-ORPHAN", text, Place(file, 0, length, *queue), units=units)
+            return
+        for leading in found.leading:
+            self._accounted.add(Claim(*queue, leading.queue_offset))
+            yield self._leads_nowhere(queue, leading)
+        if found.more:
+            text = f"{found.more} more units that no message claims"
+            yield new_finding("CQ-WRONG", text, Place(None, None, None, *queue), units=found.more)
+
+    def _is_configured(self, queue: QueueId) -> bool:
+        config = self.case.configs.topics.get(queue.topic)
+        if config is None:
+            return False
+        numbers = (config.get("readQueueNums"), config.get("writeQueueNums"))
+        return any(isinstance(number, int) and queue.queue_id < number for number in numbers)
+
+    def _leads_nowhere(self, queue: QueueId, leading: Leading) -> Finding:
+        record = read_record(self.case.log, leading.physical_offset)
+        if record is None:
+            text = f"the unit leads to {leading.physical_offset}, where no record begins"
+        else:
+            said = Claim(record.topic, record.queue_id, record.queue_offset)
+            text = f"the unit leads to {leading.physical_offset}, the record of {said}"
+            if record.total_size != leading.size:
+                text += f", with {leading.size} bytes instead of {record.total_size}"
+        place = self.unit_place(queue, leading.queue_offset, 1)
+        return new_finding("CQ-WRONG", text, place, units=1, queueOffset=leading.queue_offset)
+
+    def _ahead(self, queue: QueueId, found: Unclaimed, end: int) -> Finding:
+        some = "a unit leads" if found.ahead == 1 else f"{found.ahead} units from here on lead"
+        text = f"{some} behind the end of the log: to {found.ahead_first}, the log ends at {end}"
+        severity = Severity.WARNING if self.case.abort else Severity.ERROR
+        severity = Severity.NOTICE if self.case.live else severity
+        place = self.unit_place(queue, found.ahead_from, found.ahead)
+        return new_finding("CQ-AHEAD", text, place, severity=severity, units=found.ahead, queueOffset=found.ahead_from)
+
+    def _is_left_over(self, found: Unclaimed) -> bool:
+        """Return whether units lead to what a recovery left behind the end, and nothing was lost."""
+        return self.case.is_stale(found.ahead_first)
+
+    def _left_over(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        queues = [queue for queue, found in unclaimed.items() if found.ahead and self._is_left_over(found)]
+        if queues:
+            units = sum(unclaimed[queue].ahead for queue in queues)
+            text = (
+                f"{units} units of {len(queues)} queues lead to records that a recovery left behind the end of the log"
+            )
+            place = Place(paths.CONSUME_QUEUE)
+            yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, units=units)
+
+    def _batches(self, dispatched: int) -> Iterator[Finding]:
+        """Yield units of batch queues that are not what their records are due."""
+        for topic, queue_id, due, found, file, file_offset in self.batch_apart[:_BATCHES_NAMED]:
+            directory = paths.segment_directory(FileKind.BATCH_CONSUME_QUEUE, topic, queue_id)
+            place = Place(file or directory, file_offset, None if file is None else _BATCH_SIZE, topic, queue_id)
+            wanted = None if due is None else layouts.BatchConsumeQueueUnit(*due)
+            there = None if found is None else layouts.BatchConsumeQueueUnit(*found)
+            if wanted is not None and there is None:
+                if wanted.physical_offset > dispatched and self.case.live:
+                    continue
+                text = (
+                    f"the message at {wanted.physical_offset} has no unit, due at queue offset {wanted.msg_base_offset}"
+                )
+                yield new_finding("CQ-MISSING", text, place, physicalOffset=wanted.physical_offset)
+            elif wanted is None and there is not None:
+                yield new_finding(
+                    "CQ-WRONG", f"the unit leads to {there.physical_offset}, no message of this queue", place
+                )
+            elif wanted is not None and there is not None:
+                names = [n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in _COMPARED]
+                text = f"{', '.join(names)} of the unit of {wanted.physical_offset} are not the message's"
+                yield new_finding("CQ-WRONG", text, place, physicalOffset=wanted.physical_offset)
+
+    def _jumps(self) -> Iterator[Finding]:
+        for jump in self.jumps:
+            if {jump.at, jump.before_at} & self.case.odd_records or self.case.damaged_between(jump.before_at, jump.at):
+                continue
+            left_out = range(jump.before + 1, jump.offset)
+            if 0 < len(left_out) <= _LOOKED_FOR and all(Claim(*jump.queue, at) in self._accounted for at in left_out):
+                continue
+            text = f"the queue offset is {jump.offset}, that of the record before in this queue is {jump.before}"
+            place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
+            yield new_finding("CL-QUEUE", text, place, severity=Severity.WARNING)
+
+    def _before(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        queues = [queue for queue, found in unclaimed.items() if found.before]
+        if not queues:
+            return
+        units = sum(unclaimed[queue].before for queue in queues)
+        start = self.case.log.min_offset
+        text = f"{units} units of {len(queues)} queues lead to before {start}, where the log begins"
+        place = Place(paths.CONSUME_QUEUE) if len(queues) > 1 else self.unit_place(queues[0], 0, 1)
+        yield new_finding("CQ-BEFORE", text, place._replace(offset=None, length=None), units=units)
+
+    def unit_place(self, queue: QueueId, queue_offset: int, units: int) -> Place:
+        """Return the file and the place of units, also where the file is missing."""
+        at = queue_offset * _UNIT_SIZE
+        segments = self.case.queues.get(queue)
+        segment = segments.find(at) if segments is not None else None
+        if segment is not None:
+            return Place(segment.path, at - segment.base_offset, units * _UNIT_SIZE, *queue)
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+        if not self._sizes or not 0 <= at < 1 << 62:
+            return Place(directory, None, None, *queue)
+        base = at - at % self._sizes
+        return Place(f"{directory}/{paths.segment_name(base)}", at - base, units * _UNIT_SIZE, *queue)

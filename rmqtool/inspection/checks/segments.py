@@ -1,0 +1,61 @@
+"""The reports of the log's segments: where queues and index are found, and which processes do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.indexes import IndexJudge
+
+if TYPE_CHECKING:
+    from rmqtool.progress import Progress
+    from rmqtool.scan.report_work import FileName
+    from rmqtool.scan.reports import Queue, SegmentReport
+    from rmqtool.storage.discovery import QueueId
+    from rmqtool.storage.segments import SegmentQueue
+
+
+def iter_reports(
+    case: Case, index: IndexJudge, start: int, jobs: int, progress: Progress
+) -> Generator[SegmentReport, None, None]:
+    """Yield the report of each segment from ``start`` of the log on, in order."""
+    from rmqtool.scan.batches import Inflating, Wanted
+    from rmqtool.scan.report_work import IndexFileName, ReportWork, SegmentFile, iter_segment_reports
+
+    wanted = Wanted(
+        case.rules,
+        frozenset(queue.topic for queue in case.batch_queues),
+        Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
+        tag_keys=index.tagged,
+    )
+    has_files = case.store.has_file_queues or not case.store.listing.databases()
+    work = ReportWork(
+        wanted,
+        case.store.root,
+        _names(case.queues) if has_files else None,
+        _names(case.exts),
+        _names(case.batch_queues),
+        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _ in index.examined],
+        case.store.is_dledger,
+        case.end.physical_offset if case.live else None,
+    )
+    segments = [
+        SegmentFile(segment.base_offset, segment.size, segment.filesystem.shown(""), segment.path)
+        for segment in case.log
+        if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
+    ]
+    progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
+    yield from iter_segment_reports(work, segments, jobs, progress)
+    progress.finish()
+
+
+def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:
+    from rmqtool.scan.report_work import FileName
+
+    return {
+        (queue.topic, queue.queue_id): [
+            FileName(segment.base_offset, segment.size, segment.path) for segment in segments
+        ]
+        for queue, segments in queues.items()
+    }

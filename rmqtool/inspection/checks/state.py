@@ -1,0 +1,164 @@
+"""What a store remembers beside its messages: checkpoint, configuration, offsets of consumers and delays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import checkpoints, control_texts, layouts, paths
+from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import StoreCheckpoint
+from rmqtool.formats.paths import Copy, FileKind
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.inspection.checks.case import Case
+from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.index_files import read_header
+from rmqtool.storage.log_end import read_record
+
+_LAYOUT = layouts.STORE_CHECKPOINT
+_LARGEST = 256 << 20
+
+
+def check_checkpoint(case: Case) -> Iterator[Finding]:
+    """Yield what the checkpoint contradicts."""
+    data = case.store.read_file(paths.CHECKPOINT, 1 << 20)
+    if data is None:
+        yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
+        return
+    flaw = checkpoints.check_checkpoint(data)
+    if flaw is not None:
+        yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
+    checkpoint = checkpoints.decode_checkpoint(data)
+    yield from _check_ahead(case, checkpoint)
+    is_told = flaw is None and not case.abort and not case.live
+    if is_told and case.store.has_file_queues:
+        yield from _check_old(case, checkpoint)
+    yield from _check_confirmed(case, checkpoint)
+
+
+def _place_of(name: str) -> Place:
+    field = _LAYOUT.field(name)
+    return Place(paths.CHECKPOINT, field.offset, field.size)
+
+
+def _check_ahead(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    last = case.end.last
+    if last is None:
+        return
+    for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
+        said = getattr(checkpoint, name)
+        if said > max(last.store_timestamp, case.last_seen):
+            text = (
+                f"{_LAYOUT.field(name).upstream_name} is {said}, the last message was stored at {last.store_timestamp}"
+            )
+            yield new_finding("CP-AHEAD", text, _place_of(name))
+    newest = max((end for _, end in _index_times(case)), default=None)
+    if newest is not None and checkpoint.index_msg_timestamp > newest:
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, the newest index ends at {newest}"
+        yield new_finding("CP-AHEAD", text, _place_of("index_msg_timestamp"))
+    for name in ("master_flushed_offset", "confirm_phy_offset"):
+        said = getattr(checkpoint, name)
+        if said > case.end.physical_offset:
+            text = f"{_LAYOUT.field(name).upstream_name} is {said}, the log ends at {case.end.physical_offset}"
+            yield new_finding("CP-AHEAD", text, _place_of(name))
+
+
+def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    """Yield what a clean stop does not leave: it writes the time of the last dispatched message."""
+    last = case.end.last
+    if last is not None and has_queue_unit(last.sys_flag):
+        said, due = checkpoint.logics_msg_timestamp, last.store_timestamp
+        if said < due:
+            text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
+            yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"))
+    full = [end for is_full, end in _index_times(case) if is_full]
+    if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp < max(full):
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
+        yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"))
+
+
+def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    """Yield a confirm offset where no record begins: a recovery leaves the start of the last one."""
+    said = checkpoint.confirm_phy_offset
+    inside = case.log.min_offset < said < case.end.physical_offset
+    if inside and case.explains(said) is None and read_record(case.log, said) is None:
+        text = f"confirmPhyOffset is {said}, where no record begins"
+        yield new_finding("CP-OLD", text, _place_of("confirm_phy_offset"))
+
+
+def _index_times(case: Case) -> list[tuple[bool, int]]:
+    """Return for each index file whether another follows, and its end time."""
+    found = []
+    files = case.files(FileKind.INDEX)
+    for file in files:
+        with case.store.filesystem.open_read(file.path) as opened:
+            header = read_header(opened)
+        if header is not None:
+            found.append((file is not files[-1], header.end_timestamp))
+    return found
+
+
+def check_configs(case: Case) -> Iterator[Finding]:
+    """Yield what is wrong with the configuration files and their copies."""
+    yield from case.configs.findings
+    read = {
+        paths.TOPICS,
+        paths.SUBSCRIPTION_GROUP,
+        paths.CONSUMER_OFFSET,
+        paths.LMQ_CONSUMER_OFFSET,
+        paths.DELAY_OFFSET,
+    }
+    for file in case.files(FileKind.CONFIG, FileKind.COMPACTION_POSITION):
+        name = file.what.name or paths.POSITION_CHECKPOINT
+        if name in read and file.what.copy is Copy.MAIN:
+            continue
+        yield from _check_text(case, file.path, file.what.copy, partial(decode_config, name))
+    others: dict[FileKind, Callable[[bytes], Any]] = {
+        FileKind.EPOCH: control_texts.decode_epoch_file,
+        FileKind.BROKER_IDENTITY: control_texts.decode_broker_identity,
+    }
+    for kind, decode in others.items():
+        for file in case.files(kind):
+            yield from _check_text(case, file.path, file.what.copy, decode)
+
+
+def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:
+    data = case.store.read_file(path, _LARGEST)
+    if data is None or copy is Copy.TMP:
+        return
+    decoded = decode(data) if data else Flaw("CF-JSON", "it is empty")
+    if isinstance(decoded, Flaw):
+        severity = None if copy is Copy.MAIN else Severity.WARNING
+        place = Place(path, decoded.at, decoded.length or None)
+        yield new_finding(decoded.code, f"does not parse: {decoded.message}", place, severity=severity)
+
+
+def check_offsets(case: Case) -> Iterator[Finding]:
+    """Yield offsets of groups and of delay levels that lie outside of their queues."""
+    bounds = _bounds(case)
+    for (topic, group), queues in sorted(case.configs.offsets.items()):
+        for queue_id, committed in sorted(queues.items()):
+            found = bounds.get(QueueId(topic, queue_id))
+            if committed < 0 or (found is not None and committed > found):
+                text = f"group {group} committed {committed}, the queue ends at {found}"
+                place = Place(paths.config_path(paths.CONSUMER_OFFSET), None, None, topic, queue_id)
+                yield new_finding("OF-RANGE", text, place, group=group, committed=committed, maxOffset=found)
+    for level, offset in sorted(case.configs.delay_offsets.items()):
+        found = bounds.get(QueueId(SCHEDULE_TOPIC, level - 1))
+        if offset < 0 or (found is not None and offset > found):
+            text = f"delay level {level} is at {offset}, its queue ends at {found}"
+            place = Place(paths.config_path(paths.DELAY_OFFSET), None, None, SCHEDULE_TOPIC, level - 1)
+            yield new_finding("OF-RANGE", text, place, level=level, committed=offset, maxOffset=found)
+
+
+def _bounds(case: Case) -> dict[QueueId, int]:
+    """Return the greatest offset of each queue that has files."""
+    bounds = {queue: ConsumeQueueFiles(queue, segments).max_offset for queue, segments in case.queues.items()}
+    for queue, segments in case.batch_queues.items():
+        bounds[queue] = BatchQueueFiles(queue, segments).max_offset
+    return bounds

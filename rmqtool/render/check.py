@@ -1,0 +1,155 @@
+"""The end of ``check``, the explanation of a code, and the report as a file."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rmqtool.findings import FAMILIES, CodeEntry, Finding, Severity
+from rmqtool.render.findings import FindingCounts, place_of
+from rmqtool.render.output import Output
+from rmqtool.render.tables import Column, Cut
+from rmqtool.render.text import count, duration, hanging, neutral, size
+from rmqtool.render.verdict import verdict_lines
+
+CODES = (
+    Column("code", "code"),
+    Column("severity", "severity"),
+    Column("meaning", "meaning", cut=Cut.END),
+)
+
+_INDENT = 12
+
+
+def summary_lines(
+    output: Output, summary: Mapping[str, Any], counts: FindingCounts, elapsed_ms: int, next_commands: Iterable[str]
+) -> Iterator[str]:
+    """Yield the end of a check; ``summary`` is the object of the contract."""
+    looked = [_number(summary["files"], "file", "files")]
+    if summary["messages"]:
+        looked.append(f"{_number(summary['messages'], 'message', 'messages')} ({size(summary['bytes'])})")
+    looked.append(_number(summary["queues"], "queue", "queues"))
+    if summary["indexes"]:
+        looked.append(_number(summary["indexes"], "index file", "index files"))
+    yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
+    for label, key in (("proven", "proven"), ("not proven", "notProven")):
+        for words in summary[key]:
+            yield from _labelled(output, label, words)
+    yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
+
+
+def _number(number: int, one: str, many: str) -> str:
+    return f"{count(number)} {one if number == 1 else many}"
+
+
+def _labelled(output: Output, label: str, words: str) -> Iterator[str]:
+    first, *rest = hanging(f"{label.ljust(_INDENT)}{words}", output.look.width, _INDENT)
+    yield output.paint(label.ljust(_INDENT), "title") + first[_INDENT:]
+    yield from rest
+
+
+def _headline(summary: Mapping[str, Any], counts: FindingCounts) -> str:
+    ended = "" if summary["complete"] else "; the check ended early"
+    need = counts.errors + counts.warnings
+    if not need:
+        noticed = f", {_number(counts.notices, 'notice', 'notices')}" if counts.notices else ""
+        return f"nothing wrong was found{noticed}{ended}"
+    return f"{_number(need, 'finding needs', 'findings need')} you: {counts.words()}{ended}"
+
+
+def _worst(counts: FindingCounts) -> Severity | None:
+    return next((severity for severity in (Severity.ERROR, Severity.WARNING) if counts.of(severity)), None)
+
+
+def explain_lines(output: Output, entry: CodeEntry) -> Iterator[str]:
+    """Yield everything the registry says about a code."""
+    yield f"{output.paint(entry.code, 'title')}  {entry.severity}, {FAMILIES[entry.family]}"
+    yield from hanging(entry.meaning, output.look.width, 0)
+    parts: list[tuple[str, Iterable[str]]] = [
+        ("consequence", [entry.consequence] if entry.consequence else []),
+        ("broker says", [f'"{line}"' for line in entry.broker_lines]),
+        ("brokers do", entry.brokers),
+        ("fix", [entry.fix.format(store="STORE")] if entry.fix else []),
+    ]
+    for label, words in parts:
+        for number, text in enumerate(words):
+            yield from _labelled(output, label if not number else "", text)
+
+
+def code_row(entry: CodeEntry) -> dict[str, object]:
+    """Return a code as a row."""
+    return {
+        "code": entry.code,
+        "severity": entry.severity.value,
+        "meaning": entry.meaning,
+        "consequence": entry.consequence,
+        "brokerLines": list(entry.broker_lines),
+        "brokers": list(entry.brokers),
+        "fix": entry.fix,
+    }
+
+
+def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
+    """Return a check as Markdown, the findings by what they are."""
+    lines = [f"# Check of `{store}`", "", _totals(summary), ""]
+    for entry, found in _by_code(findings):
+        lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
+        lines += [f"- **{f.severity}** `{place_of(f) or '-'}` {_escaped(f.message)}" for f in found]
+        lines += ["", *(f"> {text}" for text in (entry.consequence, *entry.brokers) if text), ""]
+    for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
+        if summary[key]:
+            lines += [f"## {title}", "", *(f"- {words}" for words in summary[key]), ""]
+    return "\n".join(lines)
+
+
+def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
+    """Return a check as one HTML page that needs nothing else."""
+    spell = html.escape
+    body = [f"<h1>Check of <code>{spell(neutral(store))}</code></h1>", f"<p>{spell(_totals(summary))}</p>"]
+    for entry, found in _by_code(findings):
+        body.append(f"<h2>{entry.code} <small>{len(found)} found</small></h2><p>{spell(entry.meaning)}</p><table>")
+        for one in found:
+            cells = (one.severity, place_of(one), neutral(one.message), one.fix or "")
+            body.append("<tr>" + "".join(f"<td>{spell(cell)}</td>" for cell in cells) + "</tr>")
+        body.append("</table>")
+        body += [f"<blockquote>{spell(text)}</blockquote>" for text in (entry.consequence, *entry.brokers) if text]
+    for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
+        body.append(f"<h2>{title}</h2><ul>" + "".join(f"<li>{spell(words)}</li>" for words in summary[key]) + "</ul>")
+    return _PAGE.format(title=spell(neutral(store)), body="\n".join(body))
+
+
+def _totals(summary: Mapping[str, Any]) -> str:
+    complete = "complete" if summary["complete"] else "ended early"
+    return (
+        f"{summary['errors']} errors, {summary['warnings']} warnings, {summary['notices']} notices; "
+        f"{count(summary['messages'])} messages, {size(summary['bytes'])}; {complete}"
+    )
+
+
+def _by_code(findings: Iterable[Finding]) -> Iterator[tuple[CodeEntry, list[Finding]]]:
+    from rmqtool.findings import find_code
+
+    grouped: dict[str, list[Finding]] = {}
+    for finding in findings:
+        grouped.setdefault(finding.code, []).append(finding)
+    order = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
+    for code, found in sorted(grouped.items(), key=lambda item: min(order.index(f.severity) for f in item[1])):
+        entry = find_code(code)
+        assert entry is not None, f"{code} is not registered"
+        yield entry, found
+
+
+def _escaped(text: str) -> str:
+    return neutral(text).replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Check of {title}</title><style>
+body {{ font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }}
+table {{ border-collapse: collapse; width: 100%; }} td {{ border-top: 1px solid #ccc; padding: .3em .6em; }}
+td:first-child {{ white-space: nowrap; }} blockquote {{ color: #555; margin: .3em 1em; }}
+</style></head><body>
+{body}
+</body></html>
+"""

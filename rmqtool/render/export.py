@@ -1,0 +1,37 @@
+"""The screens of ``export``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rmqtool.render import text
+from rmqtool.render.tables import Column, Cut, Kind
+
+COLUMNS = (
+    Column("column", "column"),
+    Column("type", "type"),
+    Column("about", "what it is", cut=Cut.END),
+)
+SPLITS = (
+    Column("broker", "broker", cut=Cut.MIDDLE),
+    Column("file", "file", cut=Cut.MIDDLE),
+    Column("start", "start", Kind.OFFSET),
+    Column("stop", "stop", Kind.OFFSET),
+    Column("bytes", "bytes", Kind.SIZE),
+)
+
+
+def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
+    """Yield what an export did; ``shown`` is the JSON object."""
+    to = text.neutral(shown["to"])
+    if shown["export"] is None:
+        yield f"{to}: nothing is new since the last export"
+        return
+    rows, files = text.count(shown["rows"]), text.count(shown["files"])
+    sizes = f"{text.size(shown['bytes'])} of {text.size(shown['sourceBytes'])} of log"
+    yield f"{to}: {rows} messages in {files} files, {sizes}"
+    damaged = shown["damaged"]
+    if damaged["ranges"]:
+        named = f"named in {to}/_damage" if on_corrupt == "emit" else "left out"
+        yield f"{damaged['ranges']} damaged ranges, {text.size(damaged['bytes'])}, are {named}"

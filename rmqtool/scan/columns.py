@@ -1,0 +1,179 @@
+"""One file of a log as an ordered stream: right records as columns, everything else as places.
+
+Bulk takes the records of a window at once. Where it declines, the tolerant walk has the word, and behind what it names
+bulk goes on. The stream is that of the walk alone.
+
+A file can be scanned in ranges by several processes: a range begins where a record does and ends at the first right
+record at or behind its stop. ``find_start`` guesses where the range behind begins; what a range ``reached`` proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.bulk.gather import Ints, Mask
+from rmqtool.bulk.records import Records, decode_records, have_right_crc, have_right_property_crc, lie_in_place
+from rmqtool.bulk.starts import record_starts
+from rmqtool.formats import layouts
+from rmqtool.formats.commit_log import Blank, Message, Nothing
+from rmqtool.formats.flaws import Flaw
+from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.walk import Place, SegmentWalk
+
+# So much of a file is held at once; so little behind a break, where the next one may be near.
+WINDOW = 8 << 20
+_SMALL_WINDOW = 64 << 10
+_GROWTH = 4
+# So many rows come at once: what is made of them is some times larger than they are.
+MOST_ROWS = 8192
+
+
+class Rows(NamedTuple):
+    """Right records in the order of the file, as columns; byte 0 of their buffer is at ``file_offset`` of the file."""
+
+    records: Records
+    file_offset: int
+
+    def file_offsets(self) -> Ints:
+        """Return where the records begin in the file."""
+        found: Ints = self.records.file_offsets + self.file_offset
+        return found
+
+
+class SegmentScan:
+    """One scan over a segment of a commit log, or of a compaction log.
+
+    ``base_offset`` is the place of the file's first byte in its log. With ``checksums`` off no body is looked at: a
+    record whose body is damaged counts as right. ``compacted`` is for a compaction log, whose records keep the
+    checksum block of their original place.
+    """
+
+    def __init__(
+        self, file: ReadableFile, base_offset: int, *, checksums: bool = True, compacted: bool = False
+    ) -> None:
+        self.file = file
+        self.base_offset = base_offset
+        self.checksums = checksums
+        self.compacted = compacted
+        self.walk = SegmentWalk(file, base_offset, compacted=compacted)
+        self.end = self.walk.end
+        self.reached = 0
+        self._window = WINDOW
+
+    def find_start(self, file_offset: int, before: int | None = None) -> int | None:
+        """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
+
+        Nobody knows where the record before it ends, so a body that holds a record can mislead. Holes are not read.
+        """
+        for extent in self.file.iter_data(file_offset, before):
+            # The size before a magic may begin with zeros, which a hole can hold.
+            begin = max(extent.file_offset - layouts.INT.size, file_offset)
+            found = self.walk.find_record(begin, extent.end)
+            if found is not None:
+                return found
+        return None
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
+        """Yield what stands from ``start``, where a record is due, to the first right record at or behind ``stop``.
+
+        Without ``stop`` that is the end of the file. ``reached`` says afterwards where the next range begins.
+        """
+        at = start
+        while at < self.end:
+            length = self._window if stop is None else min(self._window, max(stop - at, 0) + _SMALL_WINDOW)
+            data = self.file.pread(min(length, self.end - at), at)
+            starts = record_starts(data)
+            records, declined = decode_records(data, starts.file_offsets)
+            right = self._are_right(records, at)
+            beyond = None if stop is None else _first_from(records, right, stop - at)
+            if beyond is not None:
+                yield from self._spell(records, right, beyond, at)
+                self.reached = at + int(records.file_offsets[beyond])
+                return
+            behind = at + _run_end(records)
+            if len(records) > 1 and at + len(data) < self.end:
+                # The last one is looked at again, with what follows: a break there may prove its size wrong.
+                yield from self._spell(records, right, len(records) - 1, at)
+                at += int(records.file_offsets[-1])
+                self._window = min(self._window * _GROWTH, WINDOW)
+                continue
+            closed = declined is None and _closes(starts.stopped_by, self.end - behind)
+            held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
+            yield from self._spell(records, right, len(records) - held, at)
+            at = behind - int(records.column("total_size")[-1]) if held else behind
+            if at == self.end:
+                break
+            found, at = self._walk_one(at)
+            if stop is not None and isinstance(found, Rows) and found.file_offset >= stop:
+                self.reached = found.file_offset
+                return
+            yield found
+        self.reached = self.end
+
+    def _are_right(self, records: Records, at: int) -> Mask:
+        """Return which records the walk would call messages."""
+        right = lie_in_place(records, self.base_offset + at)
+        right &= records.column("store_timestamp") > 0
+        if self.checksums:
+            right &= have_right_crc(records)
+            if not self.compacted:
+                right &= have_right_property_crc(records)
+        return right
+
+    def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
+        """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""
+        for part in iter_runs(right[:count]):
+            if isinstance(part, slice):
+                yield Rows(records.select(part), at)
+            else:
+                yield seen(self.walk, self.walk.place_at(at + int(records.file_offsets[part])))
+        rows = np.flatnonzero(right[:count])
+        if len(rows):
+            self.walk.last_timestamp = int(records.column("store_timestamp")[rows[-1]])
+
+    def _walk_one(self, file_offset: int) -> tuple[Rows | Place, int]:
+        """Return what the walk sees at ``file_offset``, and where that ends."""
+        place = next(self.walk.places(file_offset))
+        self._window = _SMALL_WINDOW
+        return seen(self.walk, place), place.file_offset + place.length
+
+
+def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
+    """Return a message as a row: one too large for a window, or one that was completed since bulk looked."""
+    if not isinstance(place.what, Message):
+        return place
+    data, at = walk.window.view(place.file_offset, place.length)
+    records, declined = decode_records(data, np.array([at], np.int64))
+    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    return Rows(records, place.file_offset - at)
+
+
+def _first_from(records: Records, right: Mask, offset: int) -> int | None:
+    """Return the first right row at or behind ``offset`` of the buffer."""
+    first = int(np.searchsorted(records.file_offsets, offset))
+    rows = np.flatnonzero(right[first:])
+    return first + int(rows[0]) if len(rows) else None
+
+
+def _run_end(records: Records) -> int:
+    """Return where the last record ends in the buffer."""
+    return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
+
+
+def iter_runs(right: Mask) -> Iterator[slice | int]:
+    """Yield runs of right rows, each of ``MOST_ROWS`` at the most, and each wrong row by its number, in order."""
+    begin = 0
+    for wrong in (*np.flatnonzero(~right).tolist(), len(right)):
+        for first in range(begin, wrong, MOST_ROWS):
+            yield slice(first, min(first + MOST_ROWS, wrong))
+        if wrong < len(right):
+            yield wrong
+        begin = wrong + 1
+
+
+def _closes(what: Blank | Nothing | Flaw, left: int) -> bool:
+    """Return whether ``what`` is the blank that reaches the end."""
+    return isinstance(what, Blank) and what.total_size == left

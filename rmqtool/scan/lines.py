@@ -1,0 +1,74 @@
+"""Messages as the lines of JSON that the contract gives them, damage among them in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqtool.bulk.bodies import Bounds
+from rmqtool.bulk.jsonl import Lines, iter_json_lines
+from rmqtool.formats.message_json import encode_line
+from rmqtool.scan.pool import Write
+from rmqtool.scan.ranges import Answered, Counted
+from rmqtool.scan.reading import Damage, Part, Range, RangeReader
+from rmqtool.scan.selection import Selection
+
+# Lines are three times as large as small messages, and making them takes some times that.
+_BOUNDS = Bounds(most_rows=4096, most_bytes=8 << 20)
+
+
+class Text(NamedTuple):
+    """Whole lines, how many of them are messages, and the damages among them."""
+
+    data: bytes
+    messages: int
+    damages: list[Damage]
+
+
+def damage_text(damage: Damage) -> Text:
+    """Return the line of a damage."""
+    return Text(_line_of(damage), 0, [damage])
+
+
+def iter_texts(part: Part) -> Iterator[Text]:
+    """Yield the lines of the messages of a part; behind a body that does not inflate stands its damage."""
+    for lines in iter_json_lines(part.records, _BOUNDS):
+        damages = [part.body_damage(lines.first_row + row, flaw) for row, flaw in lines.flaws]
+        messages = len(lines.offsets) - 1
+        if not damages:
+            yield Text(lines.text.tobytes(), messages, [])
+        else:
+            yield Text(b"".join(_spliced(lines, damages)), messages, damages)
+
+
+def _spliced(lines: Lines, damages: list[Damage]) -> Iterator[bytes]:
+    at = 0
+    for (row, _), damage in zip(lines.flaws, damages, strict=True):
+        behind = int(lines.offsets[row + 1])
+        yield lines.text[at:behind].tobytes()
+        yield _line_of(damage)
+        at = behind
+    yield lines.text[at:].tobytes()
+
+
+def _line_of(damage: Damage) -> bytes:
+    return encode_line(damage.as_json()).encode("utf-8", "backslashreplace") + b"\n"
+
+
+@dataclass(frozen=True)
+class LineWork:
+    """Reads ranges as lines; what it finds is how many messages, and which damages, were written."""
+
+    selection: Selection
+
+    def __call__(self, asked: Range, write: Write) -> Answered:
+        """Write the lines of a range."""
+        reader = RangeReader(asked, self.selection)
+        messages, damages = 0, []
+        for found in reader.parts():
+            for text in iter_texts(found) if isinstance(found, Part) else [damage_text(found)]:
+                write(text.data)
+                messages += text.messages
+                damages += text.damages
+        return Answered(reader.began, reader.reached, reader.left_over, Counted(messages, damages))

@@ -1,0 +1,106 @@
+"""Which bytes of a log are read, in which ranges: decided before anything is read but the first record of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rmqtool.errors import ReadFailed
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.dledger import HEAD_SIZE
+from rmqtool.scan.columns import WINDOW
+from rmqtool.scan.logs import LogFile, LogKind
+from rmqtool.scan.reading import Damage, Range
+from rmqtool.scan.selection import Selection
+from rmqtool.storage.filesystem import join, split
+
+# Ranges of so many bytes are read by one process at a time.
+RANGE = WINDOW
+
+_LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files of a log, in their order, and which of them are read.
+
+    ``first_times`` are the store times of their first records, None where none begins. ``live`` says that a broker is
+    writing: the end of the log is not settled.
+    """
+
+    files: Sequence[LogFile]
+    first_times: Sequence[int | None]
+    wanted: Sequence[LogFile]
+    live: bool = False
+
+    def has_records_behind(self, file: LogFile) -> bool:
+        """Return whether records follow in the files behind ``file``."""
+        behind = self.files.index(file) + 1
+        return any(time is not None for time in self.first_times[behind:])
+
+
+def read_first_time(file: LogFile) -> int | None:
+    """Return the store time of a file's first record, None where none begins or the file cannot be read."""
+    at = HEAD_SIZE if file.kind is LogKind.DLEDGER else 0
+    try:
+        with file.open() as opened:
+            data = opened.pread(_LONGEST_PREFIX.size, at)
+    except ReadFailed:
+        return None
+    if len(data) < _LONGEST_PREFIX.size:
+        return None
+    found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & _HOST_BITS].decode(data)
+    is_record = found.magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) and found.physical_offset == file.base_offset + at
+    return found.store_timestamp if is_record and found.store_timestamp > 0 else None
+
+
+def read_plan(files: Sequence[LogFile], selection: Selection, *, live: bool = False) -> Plan:
+    """Look at the first record of each file and plan what is read."""
+    times = [read_first_time(file) for file in files]
+    return Plan(files, times, plan_files(files, times, selection), live)
+
+
+def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:
+    """Return the files that can hold wanted messages, by where they lie and when their first records were stored.
+
+    Store times rise along a log. Where the first ones do not, its clock was set back, and none of them is relied on.
+    """
+    known = [time for time in times if time is not None]
+    begin, end = selection.begin, selection.end
+    if known != sorted(known):
+        begin = end = None
+    following = [*times[1:], None][: len(times)]
+    return [
+        file
+        for file, first, after in zip(files, times, following, strict=True)
+        if file.end_offset > selection.physical_from
+        and (end is None or first is None or first < end)
+        and (begin is None or after is None or after >= begin)
+    ]
+
+
+def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
+    """Yield the ranges of a file from ``start`` on, all but the first begun by a guess. DLedger's are not cut."""
+    if file.kind is LogKind.DLEDGER:
+        yield Range(file)
+        return
+    begins = range(start, max(file.size, start + 1), size)
+    for begin in begins:
+        stop = begin + size
+        yield Range(file, begin, stop if stop < file.size else None, is_guess=begin > 0)
+
+
+def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
+    """Return what is missing between two files, by the file behind the gap."""
+    found = {}
+    for before, after in pairwise(files):
+        length = after.base_offset - before.end_offset
+        if length > 0 and after.kind is not LogKind.COMPACTION:
+            name = join(split(before.name)[0], paths.segment_name(before.end_offset))
+            text = f"{length} bytes of the log are missing from {before.end_offset} on"
+            found[after] = Damage("CL-GAP", name, 0, length, text)
+    return found

@@ -1,0 +1,122 @@
+"""Work in several processes, its results in the order of the tasks.
+
+Workers are started anew, not forked: threads and locks of the caller do not matter. What they write goes through files
+in memory, which costs the caller one copy. Of each worker at most two results wait, so memory stays flat. Workers hear
+no Ctrl-C; they end when the caller closes their socket, or is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from rmqtool.errors import Bug, RmqtoolError
+
+Write = Callable[[bytes], object]
+# What is done: given a task and where output goes, return a small value. Work, tasks and values are pickled.
+Work = Callable[[Any, Write], Any]
+
+_SLOTS = 2
+
+
+class Done(NamedTuple):
+    """What a worker made of a task: the value, and what was written."""
+
+    value: Any
+    data: bytes
+
+
+class Failed(NamedTuple):
+    """What a worker says of work that raised."""
+
+    error: RmqtoolError | None
+    text: str
+
+
+def run_in_order(work: Work, tasks: Iterable[Any], jobs: int) -> Generator[Done, None, None]:
+    """Yield what ``work`` makes of each task, in the order of the tasks; closing the iterator ends the workers.
+
+    An ``RmqtoolError`` of the work is raised here. Raises ``Bug`` when a worker dies.
+    """
+    workers: list[_Worker] = []
+    sent = done = 0
+    try:
+        for task in tasks:
+            if sent >= jobs * _SLOTS:
+                yield workers[done % jobs].receive(done // jobs)
+                done += 1
+            if sent < jobs:
+                workers.append(_Worker(work))
+            workers[sent % jobs].send(sent // jobs, task)
+            sent += 1
+        for number in range(done, sent):
+            yield workers[number % jobs].receive(number // jobs)
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class _Worker:
+    """One process. Its n-th task uses slot ``n % _SLOTS``, free again when its result was received."""
+
+    def __init__(self, work: Work) -> None:
+        ours, theirs = socket.socketpair()
+        self.slots = [os.memfd_create(f"rmqtool-{number}") for number in range(_SLOTS)]
+        with theirs:
+            descriptors = (theirs.fileno(), *self.slots)
+            # -P: what lies in the working directory is imported only if it was before.
+            self.process = subprocess.Popen(  # noqa: S603  (ourselves)
+                [sys.executable, "-P", "-m", "rmqtool.scan.worker", *map(str, descriptors)],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                start_new_session=True,
+            )
+        self.connection = Connection(ours.detach())
+        self.connection.send(work)
+
+    def send(self, number: int, task: Any) -> None:
+        """Hand over the worker's n-th task."""
+        try:
+            self.connection.send((number % _SLOTS, task))
+        except BrokenPipeError:
+            raise self._death() from None
+
+    def receive(self, number: int) -> Done:
+        """Wait for the result of the worker's n-th task."""
+        try:
+            answer = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._death() from None
+        if isinstance(answer, Failed):
+            raise answer.error or Bug(f"a worker process failed:\n{answer.text}")
+        value, size = answer
+        return Done(value, _read(self.slots[number % _SLOTS], size))
+
+    def _death(self) -> Bug:
+        status = self.process.wait()
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        hint = "if memory is short, fewer processes need less: -j 1"
+        return Bug(f"a worker process {how} before its work was done", hint=hint)
+
+    def end(self) -> None:
+        """End the process, whatever it does: it only reads."""
+        self.connection.close()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        for descriptor in self.slots:
+            os.close(descriptor)
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, 0)
+    while len(data) < size:
+        data += os.pread(descriptor, size - len(data), len(data))
+    return data

@@ -1,0 +1,191 @@
+"""Reports of segments, made here or in several processes, each segment in ranges.
+
+A range but the first begins with a guess: the first record that is found there. What the range before reached proves
+it; a range that began elsewhere is read again. So the reports are those of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.formats.layouts import IndexHeader
+from rmqtool.progress import NoProgress, Progress
+from rmqtool.scan.batches import Wanted
+from rmqtool.scan.columns import SegmentScan
+from rmqtool.scan.dledger import DLedgerScan
+from rmqtool.scan.index_entries import IndexPart
+from rmqtool.scan.pool import Write, run_in_order
+from rmqtool.scan.reports import Against, Queue, SegmentReport, report_pieces
+from rmqtool.scan.segments import iter_batches
+from rmqtool.scan.units import BatchQueueUnits, QueueUnits
+from rmqtool.storage.index_files import Geometry
+from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
+
+# Of so many bytes a process makes a report at once; of less in all there is no use in a second process.
+RANGE = 64 << 20
+# So many queue files are open at a time.
+_OPEN_FILES = 128
+
+
+class FileName(NamedTuple):
+    """One file of a segment queue, as any process can open it."""
+
+    base_offset: int
+    size: int
+    path: str
+
+
+class SegmentFile(NamedTuple):
+    """One segment of the log: ``path`` beneath ``directory``."""
+
+    base_offset: int
+    size: int
+    directory: str
+    path: str
+
+
+class ReportRange(NamedTuple):
+    """Bytes of a segment from ``start`` to the first right record at or behind ``stop``; None is its end."""
+
+    segment: SegmentFile
+    start: int = 0
+    stop: int | None = None
+    is_guess: bool = False
+
+
+class IndexFileName(NamedTuple):
+    """An index file that has been examined."""
+
+    path: str
+    geometry: Geometry
+    header: IndexHeader
+    runs: tuple[tuple[int, int], ...]
+
+
+@dataclass
+class ReportWork:
+    """Makes the reports of ranges: plain values go to other processes, files are opened where they are needed.
+
+    ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
+    """
+
+    wanted: Wanted
+    root: str
+    queues: dict[Queue, list[FileName]] | None
+    exts: dict[Queue, list[FileName]]
+    batch_queues: dict[Queue, list[FileName]]
+    indexes: list[IndexFileName]
+    dledger: bool = False
+    end: int | None = None
+    _filesystem: PosixReadableFileSystem | None = None
+    _files: OpenFiles | None = None
+    _units: dict[Queue, QueueUnits] = field(default_factory=dict)
+    _parts: list[IndexPart] | None = None
+
+    def __call__(self, asked: ReportRange, write: Write) -> SegmentReport:  # noqa: ARG002  (nothing is written)
+        """Return the report of a range."""
+        segment = asked.segment
+        with PosixReadableFileSystem(segment.directory) as files, files.open_read(segment.path) as file:
+            report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
+            if self.dledger:
+                entries = DLedgerScan(file, segment.base_offset)
+                report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
+                report.began, report.reached = 0, entries.end
+                return report
+            scan = SegmentScan(file, segment.base_offset)
+            report.began = scan.find_start(asked.start, asked.stop) if asked.is_guess else asked.start
+            if report.began is not None:
+                pieces = scan.pieces(report.began, asked.stop)
+                report_pieces(report, iter_batches(file, pieces, self.wanted), self._against())
+                report.reached = scan.reached
+            return report
+
+    def _against(self) -> Against:
+        if self._filesystem is None:
+            self._filesystem, self._files = PosixReadableFileSystem(self.root), OpenFiles(_OPEN_FILES)
+        if self._parts is None:
+            open_read = self._filesystem.open_read
+            self._parts = [IndexPart(open_read(name.path), *name) for name in self.indexes]
+        return Against(None if self.queues is None else self._queue, self._batch_queue, self._parts, self.end)
+
+    def _segments(self, names: list[FileName]) -> SegmentQueue:
+        assert self._filesystem is not None, "files are opened before they are asked for"
+        found = [Segment(name.base_offset, name.size, name.path, self._filesystem) for name in names]
+        return SegmentQueue(found, files=self._files)
+
+    def _queue(self, queue: Queue) -> QueueUnits:
+        found = self._units.get(queue)
+        if found is None:
+            ext = self.exts.get(queue)
+            segments = self._segments((self.queues or {}).get(queue, []))
+            found = QueueUnits(segments, None if ext is None else self._segments(ext))
+            self._units[queue] = found
+        return found
+
+    def _batch_queue(self, queue: Queue) -> BatchQueueUnits:
+        return BatchQueueUnits(self._segments(self.batch_queues.get(queue, [])))
+
+    def close(self) -> None:
+        """Close what is open here."""
+        self._units.clear()
+        for part in self._parts or ():
+            part.file.close()
+        if self._filesystem is not None and self._files is not None:
+            self._files.close()
+            self._filesystem.close()
+        self._filesystem, self._files, self._parts = None, None, None
+
+
+_UNSEEN = NoProgress()
+
+
+def iter_segment_reports(
+    work: ReportWork, segments: list[SegmentFile], jobs: int = 1, progress: Progress = _UNSEEN
+) -> Generator[SegmentReport, None, None]:
+    """Yield the report of each segment, in the order given."""
+    cut = not work.dledger and jobs > 1 and sum(segment.size for segment in segments) > RANGE
+    ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
+    try:
+        if jobs == 1 or len(ranges) < 2:
+            yield from _joined(work, ranges, None, progress)
+            return
+        with closing(run_in_order(work, ranges, jobs)) as results:
+            yield from _joined(work, ranges, (done.value for done in results), progress)
+    finally:
+        work.close()
+
+
+def _ranges(segment: SegmentFile) -> Iterator[ReportRange]:
+    for start in range(0, max(segment.size, 1), RANGE):
+        stop = start + RANGE
+        yield ReportRange(segment, start, stop if stop < segment.size else None, is_guess=start > 0)
+
+
+def _joined(
+    work: ReportWork, ranges: list[ReportRange], ahead: Iterator[SegmentReport] | None, progress: Progress
+) -> Iterator[SegmentReport]:
+    """Yield the reports of whole segments, put together from those of their ranges."""
+    whole: SegmentReport | None = None
+    at: int | None = None
+    for number, asked in enumerate(ranges):
+        early = next(ahead) if ahead is not None else None
+        end = asked.segment.size if asked.stop is None else asked.stop
+        at = asked.start if whole is None else at
+        if whole is None or (at is not None and at < end):
+            fits = early is not None and early.began == at
+            found = early if early is not None and fits else work(asked._replace(start=at or 0, is_guess=False), _drop)
+            at = found.reached
+            whole = found if whole is None else whole.join(found)
+        progress.advance(end - asked.start)
+        following = ranges[number + 1] if number + 1 < len(ranges) else None
+        if following is None or following.segment != asked.segment:
+            yield whole
+            whole = None
+
+
+def _drop(_data: bytes) -> None:
+    raise AssertionError("a report is a value, nothing is written beside it")

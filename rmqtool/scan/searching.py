@@ -1,0 +1,149 @@
+"""Messages looked for by bytes that their properties must hold: what does not hold them is not taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.bulk.gather import Ints, Mask
+from rmqtool.bulk.pieces import pieces, values_of
+from rmqtool.bulk.records import Records
+from rmqtool.formats.codes import SysFlag
+from rmqtool.scan.chain import nominal_ranges
+from rmqtool.scan.plan import RANGE, Plan
+from rmqtool.scan.pool import Write
+from rmqtool.scan.ranges import Answered, Effort, run_ranges
+from rmqtool.scan.reading import Damage, Part, Range, RangeReader
+from rmqtool.scan.selection import Selection
+
+# Looking for bytes makes so little of so much that its ranges are larger.
+_RANGE = 8 * RANGE
+# So many of those that only come near are named in a range.
+_MOST_NEAR = 200
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What messages are looked for: those whose properties hold ``needle`` and that answer ``selection``.
+
+    With a ``queue_offset``, only those that have it, or may have it in another queue or inside a batch. ``near`` are
+    bytes of which those hold one that come near: some of them are named, too.
+    """
+
+    needle: bytes
+    selection: Selection
+    queue_offset: int | None = None
+    near: tuple[bytes, ...] = ()
+
+
+class Places(NamedTuple):
+    """Where messages lie in the log: the ones that are looked for, and some that come near."""
+
+    found: list[int]
+    near: list[int]
+    damages: list[Damage]
+
+
+def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Damage]:
+    """Yield where messages lie that may be the ones, in the order of the log, and the damage between."""
+    ranges = nominal_ranges(plan, sought.selection.physical_from, _RANGE)
+    for answer in run_ranges(plan, ranges, SearchWork(sought), effort):
+        if isinstance(answer, Answered):
+            yield answer.found
+        elif isinstance(answer, Damage):
+            yield answer
+
+
+@dataclass(frozen=True)
+class SearchWork:
+    """Searches ranges. No checksum is looked at: who takes a message from its place judges it."""
+
+    sought: Sought
+
+    def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
+        """Search a range."""
+        sought = self.sought
+        reader = RangeReader(asked, Selection(physical_from=sought.selection.physical_from), checksums=False)
+        places = Places([], [], [])
+        for part in reader.parts():
+            if not isinstance(part, Part):
+                places.damages.append(part)
+                continue
+            self._look_into(part.records, places)
+        return Answered(reader.began, reader.reached, reader.left_over, places)
+
+    def _look_into(self, records: Records, places: Places) -> None:
+        sought = self.sought
+        if sought.queue_offset is not None:
+            records = records.select(_may_have(records, sought.queue_offset))
+        if sought.needle and len(records):
+            texts = _Texts(records)
+            for needle in sought.near:
+                most = _MOST_NEAR - len(places.near)
+                places.near.extend(_places(records.select(texts.holding(needle, most))))
+            records = records.select(texts.holding(sought.needle))
+        places.found.extend(_places(sought.selection.select(records)))
+
+
+class _Texts:
+    """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
+
+    def __init__(self, records: Records) -> None:
+        values, self.bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
+        self.text = values.tobytes()
+
+    def holding(self, needle: bytes, most: int | None = None) -> Ints:
+        """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
+        rows: list[int] = []
+        at = self.text.find(needle)
+        while at >= 0 and (most is None or len(rows) < most):
+            row = int(np.searchsorted(self.bounds, at, "right")) - 1
+            behind = int(self.bounds[row + 1])
+            if at + len(needle) <= behind:
+                rows.append(row)
+                at = self.text.find(needle, behind)
+            else:
+                at = self.text.find(needle, at + 1)
+        return np.array(rows, np.int64)
+
+
+def _may_have(records: Records, queue_offset: int) -> Mask:
+    """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
+    own: Mask = records.column("queue_offset") == queue_offset
+    own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
+    own[_Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
+    return own
+
+
+def _places(records: Records) -> list[int]:
+    places: list[int] = records.column("physical_offset").tolist()
+    return places
+
+
+class Neighbours(NamedTuple):
+    """Where the messages before and behind an offset lie, and the damage on the way."""
+
+    before: int | None
+    behind: int | None
+    damages: list[Damage]
+
+
+def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbours:
+    """Return what lies around an offset; a message that begins there counts as before it."""
+    damages: list[Damage] = []
+    before: int | None = None
+    for found in search(plan, Sought(b"", Selection()), effort):
+        if isinstance(found, Damage):
+            damages.append(found)
+            continue
+        damages += found.damages
+        places = np.array(found.found, np.int64)
+        number = int(np.searchsorted(places, physical_offset, "right"))
+        if number:
+            before = int(places[number - 1])
+        if number < len(places):
+            return Neighbours(before, int(places[number]), damages)
+    return Neighbours(before, None, damages)

@@ -1,0 +1,13 @@
+"""RocketMQ stores for Spark. Everything of the project that imports pyspark lies here.
+
+import rmqtool.spark
+
+spark = rmqtool.spark.session()
+spark.read.format("rocketmq").option("topic", "Orders").load("/data/store").show()
+"""
+
+from __future__ import annotations
+
+from rmqtool.spark.session import register, session
+
+__all__ = ["register", "session"]

@@ -1,0 +1,143 @@
+"""Export by Spark's hands: Spark schedules the tasks, which write with pyarrow. The driver judges and commits."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
+from rmqtool.export.run import Answers, Job, Outcome, Request, run_export
+from rmqtool.export.work import WriteWork
+from rmqtool.scan.chain import iter_answers
+from rmqtool.scan.ranges import Answered, Effort
+from rmqtool.scan.reading import Range
+from rmqtool.spark.session import require_pyspark, session
+
+if TYPE_CHECKING:
+    from pyspark import RDD, SparkContext, SparkJobInfo
+
+_PATIENCE = 0.2
+_PACKED = "see the manual on executors: spark.archives with a packed environment, PYSPARK_PYTHON inside it"
+# What Spark says of workers that cannot work, and what that means.
+_NO_WORKER = (
+    (re.compile(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)"), "the executors' Python lacks a package: {}"),
+    (re.compile(r"(PYTHON_VERSION_MISMATCH[^\n]*)"), "the executors run another Python than this one: {}"),
+    (re.compile(r"(Cannot run program [^\n]*)"), "the executors have no such Python: {}"),
+)
+
+Task = tuple[int, Range]
+
+
+def run_spark_export(request: Request, master: str, conf: Mapping[str, str], effort: Effort) -> Outcome:
+    """Export on a session of its own at ``master``; nothing of what the JVM says reaches the terminal."""
+    return run_export(request, partial(_run_jobs, master, conf, effort))
+
+
+def _run_jobs(master: str, conf: Mapping[str, str], effort: Effort, jobs: Sequence[Job]) -> Generator[Answers]:
+    tasks = [(number, asked) for number, job in enumerate(jobs) for asked in job.source.ranges]
+    answers = iter(_run_tasks(master, conf, effort, [job.work for job in jobs], tasks) if tasks else [])
+    for job in jobs:
+        yield _in_order(job, answers)
+
+
+def _in_order(job: Job, answers: Iterator[Answered]) -> Answers:
+    yield from iter_answers(job.source.plan, job.source.ranges, job.work, answers)
+
+
+def _run_tasks(
+    master: str, conf: Mapping[str, str], effort: Effort, works: list[WriteWork], tasks: list[Task]
+) -> list[Answered]:
+    """Return the answers to all tasks, in their order; raise the first error that one of them met."""
+    with _context(master, conf) as context:
+        tried = context.parallelize(tasks, len(tasks)).mapPartitions(partial(_try_all, works))
+        results = _collect(context, tried, len(tasks), effort)
+    for result in results:
+        if isinstance(result, RmqtoolError):
+            raise result
+    return results
+
+
+def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answered | RmqtoolError]:
+    """Do tasks in an executor. What is wrong with a store or a disk is an answer: trying again would not mend it."""
+    for number, asked in tasks:
+        try:
+            yield works[number](asked)
+        except RmqtoolError as error:
+            yield error
+
+
+@contextmanager
+def _context(master: str, conf: Mapping[str, str]) -> Iterator[SparkContext]:
+    """Give the context of the session that is active, or of one that lives as long as the export."""
+    require_pyspark()
+    from pyspark import SparkContext
+
+    started = SparkContext._active_spark_context is None
+    with tempfile.TemporaryFile(prefix="rmqtool-spark-") as log:
+        spark = session(master, conf, log=log)
+        try:
+            yield spark.sparkContext
+        finally:
+            if started:
+                spark.stop()
+
+
+def _collect(context: SparkContext, tried: RDD[Any], count: int, effort: Effort) -> list[Any]:
+    """Return what the tasks give, telling of the progress meanwhile; an interrupt ends them."""
+    from pyspark import InheritableThread
+
+    progress = effort.progress
+    group = f"rmqtool-{uuid4()}"
+    found: Future[list[Any]] = Future()
+
+    def run() -> None:
+        context.setJobGroup(group, "rmqtool export", interruptOnCancel=True)
+        try:
+            found.set_result(tried.collect())
+        except Exception as error:
+            found.set_exception(error)
+
+    InheritableThread(target=run, daemon=True).start()
+    progress.start("exporting", count, "splits")
+    done = 0
+    try:
+        while not found.done():
+            wait([found], _PATIENCE)
+            now = _count_done(context, group)
+            progress.advance(now - done)
+            done = now
+        return found.result()
+    except Exception as error:
+        raise _in_a_sentence(error) from error
+    finally:
+        progress.finish()
+        if not found.done():
+            context.cancelJobGroup(group)
+
+
+def _count_done(context: SparkContext, group: str) -> int:
+    tracker = context.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup(group) for stage in _stages(tracker.getJobInfo(job))]
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    return sum(info.numCompletedTasks for info in infos if info is not None)
+
+
+def _stages(info: SparkJobInfo | None) -> list[int]:
+    return list(info.stageIds) if info is not None else []
+
+
+def _in_a_sentence(error: Exception) -> RmqtoolError:
+    """Return what made Spark give up, without the stacks of two machines."""
+    text = str(error)
+    for expression, sentence in _NO_WORKER:
+        found = expression.search(text)
+        if found is not None:
+            return OptionalMissing(sentence.format(found[1]), hint=_PACKED)
+    said = [line for line in text.splitlines() if line.strip()]
+    return WriteFailed(f"Spark gave the export up: {said[0] if said else type(error).__name__}")

@@ -1,0 +1,139 @@
+"""The options of the data source: texts in, a checked choice out. Nothing here needs pyspark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+from rmqtool.errors import UsageError
+from rmqtool.export.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
+
+NAMES = (
+    "path",
+    "topic",
+    "queueId",
+    "startTime",
+    "endTime",
+    "startOffset",
+    "endOffset",
+    "columns",
+    "body",
+    "onCorrupt",
+    "splitSize",
+)
+# Options that Spark itself adds.
+_OF_SPARK = ("paths",)
+_FILE_SCHEME = "file://"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The stores to read, and the choice."""
+
+    paths: tuple[str, ...]
+    choice: Choice
+
+
+def parse_options(options: Mapping[str, str]) -> Options:
+    """Take the options of ``spark.read``; raise UsageError, naming the option, for what cannot be meant."""
+    given = _known(options)
+    split_size = given.get("splitSize")
+    choice = Choice(
+        topics=_words(given.get("topic", "")),
+        queue_id=_number(given, "queueId"),
+        begin=_time(given, "startTime"),
+        end=_time(given, "endTime"),
+        start_offset=_number(given, "startOffset"),
+        end_offset=_number(given, "endOffset"),
+        columns=check_columns(_words(given["columns"])) if "columns" in given else DEFAULT.columns,
+        body=check_body(given.get("body", DEFAULT.body)),
+        on_corrupt=_on_corrupt(given.get("onCorrupt", OnCorrupt.FAIL)),
+        split_size=check_split_size(_size(split_size)) if split_size is not None else DEFAULT.split_size,
+    )
+    _require_order(choice.begin, choice.end, "startTime and endTime")
+    _require_order(choice.start_offset, choice.end_offset, "startOffset and endOffset")
+    return Options(_paths(options), choice)
+
+
+def _known(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by our spelling of their names; Spark hands them over in lower case."""
+    ours = {name.lower(): name for name in NAMES}
+    given = {}
+    for name, text in options.items():
+        known = ours.get(name.lower())
+        if known is None and name.lower() not in _OF_SPARK:
+            near = get_close_matches(name.lower(), ours, n=1)
+            hint = f"did you mean {ours[near[0]]}?" if near else "the options are " + ", ".join(NAMES)
+            raise UsageError(f"there is no option {name!r}", hint=hint)
+        if known is not None:
+            given[known] = text
+    return given
+
+
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the stores: ``load`` of one path sets ``path``, of several ``paths``, a list in JSON."""
+    by_name = {name.lower(): text for name, text in options.items()}
+    several = json.loads(by_name["paths"]) if "paths" in by_name else []
+    found = (*([by_name["path"]] if by_name.get("path") else []), *several)
+    if not found:
+        raise UsageError("which store? None is named", hint='spark.read.format("rocketmq").load("/data/store")')
+    return tuple(path.removeprefix(_FILE_SCHEME) for path in found)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _number(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise UsageError(f'{name} takes a whole number, not "{text}"')
+    return int(text)
+
+
+def _time(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if text.removeprefix("-").isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f'{name}: "{text}" is not a time', hint="try 2026-08-23T15:00:00+08:00 (without a zone: UTC), or epoch ms"
+        ) from None
+    return to_milliseconds(moment)
+
+
+def to_milliseconds(moment: datetime) -> int:
+    """Return a moment in epoch milliseconds, rounded down; one without a zone is in UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f'splitSize: "{text}" is not a size', hint="try 64m, 128MiB, 1g")
+    return int(found[1]) << _BITS[found[2].lower()]
+
+
+def _on_corrupt(text: str) -> OnCorrupt:
+    if text.lower() not in list(OnCorrupt):
+        raise UsageError(f'onCorrupt: "{text}" is not known', hint="one of " + ", ".join(OnCorrupt))
+    return OnCorrupt(text.lower())
+
+
+def _require_order(low: int | None, high: int | None, names: str) -> None:
+    if low is not None and high is not None and low >= high:
+        raise UsageError(f"nothing lies between {names}: the second does not belong to the range")

@@ -1,0 +1,202 @@
+"""A Spark session that reads stores: Java found, workers with this interpreter, nothing listening beyond loopback."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import rmqtool
+from rmqtool.errors import OptionalMissing, UsageError
+from rmqtool.spark.java import find_java, home_for_spark
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+HINT = "pip install 'rmqtool[spark]'"
+LOCAL = "local[*]"
+
+_LOOPBACK = "127.0.0.1"
+_SHARED, _KEEPS_PLAN = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2", "setReadInfo"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+# What our tables need, where Spark's own defaults are older habits: INT96 times, snappy.
+_OURS = {
+    _PUSHDOWN: "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_WORKER_NEEDS = "rmqtool, pyarrow, numpy"
+_CHECK_TIME = 60
+
+
+def require_pyspark() -> None:
+    """Raise OptionalMissing when PySpark is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise OptionalMissing("PySpark is not installed", hint=HINT) from error
+
+
+def session(
+    master: str = LOCAL, conf: Mapping[str, str] | None = None, *, log: IO[bytes] | None = None
+) -> SparkSession:
+    """Return a session that knows ``rocketmq``: the one that is active, or a new one on ``master``.
+
+    ``conf`` goes before our settings. What the JVM says goes to ``log``, or to stderr.
+    """
+    require_pyspark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        _start(master, {**_OURS, **(_loopback() if is_local(master) else {}), **(conf or {})}, log)
+    spark = SparkSession.builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def is_local(master: str) -> bool:
+    """Return whether the workers are children of this process, on this machine."""
+    return master.partition("[")[0] == "local"
+
+
+def _loopback() -> dict[str, str]:
+    return {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+
+
+def _start(master: str, settings: Mapping[str, str], log: IO[bytes] | None) -> None:
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ["JAVA_HOME"] = home_for_spark(find_java(), _directory_of_this_process())
+    if is_local(master):
+        # A worker with another interpreter than ours has none of our packages.
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
+        os.environ["PYTHONPATH"] = _path_with_us()
+    settings_of_spark = SparkConf().setMaster(master).setAppName("rmqtool").setAll(list(settings.items()))
+    try:
+        gateway = launch_gateway(settings_of_spark, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        said = _last_words(log)
+        raise OptionalMissing(
+            f"Spark's JVM did not start{said}", hint=f"JAVA_HOME is {os.environ['JAVA_HOME']}; {HINT} brings another"
+        ) from error
+    context = _context(settings_of_spark, gateway)
+    if not is_local(master):
+        context.addPyFile(_packed())
+
+
+def _context(settings: SparkConf, gateway: JavaGateway) -> SparkContext:
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    try:
+        return SparkContext(conf=settings, gateway=gateway)
+    except Py4JJavaError as error:
+        raise UsageError(
+            f"Spark does not start on {settings.get('spark.master')}: {java_message(error)}",
+            hint="--master is local[N] or the URL that the cluster's own page shows; --conf takes Spark's settings",
+        ) from error
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """Return the words of an exception of the JVM without its stack."""
+    return str(error.java_exception.getMessage() or error.java_exception.toString()).strip()
+
+
+def _path_with_us() -> str:
+    """Return a module path on which a worker finds this rmqtool, wherever this process has it from."""
+    ours = str(Path(rmqtool.__file__).parent.parent)
+    given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join([ours, *(part for part in given if part != ours)])
+
+
+def _last_words(log: IO[bytes] | None) -> str:
+    """Return the line that says why a JVM ended: the first one with an error, else nothing."""
+    if log is None:
+        return ""
+    log.seek(0)
+    lines = log.read().decode("utf-8", "replace").splitlines()
+    return next((f": {line.strip()}" for line in lines if "error" in line.lower() or "exception" in line.lower()), "")
+
+
+@cache
+def _directory_of_this_process() -> str:
+    directory = tempfile.mkdtemp(prefix="rmqtool-spark-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _packed() -> str:
+    """Return an archive of this rmqtool that executors import it from; numpy and pyarrow they have, or are given."""
+    package = Path(rmqtool.__file__).parent
+    path = os.path.join(_directory_of_this_process(), "rmqtool.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in sorted(package.rglob("*.py")):
+            archive.write(module, module.relative_to(package.parent))
+    return path
+
+
+def register(spark: SparkSession, *, push_filters: bool | None = None) -> None:
+    """Make ``spark.read.format("rocketmq")`` known to a session.
+
+    Filters of a query narrow what is read where the session allows it: with spark.sql.python.filterPushdown.enabled on
+    (with it off, Spark refuses every read of a source that could push), and on a Spark that plans each use of a
+    DataFrame by itself. Spark 4.1 to 4.3 do not: there the filters of one query stay with the DataFrame, and another
+    query on it would miss rows. ``push_filters=True`` pushes there too, for programs that load anew for every query.
+    The options (topic, queueId, startTime, ...) narrow as much, on every version.
+    """
+    require_pyspark()
+    from rmqtool.spark.source import PushingSource, RocketMQSource
+
+    _check_workers()
+    allowed = spark.conf.get(_PUSHDOWN, "false") == "true"
+    if push_filters and not allowed:
+        raise UsageError("this session does not push filters down", hint=f'spark.conf.set("{_PUSHDOWN}", "true")')
+    pushes = allowed and (_plans_each_use(spark) if push_filters is None else push_filters)
+    spark.dataSource.register(PushingSource if pushes else RocketMQSource)
+
+
+def _plans_each_use(spark: SparkSession) -> bool:
+    """Return whether a plan belongs to one use of a DataFrame, not to all: the latter have a place to keep it."""
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    methods = jvm.java.lang.Class.forName(_SHARED).getMethods()
+    return all(method.getName() != _KEEPS_PLAN for method in methods)
+
+
+def _check_workers() -> None:
+    """Raise when the workers of a local session run an interpreter that cannot import what reading takes."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is None or not is_local(context.master or "") or shutil.which(context.pythonExec) == sys.executable:
+        return
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that Spark is about to run
+            [context.pythonExec, "-c", f"import {_WORKER_NEEDS}"], capture_output=True, timeout=_CHECK_TIME, check=False
+        )
+        reason = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2] if done.returncode else ""
+    except OSError as error:
+        reason = str(error)
+    if reason:
+        raise OptionalMissing(
+            f"Spark's workers run {context.pythonExec}, which cannot import {_WORKER_NEEDS}: {reason}",
+            hint=f"export PYSPARK_PYTHON={sys.executable} before the session starts, or use rmqtool.spark.session()",
+        )

@@ -1,0 +1,71 @@
+"""The data source ``rocketmq``: what Spark looks for by its name.
+
+Spark makes a source, its readers and their plan in short-lived processes beside the driver, and looks sources up in
+one more; this module alone is loaded there, so it loads nothing heavy. A user meets what is raised here as the last
+line of Spark's own error: it says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+from rmqtool.errors import RmqtoolError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NAME = "rocketmq"
+
+
+class RocketMQSource(DataSource):
+    """Messages of RocketMQ stores. Its options are those of ``options``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the columns that the options choose."""
+        from rmqtool.spark.options import parse_options
+        from rmqtool.spark.schema import spark_schema
+
+        with in_plain_words():
+            return spark_schema(parse_options(self.options).choice)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader of the columns of ``schema``: ours, or those of them that a user named."""
+        from rmqtool.spark.options import parse_options
+        from rmqtool.spark.reader import RocketMQReader
+        from rmqtool.spark.schema import narrowed_to
+
+        with in_plain_words():
+            return RocketMQReader(narrowed_to(parse_options(self.options), schema), schema)
+
+
+class PushingSource(RocketMQSource):
+    """The source whose readers take filters. Spark refuses it while the session does not allow push-down."""
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader that takes filters."""
+        from rmqtool.spark.options import parse_options
+        from rmqtool.spark.pushdown import PushingReader
+        from rmqtool.spark.schema import narrowed_to
+
+        with in_plain_words():
+            return PushingReader(narrowed_to(parse_options(self.options), schema), schema)
+
+
+@contextmanager
+def in_plain_words() -> Iterator[None]:
+    """Let an error carry its way out in its text: of our errors Spark shows nothing else."""
+    try:
+        yield
+    except RmqtoolError as error:
+        place = "" if error.file is None or error.file in error.message else f" [{error.file}]"
+        way_out = f" ({error.hint})" if error.hint else ""
+        raise type(error)(f"{error.message}{place}{way_out}") from None

@@ -1,0 +1,95 @@
+"""A large store for measuring: plain messages with keys and tags, with their queues, index and checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.bulk.encode import Outgoing, encode_records, encode_tail
+from rmqtool.bulk.index_build import IndexContent, Keys
+from rmqtool.bulk.keys import index_keys
+from rmqtool.bulk.properties import decode_properties
+from rmqtool.bulk.queues import join_runs, pack_files, queue_runs
+from rmqtool.bulk.records import decode_records
+from rmqtool.formats.checkpoints import encode_checkpoint
+from rmqtool.formats.commit_log import encode_blank
+from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.layouts import StoreCheckpoint
+
+HOST = (bytes((10, 0, 0, 1)), 10911)
+CHUNK = 8192
+START = 1_700_000_000_000
+QUEUE_FILE = 6_000_000
+SLOTS, ENTRIES = 5_000_000, 20_000_000
+
+
+def _outgoing(first: int, count: int, body_length: int, queues: int, letters: bytes) -> Outgoing:
+    numbers = np.arange(first, first + count)
+    tails = []
+    for number in numbers.tolist():
+        properties = (
+            b"KEYS\x01order-%d\x02UNIQ_KEY\x017F000001%024X\x02CLUSTER\x01DefaultCluster\x02TAGS\x01Tag%c\x02"
+            % (
+                number,
+                number,
+                65 + number % 8,
+            )
+        )
+        tails.append(encode_tail(b"Orders%d" % (number % 4), properties))
+    return Outgoing(
+        bodies=[letters[number % 4096 : number % 4096 + body_length] for number in numbers.tolist()],
+        tails=tails,
+        queue_ids=numbers // 4 % (queues // 4),
+        queue_offsets=numbers // queues,
+        born_timestamps=START + numbers // 10,
+        store_timestamps=START + numbers // 10 + 1,
+        born_hosts=[HOST],
+        store_host=HOST,
+    )
+
+
+def write_large_store(
+    root: Path, total: int, *, segment: int = 256 << 20, body_length: int = 1024, queues: int = 200
+) -> int:
+    """Write a store whose log has about ``total`` bytes; return how many messages it holds."""
+    letters = np.random.default_rng(7).integers(97, 123, 4096 + body_length, np.uint8).tobytes()
+    rules = DispatchRules()
+    (root / "commitlog").mkdir(parents=True)
+    (root / "index").mkdir()
+    index = IndexContent.create(SLOTS, ENTRIES)
+    runs = []
+    number = 0
+    last = START
+    for base in range(0, total, segment):
+        with (root / "commitlog" / f"{base:020d}").open("wb") as file:
+            at = 0
+            while segment - at > CHUNK * (body_length + 300):
+                slab = encode_records(_outgoing(number, CHUNK, body_length, queues, letters), base + at)
+                file.write(slab.data)
+                records, declined = decode_records(slab.data, slab.physical_offsets - base - at)
+                assert declined is None
+                properties = decode_properties(records)
+                runs += queue_runs(records, properties, rules)
+                keys = index_keys(records, properties, rules)
+                times = records.column("store_timestamp")
+                index.insert(Keys(keys.key_hashes, records.column("physical_offset")[keys.rows], times[keys.rows]))
+                last = int(times[-1])
+                number += CHUNK
+                at += len(slab.data)
+            file.write(encode_blank(segment - at))
+            file.truncate(segment)
+    for (topic, queue_id), run in join_runs(runs).items():
+        directory = root / "consumequeue" / topic / str(queue_id)
+        directory.mkdir(parents=True)
+        packed = pack_files(run, QUEUE_FILE // 20)
+        assert isinstance(packed, list)
+        for part in packed:
+            with (directory / f"{part.file_offset:020d}").open("wb") as queue:
+                queue.write(part.data)
+                queue.truncate(QUEUE_FILE)
+    with (root / "index" / "20231114221320001").open("wb") as file:
+        file.write(index.data.tobytes())
+    (root / "checkpoint").write_bytes(encode_checkpoint(StoreCheckpoint(last, last, 0, 0, 0)))
+    (root / "lock").touch()
+    return number

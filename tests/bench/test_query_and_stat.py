@@ -1,0 +1,67 @@
+"""Searching for a key, and counting, against the bare walk over a log. Ratios are asserted; times are printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.bulk.encode import encode_records
+from rmqtool.formats.commit_log import encode_blank
+from rmqtool.inspection.log_search import plan_of
+from rmqtool.scan.chain import nominal_ranges
+from rmqtool.scan.grouping import Grouping, GroupWork
+from rmqtool.scan.ranges import Effort, run_ranges
+from rmqtool.scan.searching import Sought, search
+from rmqtool.scan.selection import Selection
+from rmqtool.scan.stream import iter_counts
+from rmqtool.storage.store import open_store
+from tests.bench.test_bulk import outgoing
+
+pytestmark = pytest.mark.bench
+
+COUNT = 200_000
+ROUNDS = 5
+# The machine's own noise is taken off what is asked for.
+SEARCH, STAT = 0.8 * 0.85, 0.7 * 0.85
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory: Path = tmp_path_factory.mktemp("bench") / "store"
+    (directory / "commitlog").mkdir(parents=True)
+    slab = encode_records(outgoing(1000, COUNT), 0)
+    (directory / "commitlog" / f"{0:020d}").write_bytes(slab.data + encode_blank(64) + bytes(56))
+    return directory
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """Return the least processor time of some rounds."""
+    taken = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def test_a_key_and_the_topics_against_the_walk(root, capsys):
+    with open_store(str(root)) as opened:
+        everything = Selection()
+        plan = plan_of(opened, everything)
+        key = "key100150000"
+        sought = Sought(key.encode(), Selection(key=key))
+        work = GroupWork(everything, (Grouping(("topic",)),))
+        found = [answer.found for answer in search(plan, sought, Effort()) if hasattr(answer, "found")]
+        walk = seconds(lambda: list(iter_counts(plan, everything, Effort())))
+        searched = seconds(lambda: list(search(plan, sought, Effort())))
+        counted = seconds(lambda: list(run_ranges(plan, nominal_ranges(plan), work, Effort())))
+    assert sum(map(len, found)) == 1
+    size = (root / "commitlog" / f"{0:020d}").stat().st_size / (1 << 20)
+    with capsys.disabled():
+        print(f"\nwalk {size / walk:.0f} MiB/s, key {walk / searched:.2f} of it, topics {walk / counted:.2f} of it")
+    assert walk / searched >= SEARCH
+    assert walk / counted >= STAT

@@ -1,0 +1,143 @@
+"""``spark.read.format("rocketmq")``: every row of every fixture, any split, any schema, and what users are told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.exported import Row, rows_of
+from tests.stores import left_alone
+
+Unpacker = Callable[[str], Path]
+
+
+def read(spark: Any, *paths: str | Path, **options: str) -> Any:
+    return spark.read.format("rocketmq").options(**options).load([str(path) for path in paths])
+
+
+def by_place(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["broker"], row["commitlog_offset"]))
+
+
+def test_all_stores_at_once_equal_their_truth(spark: Any, fixtures: Any, expected: list[Row]) -> None:
+    found = rows_of(read(spark, *(one.root for one in fixtures), onCorrupt="skip").toArrow())
+    assert by_place(found) == by_place(expected)
+    assert len(found) > 9000
+
+
+def test_small_splits_give_the_same_rows(spark: Any, fixtures: Any, expected: list[Row]) -> None:
+    one = next(one for one in fixtures if one.name == "49-basic")
+    frame = read(spark, one.root, splitSize="16k", columns="commitlog_offset,queue_offset,msg_id")
+    assert frame.rdd.getNumPartitions() == 32
+    wanted = [row for row in expected if row["broker"] == one.broker]
+    assert rows_of(frame.toArrow()) == [
+        {name: row[name] for name in ("queue_offset", "commitlog_offset", "msg_id")} for row in wanted
+    ]
+
+
+def test_options_choose_messages(spark: Any, store: Unpacker) -> None:
+    root = store("54-broker")
+    everything = rows_of(read(spark, root).toArrow())
+    times = sorted(row["store_timestamp"] for row in everything)
+    begin, end = times[100], times[300]
+    chosen = {
+        "topic": ({"topic": "T_*,%DLQ%*"}, lambda row: row["topic"].startswith(("T_", "%DLQ%"))),
+        "queue": ({"queueId": "1"}, lambda row: row["queue_id"] == 1),
+        "time": ({"startTime": str(begin), "endTime": str(end)}, lambda row: begin <= row["store_timestamp"] < end),
+        "offset": ({"startOffset": "3", "endOffset": "5"}, lambda row: 3 <= row["queue_offset"] < 5),
+    }
+    for name, (options, wanted) in chosen.items():
+        found = rows_of(read(spark, root, **options).toArrow())
+        assert found == [row for row in everything if wanted(row)], name
+        assert 0 < len(found) < len(everything), name
+
+
+def test_user_schema_chooses_columns_in_its_order(spark: Any, store: Unpacker) -> None:
+    path = str(store("54-broker"))
+    whole = rows_of(spark.read.format("rocketmq").load(path).toArrow())
+    frame = spark.read.format("rocketmq").schema("msg_id string, queue_id int, body binary").load(path)
+    assert frame.columns == ["msg_id", "queue_id", "body"]
+    assert rows_of(frame.toArrow()) == [{name: row[name] for name in frame.columns} for row in whole]
+
+
+def test_sql_and_expressions_work_on_the_columns(spark: Any, store: Unpacker) -> None:
+    read(spark, store("54-broker")).createOrReplaceTempView("messages")
+    (row,) = spark.sql(
+        "SELECT count(*) AS n, count(DISTINCT properties['UNIQ_KEY']) AS keys, max(octet_length(body)) AS l "
+        "FROM messages WHERE topic = 'T_normal'"
+    ).collect()
+    assert row.n > 0
+    assert row.keys == row.n
+    assert row.l > 0
+
+
+def test_view_in_sql_needs_no_python(spark: Any, store: Unpacker) -> None:
+    root = store("54-broker")
+    spark.sql(f"CREATE TEMPORARY VIEW by_sql USING rocketmq OPTIONS (path '{root}', topic 'T_normal')")
+    assert spark.table("by_sql").count() == read(spark, root, topic="T_normal").count() > 0
+
+
+def test_empty_store_has_no_rows(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "consumequeue").mkdir()
+    assert read(spark, tmp_path).count() == 0
+
+
+def test_reading_leaves_the_store_alone(spark: Any, writable_store: Unpacker) -> None:
+    root = writable_store("54-broker")
+    with left_alone(root):
+        assert read(spark, root, splitSize="4k").count() == 418
+
+
+def test_segment_that_vanished_is_named(spark: Any, writable_store: Unpacker) -> None:
+    root = writable_store("49-basic")
+    frame = read(spark, root)
+    told = read(spark, root, onCorrupt="emit")
+    assert frame.count() == 683
+    assert told.count() == 683
+    os.unlink(root / "commitlog" / "00000000000000065536")
+    with pytest.raises(Exception, match=r"ST-READ: cannot open .*00000000000000065536: No such file") as gone:
+        frame.count()
+    assert "onCorrupt" in str(gone.value)
+    statuses = [row["record_status"] for row in rows_of(told.toArrow())]
+    assert [status.partition(":")[0] for status in statuses if status is not None] == ["ST-READ"]
+    assert len(statuses) > 500
+
+
+SENTENCES = {
+    "no path": ({}, None, r"which store\? None is named"),
+    "no store": ({}, "/nowhere/at/all", "/nowhere/at/all is no directory"),
+    "option": ({"topics": "a"}, "", r"there is no option 'topics' \(did you mean topic\?\)"),
+    "column": ({"columns": "topic,bdy"}, "", r"there is no column 'bdy' \(did you mean body\?\)"),
+    "body": ({"body": "json"}, "", '"json" is not a way to show bodies'),
+    "number": ({"queueId": "two"}, "", 'queueId takes a whole number, not "two"'),
+    "time": ({"startTime": "soon"}, "", 'startTime: "soon" is not a time'),
+    "order": ({"startTime": "2", "endTime": "1"}, "", "nothing lies between startTime and endTime"),
+    "damage": ({"onCorrupt": "ignore"}, "", 'onCorrupt: "ignore" is not known'),
+    "small": ({"splitSize": "1k"}, "", "a split of 1024 bytes is too small"),
+    "size": ({"splitSize": "big"}, "", 'splitSize: "big" is not a size'),
+}
+
+
+@pytest.mark.parametrize(("options", "path", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_sentence(spark: Any, store: Unpacker, options: dict[str, str], path: str | None, sentence: str) -> None:
+    reader = spark.read.format("rocketmq").options(**options)
+    with pytest.raises(Exception, match=sentence):
+        reader.load() if path is None else reader.load(path or str(store("54-broker"))).count()
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        ("queue_id string", "queue_id is int, not string"),
+        ("queue int", "there is no column 'queue'"),
+        ("record_status string", "record_status is there only with damage told"),
+    ],
+)
+def test_schema_that_differs(spark: Any, store: Unpacker, schema: str, sentence: str) -> None:
+    with pytest.raises(Exception, match=sentence):
+        spark.read.format("rocketmq").schema(schema).load(str(store("54-broker"))).count()

@@ -1,0 +1,246 @@
+"""A target appears whole or not at all: every stop, every leftover, every target that is not ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Refused, StoreError, StoreInUse, WriteFailed
+from rmqtool.export import target as module
+from rmqtool.export.manifest import LastRecord, Manifest, Progress, decode_manifest, encode_manifest
+from rmqtool.export.parquet import PartFile
+from rmqtool.export.target import Mode, Target, opened_target, read_manifests
+
+TEXT = b"content"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is durable when is not what these tests are about, and many of them wait for little else."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def manifest(target: Target, files: dict[str, str]) -> Manifest:
+    read = {"broker-a": Progress("/data/store", 0, 4711, LastRecord(4600, 111, 7, 1_700_000_000_000))}
+    parts = [PartFile(path, 1, len(TEXT)) for path in files]
+    return Manifest(target.number, "rmqtool 1", 1, {"topics": ["T*"]}, read, parts, {"ranges": 0, "bytes": 0})
+
+
+def stage(target: Target, *paths: str) -> dict[str, str]:
+    """Write the files as a task would, and return where each lies."""
+    files = {}
+    for path in paths:
+        staged = Path(target.staging) / "try-1" / path
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        staged.write_bytes(TEXT)
+        files[path] = f"try-1/{path}"
+    return files
+
+
+def export(directory: Path, mode: Mode, *paths: str) -> None:
+    with opened_target(str(directory), mode) as target:
+        files = stage(target, *paths)
+        target.commit(manifest(target, files), files)
+
+
+def fail_after_staging(directory: Path, mode: Mode, path: str) -> None:
+    with opened_target(str(directory), mode) as target:
+        stage(target, path)
+        raise ZeroDivisionError
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def test_new_target_has_files_and_manifest_and_nothing_beside_it(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "part-1.parquet", "dt=2026-01-01/part-1.parquet")
+    assert names(tmp_path) == [
+        "out/_SUCCESS",
+        "out/_manifests/000001.json",
+        "out/dt=2026-01-01/part-1.parquet",
+        "out/part-1.parquet",
+    ]
+    (found,) = read_manifests(str(tmp_path / "out"))
+    assert found.number == 1
+    assert found.read["broker-a"].end == 4711
+    assert [file.path for file in found.files] == ["part-1.parquet", "dt=2026-01-01/part-1.parquet"]
+
+
+def test_failed_export_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_after_staging(tmp_path / "deep" / "out", Mode.ERROR, "part-1.parquet")
+    assert names(tmp_path) == []
+    assert not (tmp_path / "deep" / "out").exists()
+
+
+def test_failed_addition_leaves_the_target_as_it_was(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet")
+    before = names(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        fail_after_staging(tmp_path / "out", Mode.APPEND, "b.parquet")
+    assert names(tmp_path) == before
+
+
+def test_append_adds_and_counts(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.APPEND, "a.parquet")
+    export(tmp_path / "out", Mode.APPEND, "b.parquet", "dt=x/b.parquet")
+    assert [one.number for one in read_manifests(str(tmp_path / "out"))] == [1, 2]
+    assert names(tmp_path / "out") == [
+        "_SUCCESS",
+        "_manifests/000001.json",
+        "_manifests/000002.json",
+        "a.parquet",
+        "b.parquet",
+        "dt=x/b.parquet",
+    ]
+
+
+def test_overwrite_replaces_and_begins_to_count_anew(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet")
+    export(tmp_path / "out", Mode.APPEND, "b.parquet")
+    export(tmp_path / "out", Mode.OVERWRITE, "c.parquet")
+    assert names(tmp_path) == ["out/_SUCCESS", "out/_manifests/000001.json", "out/c.parquet"]
+
+
+def test_failed_overwrite_keeps_the_old(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet")
+    before = names(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        fail_after_staging(tmp_path / "out", Mode.OVERWRITE, "c.parquet")
+    assert names(tmp_path) == before
+
+
+def test_existing_target_is_refused_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    export(tmp_path / "empty", Mode.ERROR, "a.parquet")
+    with pytest.raises(Refused, match="not empty") as refused:
+        export(tmp_path / "empty", Mode.ERROR, "b.parquet")
+    assert "--mode append" in (refused.value.hint or "")
+    assert "b.parquet" not in names(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_files_of_others_are_never_touched(mode: Mode, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").write_text("dear")
+    with pytest.raises(Refused):
+        export(tmp_path / "home", mode, "a.parquet")
+    (tmp_path / "file").write_text("dear")
+    with pytest.raises(Refused, match="is a file"):
+        export(tmp_path / "file", mode, "a.parquet")
+    assert names(tmp_path) == ["file", "home/letter"]
+
+
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+def test_second_export_at_the_same_time_is_told_so(mode: Mode, tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet")
+    with opened_target(str(tmp_path / "out"), mode), pytest.raises(StoreInUse, match="another export"):
+        export(tmp_path / "out", Mode.APPEND, "b.parquet")
+    with opened_target(str(tmp_path / "new"), mode), pytest.raises(StoreInUse, match="another export"):
+        export(tmp_path / "new", mode, "b.parquet")
+    assert names(tmp_path / "out") == ["_SUCCESS", "_manifests/000001.json", "a.parquet"]
+
+
+def killed_export(directory: Path, mode: Mode, last: int, *paths: str) -> bool:
+    """Export in a child that dies, as by SIGKILL, instead of its change number ``last``; return whether it died."""
+    child = os.fork()
+    if child == 0:
+        left = [last]
+
+        def dying(real: Any) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if left[0] == 0:
+                    os._exit(99)
+                left[0] -= 1
+                return real(*arguments, **options)
+
+            return call
+
+        for name in ("rename", "unlink", "mkdir", "rmdir"):
+            setattr(os, name, dying(getattr(os, name)))
+        export(directory, mode, *paths)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 99
+
+
+def parquet_names(directory: Path) -> set[str]:
+    return {name for name in names(directory) if name.endswith(".parquet")}
+
+
+def test_addition_killed_anywhere_is_finished_or_gone_after_the_next(tmp_path: Path) -> None:
+    outcomes = set()
+    last = 0
+    while True:
+        out = tmp_path / str(last)
+        export(out, Mode.ERROR, "a.parquet")
+        died = killed_export(out, Mode.APPEND, last, "b.parquet", "dt=x/b.parquet")
+        export(out, Mode.APPEND, "c.parquet")
+        manifests = read_manifests(str(out))
+        assert parquet_names(out) == {file.path for one in manifests for file in one.files}, f"killed at {last}"
+        assert [one.number for one in manifests] == list(range(1, len(manifests) + 1))
+        assert not (out / "_staging").exists()
+        outcomes.add(len(parquet_names(out)))
+        if not died:
+            break
+        last += 1
+    assert last > 8
+    assert outcomes == {2, 4}
+
+
+@pytest.mark.parametrize("mode", [Mode.ERROR, Mode.OVERWRITE])
+def test_new_target_killed_anywhere_is_whole_or_not_there(mode: Mode, tmp_path: Path) -> None:
+    last = 0
+    while True:
+        out = tmp_path / f"{last}" / "out"
+        old: set[str] = set()
+        if mode is Mode.OVERWRITE:
+            export(out, Mode.ERROR, "old.parquet")
+            old = {"old.parquet"}
+        died = killed_export(out, mode, last, "a.parquet", "b.parquet")
+        seen = parquet_names(out) if out.exists() else set()
+        assert seen in (set(), old, {"a.parquet", "b.parquet"}), f"killed at {last}"
+        export(out, Mode.OVERWRITE, "c.parquet")
+        assert names(out.parent) == ["out/_SUCCESS", "out/_manifests/000001.json", "out/c.parquet"]
+        if not died:
+            break
+        last += 1
+    assert last > 8
+
+
+def test_replaced_target_is_put_back_when_the_replacement_was_cut_short(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "old.parquet")
+    (tmp_path / "out").rename(tmp_path / ".out.rmqtool-old")
+    export(tmp_path / "out", Mode.APPEND, "more.parquet")
+    assert parquet_names(tmp_path / "out") == {"old.parquet", "more.parquet"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_refused_rename_leaves_the_target_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet")
+    before = names(tmp_path)
+    real = os.rename
+
+    def rename(source: str, target: str) -> None:
+        if target.endswith("c.parquet"):
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(module.os, "rename", rename)
+    with pytest.raises(WriteFailed, match="No space left"):
+        export(tmp_path / "out", Mode.APPEND, "b.parquet", "c.parquet")
+    assert names(tmp_path) == before
+
+
+def test_manifest_comes_back_equal_and_strange_ones_are_named(tmp_path: Path) -> None:
+    one = Manifest(3, "rmqtool 1", 1, {"topics": None}, {"b": Progress("/s", 1, 2, None)}, [PartFile("p", 1, 2)], {})
+    assert decode_manifest(encode_manifest(one), "x") == one
+    for data in (b"", b"{}", b"[]", b"\xff", json.dumps({**one.as_json(), "read": 1}).encode()):
+        with pytest.raises(StoreError, match=r"000001\.json is no manifest"):
+            decode_manifest(data, "000001.json")
+    with pytest.raises(StoreError, match="is of version 2"):
+        decode_manifest(json.dumps({**one.as_json(), "manifestVersion": 2}).encode(), "000001.json")

@@ -1,0 +1,205 @@
+"""A segment as columns: the same stream as the walk gives, from bulk where nothing is wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqtool.formats.commit_log import Blank, Message, Nothing, decode_record
+from rmqtool.formats.flaws import Flaw
+from rmqtool.scan import columns
+from rmqtool.scan.columns import Rows, SegmentScan
+from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.storage.store import open_store
+from rmqtool.storage.walk import Place, SegmentWalk
+from tests.builders import blank, record
+from tests.damaged import VERSIONS, Workshop, mutations, sample
+from tests.seeded_stores import SEEDS, make_segment
+from tests.stores import every_store
+
+WINDOWS = (300, 2000, 8 << 20)
+
+Shown = tuple[int, int, Message | Blank | Nothing | Flaw, Message | None]
+
+
+def flat(pieces: Iterable[Rows | Place]) -> list[Shown]:
+    """Every record by itself, as the walk has it."""
+    found: list[Shown] = []
+    for piece in pieces:
+        if isinstance(piece, Place):
+            found.append(tuple(piece))
+            continue
+        for at, row in zip(piece.file_offsets().tolist(), piece.records.file_offsets.tolist(), strict=True):
+            message = decode_record(piece.records.data.data, row)
+            assert isinstance(message, Message)
+            found.append((at, message.total_size, message, None))
+    return found
+
+
+def walked(file: ReadableFile, base: int) -> list[Shown]:
+    return [tuple(place) for place in SegmentWalk(file, base).places()]
+
+
+def assert_like_walk(file: ReadableFile, base: int) -> list[Rows | Place]:
+    pieces = list(SegmentScan(file, base).pieces())
+    assert flat(pieces) == walked(file, base)
+    return pieces
+
+
+@pytest.fixture(params=WINDOWS)
+def window(request, monkeypatch):
+    monkeypatch.setattr(columns, "WINDOW", request.param)
+    monkeypatch.setattr(columns, "_SMALL_WINDOW", min(request.param, 64 << 10))
+    return request.param
+
+
+@every_store
+def test_every_store_reads_as_the_walk_reads_it(name, store, window):
+    opened = open_store(str(store(name)))
+    for segment in () if opened.is_dledger else opened.commit_log:
+        assert_like_walk(opened.commit_log.open(segment), segment.base_offset)
+    opened.close()
+
+
+STALE = ("49-ghost", "49-recovered", "49-killed-torn")
+
+
+@every_store
+def test_bulk_declines_nothing_clean(name, store, monkeypatch):
+    rows = []
+    seen = columns.seen
+
+    def watch(walk, place):
+        found = seen(walk, place)
+        rows.extend([found] if isinstance(found, Rows) else [])
+        return found
+
+    monkeypatch.setattr(columns, "seen", watch)
+    opened = open_store(str(store(name)))
+    for segment in () if opened.is_dledger else opened.commit_log:
+        rows.clear()
+        pieces = list(SegmentScan(opened.commit_log.open(segment), segment.base_offset).pieces())
+        others = [piece.what for piece in pieces if isinstance(piece, Place)]
+        # Only the last record before zeros is looked at with what follows it.
+        assert len(rows) <= isinstance(others[-1] if others else None, Nothing | Flaw)
+        if name not in STALE:
+            assert not any(isinstance(other, Flaw) for other in others)
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    return Workshop(tmp_path_factory.mktemp("damaged"))
+
+
+def check_damaged(version, keys, workshop):
+    every = mutations(version)
+    for key in keys:
+        with workshop.damaged(version, every[key], abort=True) as root:
+            opened = open_store(str(root))
+            for segment in opened.commit_log:
+                assert_like_walk(opened.commit_log.open(segment), segment.base_offset)
+            opened.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_stores(version, workshop):
+    check_damaged(version, sample(version, 60), workshop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_damaged_store(version, workshop):
+    check_damaged(version, sorted(mutations(version)), workshop)
+
+
+def open_bytes(path: Path, data: bytes) -> ReadableFile:
+    path.write_bytes(data)
+    return PosixReadableFileSystem(str(path.parent)).open_read(path.name)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seeded_segments(seed, tmp_path, monkeypatch):
+    made = make_segment(seed)
+    monkeypatch.setattr(columns, "WINDOW", random.Random(seed).choice((500, 5000, 8 << 20)))
+    file = open_bytes(tmp_path / "segment", made.data)
+    pieces = assert_like_walk(file, made.base)
+    right = [at for at, _, what, _ in flat(pieces) if isinstance(what, Message) and at < made.end]
+    assert right == made.starts
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_seeded_damage(seed, tmp_path, monkeypatch):
+    rng = random.Random(seed)
+    data = bytearray(make_segment(rng.randrange(300)).data or b"\0")
+    for _ in range(rng.randrange(1, 6)):
+        at, length = rng.randrange(len(data)), rng.choice((1, 1, 4, 50, 700))
+        data[at : at + length] = rng.choice((bytes, rng.randbytes))(len(data[at : at + length]))
+    monkeypatch.setattr(columns, "WINDOW", rng.choice((500, 5000, 8 << 20)))
+    assert_like_walk(open_bytes(tmp_path / "segment", bytes(data)), 65536)
+
+
+def ranges(file: ReadableFile, base: int, size: int) -> list[Shown]:
+    """The stream in ranges of ``size``, each begun where the one before it came to."""
+    found: list[Shown] = []
+    at = 0
+    for begin in range(0, max(file.size(), 1), size):
+        scan = SegmentScan(file, base)
+        if at < begin + size:
+            found += flat(scan.pieces(at, begin + size))
+            at = scan.reached
+    return found
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_ranges_make_the_same_stream(seed, tmp_path):
+    rng = random.Random(seed)
+    made = make_segment(rng.randrange(300))
+    data = bytearray(made.data or b"\0")
+    for _ in range(rng.randrange(3)):
+        at = rng.randrange(len(data))
+        data[at : at + 40] = rng.randbytes(len(data[at : at + 40]))
+    file = open_bytes(tmp_path / "segment", bytes(data))
+    assert ranges(file, made.base, rng.choice((200, 3000, 40_000))) == walked(file, made.base)
+
+
+def test_the_guess_of_a_start_is_right_where_no_body_misleads(tmp_path):
+    made = make_segment(10, fakes=False)
+    assert len(made.starts) > 50
+    scan = SegmentScan(open_bytes(tmp_path / "segment", made.data), made.base)
+    for at in range(0, made.end, 997):
+        expected = min((start for start in made.starts if start >= at), default=None)
+        assert scan.find_start(at) == expected
+        if expected is not None:
+            assert scan.find_start(at, expected) is None
+            assert scan.find_start(at, expected + 1) == expected
+
+
+def test_zeros_have_no_start(tmp_path):
+    scan = SegmentScan(open_bytes(tmp_path / "segment", record(b"one") + bytes(1000)), 0)
+    assert scan.find_start(1) is None
+    assert [type(piece) for piece in scan.pieces()] == [Rows, Place]
+
+
+def test_without_checksums_a_wrong_body_is_right(tmp_path):
+    wrong = record(b"body", body_crc=1, physical_offset=len(record(b"x")))
+    file = open_bytes(tmp_path / "segment", record(b"x") + wrong + blank(8))
+    (rows, end) = SegmentScan(file, 0, checksums=False).pieces()
+    assert isinstance(rows, Rows)
+    assert rows.file_offsets().tolist() == [0, len(record(b"x"))]
+    assert isinstance(end, Place)
+    assert end.what == Blank(8)
+
+
+def test_rows_come_in_small_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "MOST_ROWS", 10)
+    one = record(b"x", physical_offset=0)
+    data = b"".join(record(b"x", physical_offset=number * len(one)) for number in range(25)) + blank(8)
+    rows = [piece for piece in SegmentScan(open_bytes(tmp_path / "s", data), 0).pieces() if isinstance(piece, Rows)]
+    assert [len(piece.records) for piece in rows] == [10, 10, 5]
+    assert np.concatenate([piece.file_offsets() for piece in rows]).tolist() == list(range(0, 25 * len(one), len(one)))
