@@ -12,20 +12,19 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rmqtool.config import Origin, StoreConfig, Version
+from rmqtool.config import Version
 from rmqtool.storage.filesystem import Kind, iter_tree
 from rmqtool.storage.overlay import OverlayFileSystem
-from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.storage.store import open_store
+from rmqtool.upstream.of_store import rehearse
 from rmqtool.upstream.outcome import StartOutcome
-from rmqtool.upstream.rehearsal import Rehearsal
-from rmqtool.upstream.settings import StartSettings
 from tests.mutations import Mutation, apply_mutation, read_catalogue, set_abort
 from tests.stores import FIXTURES, read_lines, unpack
 
@@ -100,24 +99,34 @@ class Case:
         apply_mutation(target, self.mutation, abort=self.outcome["abort"])
         return target
 
-    def settings(self) -> StartSettings:
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the files of the recorded start."""
+        return base_sizes(self.version, self.mutation.base)
+
+    @property
+    def settings(self) -> list[str]:
         """The settings of the recorded start."""
-        base = _config(self.version)[self.mutation.base]
-        return start_settings(self.version, {name: base[name] for name in SIZES}, LISTS[self.list_name])
+        return [*sizes_as_words(self.sizes), *LISTS[self.list_name]]
 
     def predict(self, root: Path) -> Fields:
         """What the model says."""
-        return predict(root, self.settings())
+        return predict(root, self.version, self.settings)
 
     def recorded(self, root: Path) -> Fields:
         """What the real classes did."""
         return recorded(self.outcome, root)
 
 
-def start_settings(version: str, sizes: dict[str, int], assignments: tuple[str, ...] = ()) -> StartSettings:
-    """Return the settings of a broker with these sizes, all else default."""
-    config = StoreConfig.default(VERSIONS[version]).at_root("/store").with_values(sizes, Origin.COMMAND_LINE)
-    return StartSettings.of(config.with_assignments(assignments))
+def sizes_as_words(sizes: dict[str, int]) -> list[str]:
+    """Spell sizes as settings."""
+    return [f"{name}={size}" for name, size in sizes.items()]
+
+
+def base_sizes(version: str, base: str) -> dict[str, int]:
+    """Return the sizes of the files of a base."""
+    config = _config(version)[base]
+    return {name: config[name] for name in SIZES}
 
 
 @cache
@@ -150,18 +159,18 @@ class Rehearsed(NamedTuple):
 
 
 @contextmanager
-def rehearsed(root: Path, settings: StartSettings, *, contents: bool = True) -> Iterator[Rehearsed]:
+def rehearsed(root: Path, version: str, settings: Iterable[str], *, contents: bool = True) -> Iterator[Rehearsed]:
     """Rehearse a start on the store at ``root``."""
     with (
-        PosixReadableFileSystem(str(root)) as files,
-        Rehearsal(files, settings, contents=contents) as rehearsal,
+        open_store(str(root), version=VERSIONS[version], assignments=tuple(settings)) as store,
+        rehearse(store, contents=contents) as rehearsal,
     ):
         yield Rehearsed(rehearsal.run(), rehearsal.overlay)
 
 
-def predict(root: Path, settings: StartSettings) -> Fields:
+def predict(root: Path, version: str, settings: Iterable[str]) -> Fields:
     """Return what the model says of the store at ``root``."""
-    with rehearsed(root, settings) as (outcome, overlay):
+    with rehearsed(root, version, settings) as (outcome, overlay):
         found: Fields = outcome.as_json()
         changes = found.pop("files")
         for action in ("delete", "create", "modify"):
@@ -278,8 +287,12 @@ def bounds(queues: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def undetermined(ours: Fields, theirs: Fields, outcome: dict[str, Any], index_entries: int) -> set[str]:
-    """Return the fields whose difference is shown to be one of those that no model can know.
+SAME_NAME = "two index files made within one millisecond got one name, and the second took the place of the first"
+RACE = "a thread that flushes the checkpoint was late, or the last that flushed it"
+
+
+def undetermined(ours: Fields, theirs: Fields, outcome: dict[str, Any], index_entries: int) -> dict[str, str]:
+    """Return the fields whose difference is shown to be one of those that no model can know, and why.
 
     Names: a new index file is called by the clock. Of two that are created within one millisecond the second opens the
     first anew and overwrites its entries in place, so there is one file less, and as many entries as it holds. In 4.9
@@ -288,13 +301,13 @@ def undetermined(ours: Fields, theirs: Fields, outcome: dict[str, Any], index_en
     Races: a thread of its own brings the checkpoint on disk when an index file is full. Two of them may finish in the
     wrong order; and where the broker never comes to its own last flush, the moment of that thread is what remains.
     """
-    found: set[str] = set()
+    found: dict[str, str] = {}
     missing = [path for path in ours["create"] if path not in theirs.get("create", ours["create"])]
     if missing and all(path.startswith("index/NEW-") for path in missing):
         mine = [file["indexCount"] - 1 for file in ours["index"]]
         lost = sum(mine) - sum(max(file.get("indexCount", 1), 1) - 1 for file in outcome["index_after"])
         if lost == len(missing) * index_entries or (outcome["version"].startswith("4.9") and lost == mine[-1]):
-            found |= {"create", "bytes of the index"}
+            found |= {"create": SAME_NAME, "bytes of the index": SAME_NAME}
     after = outcome["checkpoint_after"]
     if after and (ours["starts"] is not False or "exception" in outcome["load"]):
         names = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset")
@@ -303,9 +316,9 @@ def undetermined(ours: Fields, theirs: Fields, outcome: dict[str, Any], index_en
         ]
         rolled = [file["endTimestamp"] for file in ours["index"]]
         if differing == ["indexMsgTimestamp"] and after["indexMsgTimestamp"] in rolled:
-            found.add("bytes of the checkpoint")
+            found["bytes of the checkpoint"] = RACE
         if differing == ["logicsMsgTimestamp"] and ours["starts"] is not True:
-            found.add("bytes of the checkpoint")
+            found["bytes of the checkpoint"] = RACE
     return found
 
 
@@ -330,11 +343,11 @@ class Flip:
         base = directory / f"{self.base}-{self.abort}"
         if not base.exists():
             set_abort(unpack(f"recovery-{self.version}/base-{self.base}", base), self.abort)
-        sizes = {name: _config(self.version)[self.base][name] for name in SIZES}
+        sizes = base_sizes(self.version, self.base)
         start = self.offset - self.offset % sizes["mappedFileSizeCommitLog"]
         with (base / f"store/commitlog/{start:020d}").open("r+b") as file:
             self._flip(file, self.offset - start)
-            with rehearsed(base / "store", start_settings(self.version, sizes), contents=False) as (outcome, _):
+            with rehearsed(base / "store", self.version, sizes_as_words(sizes), contents=False) as (outcome, _):
                 self._flip(file, self.offset - start)
                 return outcome.messages_lost
 

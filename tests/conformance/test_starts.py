@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.oracle.runs import make_store, read_json, start_many
 from tests.mutations import apply_operation, set_abort
 from tests.random_damage import Damage
-from tests.recovery import LEFT_OUT, Fields, bounds, log_lines, rehearsed, start_settings
+from tests.recovery import LEFT_OUT, Fields, bounds, log_lines, rehearsed, sizes_as_words
 
 CASES = 60
 # Logged by a thread that another one ends: the loading may be over by then, or not.
@@ -88,7 +88,7 @@ def differences(version: str, seed: str, directory: Path, *, killed: bool) -> li
 
 
 def predicted(root: Path, version: str, sizes: dict[str, int]) -> Fields:
-    with rehearsed(root, start_settings(version, sizes)) as (outcome, overlay):
+    with rehearsed(root, version, sizes_as_words(sizes)) as (outcome, overlay):
         found: Fields = outcome.as_json()
         for action in ("delete", "create", "resize", "modify"):
             found[action] = sorted(change["path"] for change in found["files"] if change["action"] == action)
