@@ -16,7 +16,7 @@ from rmqtool.scan.columns import SegmentScan
 from rmqtool.scan.covering import reader_of
 from rmqtool.scan.logs import LogFile
 from rmqtool.scan.queue_units import QueueFiles, read_places
-from rmqtool.scan.reading import STALE, TORN, Damage, Part, Range, RangeReader
+from rmqtool.scan.reading import Damage, Part, Range, RangeReader
 from rmqtool.scan.selection import Selection
 
 
@@ -117,8 +117,3 @@ def _is_record(file: LogFile, file_offset: int | None) -> bool:
         return False
     probe = RangeReader(Range(file, file_offset, file_offset + 1), Selection())
     return any(isinstance(found, Part) for found in probe.parts())
-
-
-def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
-    """Return whether what stands behind a file's last record is damage, for who has no chain of answers to judge by."""
-    return records_behind or not (left_over.code == STALE or (left_over.code == TORN and live))

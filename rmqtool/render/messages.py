@@ -11,7 +11,7 @@ from rmqtool.render import text
 from rmqtool.render.output import Output
 
 # A body that is no text is shown up to here; the style ``hex`` shows all of it.
-_BYTES_SHOWN = 256
+_BYTES_SHOWN = 64
 _INDENT = "  "
 _GAP = "   "
 _SHOWN_ELSEWHERE = ("KEYS", "TAGS", "UNIQ_KEY")

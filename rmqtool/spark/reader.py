@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqtool.export.plan import Source, plan_sources
-from rmqtool.export.reading import BatchReader, is_damage
+from rmqtool.export.reading import BatchReader
 from rmqtool.scan.plan import find_gaps
-from rmqtool.scan.reading import Damage, Range
+from rmqtool.scan.reading import Damage, Range, is_damage
 from rmqtool.scan.stores import read_queue_files
 from rmqtool.spark.batches import BatchMaker, Column
 from rmqtool.spark.options import Options
