@@ -59,20 +59,20 @@ class Encoder:
         self._is_batch_topic = is_batch_topic
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
-        self._topics: dict[str, TopicRules] = {}
+        self.topics: dict[str, TopicRules] = {}
 
     def topic_rules(self, topic: str) -> TopicRules:
         """Return what the name of a topic decides."""
-        rules = self._topics.get(topic)
+        rules = self.topics.get(topic)
         if rules is None:
-            if len(self._topics) >= _MOST_TOPICS_KNOWN:
-                self._topics.clear()
-            rules = self._topics[topic] = self._make_topic_rules(topic)
+            if len(self.topics) >= _MOST_TOPICS_KNOWN:
+                self.topics.clear()
+            rules = self.topics[topic] = self._make_topic_rules(topic)
         return rules
 
     def forget_topics(self) -> None:
         """Forget what was known of topics: their settings changed."""
-        self._topics.clear()
+        self.topics.clear()
 
     def _make_topic_rules(self, topic: str) -> TopicRules:
         raw = encode_text(topic)
@@ -102,10 +102,13 @@ class Encoder:
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
-        if self.has_property_crc and CRC_PROPERTY in properties:
-            properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
-        template = text_template(tuple(properties), bins or self._bins, not self.is_4_9)
-        return template(properties)
+        return self.text_maker(tuple(properties), bins)(properties)
+
+    def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
+        """Return what makes the text of a mapping with these ``names``."""
+        if self.has_property_crc and CRC_PROPERTY in names:
+            names = tuple(name for name in names if name != CRC_PROPERTY)
+        return text_template(names, bins or self._bins, not self.is_4_9)
 
     def encode(
         self, fixed: FixedFields, body: bytes, flag: int, topic: bytes, raw_properties: bytes
@@ -121,9 +124,8 @@ class Encoder:
             return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
         if len(body) > self.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        record = make_record(
-            fixed, body, flag, topic + encode_length(length) + raw_properties, has_crc=self.has_property_crc
-        )
+        tail = topic + encode_length(length) + raw_properties
+        record = make_record(fixed, body, flag, tail, self.has_property_crc)
         return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 

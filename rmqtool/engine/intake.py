@@ -6,7 +6,8 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from rmqtool.config import Version
 from rmqtool.engine.encoder import Encoder, TopicRules
@@ -30,12 +31,24 @@ MATTERS = frozenset(
 _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
 
+# Messages of so many kinds are known by the names of their properties.
+_MOST_KINDS = 4096
+
+
+class _Kind(NamedTuple):
+    """What the names of a message's properties decide."""
+
+    is_plain: bool
+    text: Callable[[Mapping[str, str]], bytes]
+
+
 class Intake:
     """Makes tickets by the rules of the store's version and settings."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._config = encoder.config
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._levels = len(parse_delay_levels(self._config.message_delay_level))
         # Since 5.4 each record of a batch keeps exactly the properties that the client gave it.
         self._joins_batch_properties = self._config.version < Version.V5_4
@@ -43,26 +56,43 @@ class Intake:
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of ``message``, not yet written, or why it is not stored."""
         encoder = self._encoder
-        rules = encoder.topic_rules(message.topic)
+        topic, body, given = message.topic, message.body, message.properties
+        rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
             return rules.refusal
-        if message.body is None and not encoder.is_4_9:
-            return PutStatus.MESSAGE_ILLEGAL
-        given = message.properties
-        properties = decode_properties(given) if isinstance(given, bytes) else given
-        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag & _NEEDS_A_LOOK:
+        if body is None:
+            if not encoder.is_4_9:
+                return PutStatus.MESSAGE_ILLEGAL
+            body = b""
+        text = message.property_text
+        if isinstance(given, bytes):
+            properties: Mapping[str, str] = decode_properties(given)
+            is_plain = MATTERS.isdisjoint(properties)
+            text = given if text is None else text
+        else:
+            properties, names = given, tuple(given)
+            kind = self._kinds.get(names) or self._kind_of(names)
+            is_plain = kind.is_plain
+            if text is None and is_plain:
+                bins = message.property_bins
+                text = kind.text(given) if bins is None else encoder.text(given, bins)
+        if not is_plain or rules.is_batch or text is None or message.sys_flag & _NEEDS_A_LOOK:
             return self._accept_special(message, rules, properties, now)
         queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
         fixed = fixed_fields(message, rules.magic, queue_id, store_host, now)
-        text = message.property_text
-        if text is None:
-            text = given if isinstance(given, bytes) else encoder.text(properties, message.property_bins)
-        record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+        record = encoder.encode(fixed, body, message.flag, rules.encoded, text)
         if isinstance(record, Record):
-            return PutTicket((message.topic, queue_id), (record,), 1, store_host)
+            return PutTicket((topic, queue_id), (record,), 1, store_host)
         return record
+
+    def _kind_of(self, names: tuple[str, ...]) -> _Kind:
+        """Return what the names of properties decide; messages of one kind share it."""
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        kind = self._kinds[names] = _Kind(MATTERS.isdisjoint(names), self._encoder.text_maker(names))
+        return kind
 
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
