@@ -34,7 +34,7 @@ from rmqtool.storage.walk import Place, SegmentWalk
 _PASS = 4096
 _PIECE = 2 << 20
 # Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
-LEAST_FOR_BULK = 64 << 10
+LEAST_FOR_BULK = 16 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
 # Told (queue, next offset) of every queue that grew.

@@ -276,9 +276,10 @@ class MessageStore:
         return 0
 
     def _dispatch_in_thread(self) -> float:
-        if self.dispatch_now() < _BUSY_PASS:
-            return _REST
-        return _REST_WHEN_BUSY if self._engine.dispatcher.listeners else _REST_UNOBSERVED
+        is_busy = self.dispatch_now() >= _BUSY_PASS
+        if self._engine.dispatcher.listeners:
+            return _REST_WHEN_BUSY if is_busy else _REST
+        return _REST_UNOBSERVED if is_busy else _REST_WHEN_BUSY
 
     def add_listener(self, listener: Listener) -> None:
         """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""
