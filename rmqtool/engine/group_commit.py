@@ -1,8 +1,8 @@
 """Who forces: of many producers who wait for the disk one does it for all, and the others sleep.
 
-Upstream: ``GroupCommitService``. Everybody sleeps on a lock of its own. Woken one by one through a common lock, the first
-would force again before the last knows that it need not wait any more; so whoever has forced wakes all those whose
-messages are durable, and hands the turn to one of the others.
+Upstream: ``GroupCommitService``. Everybody sleeps on a lock of its own. Woken one by one through a common lock, the
+first would force again before the last knows that it need not wait any more; so whoever has forced wakes all those
+whose messages are durable, and hands the turn to one of the others.
 """
 
 from __future__ import annotations
@@ -45,6 +45,11 @@ class GroupCommit:
         self._guard = threading.Lock()
         self._is_taken = False
         self._sleepers: list[_Sleeper] = []
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait."""
+        return len(self._sleepers)
 
     def take_turn(self) -> None:
         """Wait for the turn, whatever is durable by then."""

@@ -7,6 +7,7 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from rmqtool.config import Version
@@ -14,7 +15,7 @@ from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.late_records import InnerBatchRecord, LateParts, MultiDispatchRecord, inner_count, names_queues
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Record, fixed_fields
+from rmqtool.engine.record import Record
 from rmqtool.engine.schedule import Destination, delay_level, find_destination
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.formats.batches import iter_batch_items
@@ -56,14 +57,12 @@ class Intake:
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of ``message``, not yet written, or why it is not stored."""
         encoder = self._encoder
-        topic, body, given = message.topic, message.body, message.properties
+        topic, given = message.topic, message.properties
         rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
             return rules.refusal
-        if body is None:
-            if not encoder.is_4_9:
-                return PutStatus.MESSAGE_ILLEGAL
-            body = b""
+        if message.body is None and not encoder.is_4_9:
+            return PutStatus.MESSAGE_ILLEGAL
         text = message.property_text
         if isinstance(given, bytes):
             properties: Mapping[str, str] = decode_properties(given)
@@ -81,8 +80,7 @@ class Intake:
         queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, queue_id, store_host, now)
-        record = encoder.encode(fixed, body, message.flag, rules.encoded, text)
+        record = encoder.encode(message, rules, queue_id, store_host, now, text)
         if isinstance(record, Record):
             return PutTicket((topic, queue_id), (record,), 1, store_host)
         return record
@@ -114,17 +112,16 @@ class Intake:
         store_host = message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, found.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, found.queue_id, store_host, now)
         ticket = PutTicket((found.topic, found.queue_id), (), count, store_host)
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
-        parts = LateParts(encoder, message, fixed, rules, found.properties)
+        parts = LateParts(encoder, message, rules, found.properties, (found.queue_id, store_host, now))
         if is_inner:
             ticket.late = InnerBatchRecord(parts, ticket.queue)
         elif names_queues(found.topic, found.properties, self._config, is_4_9=encoder.is_4_9):
             ticket.late = MultiDispatchRecord(parts, ticket.queue)
         else:
             text = self._text_of(message, found)
-            record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+            record = encoder.encode(message, rules, found.queue_id, store_host, now, text)
             if isinstance(record, PutStatus):
                 return record
             ticket.records = (record,)
@@ -156,7 +153,6 @@ class Intake:
         store_host = message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, message.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, message.queue_id, store_host, now)
         shared = b""
         if self._joins_batch_properties:
             given = message.properties
@@ -166,7 +162,8 @@ class Intake:
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
             text = join_properties(item.raw_properties, shared)
-            record = encoder.encode(fixed, item.body, item.flag, rules.encoded, text)
+            one = replace(message, body=item.body, flag=item.flag)
+            record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
             if isinstance(record, PutStatus):
                 return record
             records.append(record)
