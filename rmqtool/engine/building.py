@@ -139,7 +139,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     log.full_directories = lambda: disks.full_directories
     topics = read_batch_topics(setup.files) if setup.batch_topics is None else setup.batch_topics
     encoder = Encoder(config, log.largest_record, lambda topic: topic in engine.batch_topics)
-    writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool)
+    writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
     checkpoint = Checkpoint(setup.files)
     flusher = Flusher(log, writer, checkpoint, health, clock, config)
     dispatcher = Dispatcher(
@@ -159,7 +159,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
             with_ext=config.enable_consume_queue_ext,
             bit_map=setup.bit_map or _bit_map(setup),
         ),
-        (lambda: log.flushed) if setup.is_sync else (lambda: log.committed),
+        (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
     )
     dispatcher.restart_at(state.dispatched)
     parts = Parts(log, flusher, dispatcher, checkpoint, disks)

@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Piece | None:
-    """Return the records that ``data`` begins with, at ``physical_offset`` of the log; None when they are not clean."""
+    """Return the records that ``data``, at ``physical_offset`` of the log, begins with; None: they are not clean."""
     from rmqtool.bulk.properties import decode_properties
     from rmqtool.bulk.queues import queue_runs
     from rmqtool.bulk.records import decode_records, lie_in_place

@@ -63,13 +63,12 @@ class CommitLog:
         self.directories = tuple(directories)
         self.segment_size = segment_size
         self.segments = SegmentQueue(segments, segment_size)
-        self.tail = tail
-        self.committed = tail
-        self.flushed = tail
+        self.wrote_offset = self.committed_offset = self.flushed_offset = tail.offset
+        # Store times of the last record that was appended, and of the last one that is committed.
+        self.store_timestamp = self._committed_timestamp = tail.store_timestamp
         # Directories whose disks are too full for a new segment.
         self.full_directories: Callable[[], frozenset[LogDirectory]] = frozenset
         self._pending: list[bytes] = []
-        self._pending_size = 0
         self._current: WritableFile | None = None
         self._base = tail.offset - tail.offset % segment_size
         self._unsynced: dict[int, WritableFile] = {}
@@ -88,37 +87,50 @@ class CommitLog:
     @property
     def room(self) -> int:
         """How many bytes are left in the segment that is written; 0 when there is none."""
-        return 0 if self._current is None else self._base + self.segment_size - self.tail.offset
+        return 0 if self._current is None else self._base + self.segment_size - self.wrote_offset
 
     @property
     def largest_record(self) -> int:
         """The size of the largest record that fits into a segment at all."""
         return self.segment_size - BLANK_SIZE
 
-    def append(self, parts: Iterable[bytes], size: int, store_timestamp: int) -> None:
+    def append(self, data: bytes, store_timestamp: int) -> None:
         """Take bytes that fit; they stand in the file after ``commit``."""
-        self._pending += parts
-        self._pending_size += size
-        self.tail = Tail(self.tail.offset + size, store_timestamp)
+        self._pending.append(data)
+        self.wrote_offset += len(data)
+        self.store_timestamp = store_timestamp
 
     @property
     def pending_size(self) -> int:
         """How many bytes wait for ``commit``."""
-        return self._pending_size
+        return self.wrote_offset - self.committed_offset
 
     def pages_to_commit(self) -> int:
         """Return how many pages the commit would complete."""
-        return _pages(self.tail.offset) - _pages(self.committed.offset)
+        return _pages(self.wrote_offset) - _pages(self.committed_offset)
 
     def commit(self) -> None:
         """Write what was appended into the file."""
-        if self._pending and self._current is not None:
-            data = self._pending[0] if len(self._pending) == 1 else b"".join(self._pending)
+        pending = self._pending
+        if pending and self._current is not None:
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
             self._unsynced[self._base] = self._current
-            self._current.pwrite(data, self.committed.offset - self._base)
-            self._pending.clear()
-            self._pending_size = 0
-            self.committed = self.tail
+            self._current.pwrite(data, self.committed_offset - self._base)
+            pending.clear()
+            # In this order: whoever looks meanwhile may take the time for too old, never for too new.
+            self.committed_offset = self.wrote_offset
+            self._committed_timestamp = self.store_timestamp
+
+    def write(self, data: bytes, store_timestamp: int) -> None:
+        """Append bytes that fit, and commit them, when nothing waits for that."""
+        file = self._current
+        assert file is not None, "there is room only in a segment"
+        offset = self.wrote_offset
+        self._unsynced[self._base] = file
+        file.pwrite(data, offset - self._base)
+        self.store_timestamp = store_timestamp
+        self.wrote_offset = self.committed_offset = offset + len(data)
+        self._committed_timestamp = store_timestamp
 
     def prepare_next(self) -> None:
         """Make the segment behind the one that is written, or the first one; any thread may do it ahead of time.
@@ -140,7 +152,7 @@ class CommitLog:
         if left:
             # Only the head of the blank is written: what lies behind it stays as it is.
             self._pending.append(encode_blank(left))
-            self.tail = Tail(made.segment.base_offset, self.tail.store_timestamp)
+            self.wrote_offset = made.segment.base_offset
             self.commit()
         self.segments.add(made.segment)
         self._current, self._base = made.file, made.segment.base_offset
@@ -155,15 +167,16 @@ class CommitLog:
 
     def pages_to_flush(self) -> int:
         """Return how many pages the flush would complete; a segment left behind counts as one at least."""
-        flushed, committed = self.flushed.offset, self.committed.offset
+        flushed, committed = self.flushed_offset, self.committed_offset
         rolled = flushed // self.segment_size != committed // self.segment_size
         return _pages(committed) - _pages(flushed) + rolled
 
     def flush(self) -> Tail:
         """Force what is committed; return how far that is, and remember it only when it succeeded."""
-        reached = self.committed
+        store_timestamp = self._committed_timestamp
+        reached = self.committed_offset
         for base in sorted(self._unsynced):
-            if base < reached.offset:
+            if base < reached:
                 file = self._unsynced[base]
                 # Whatever was written into a segment that was left before its sync began is covered by it.
                 was_left = file is not self._current
@@ -171,8 +184,8 @@ class CommitLog:
                 if was_left:
                     del self._unsynced[base]
                     file.close()
-        self.flushed = reached
-        return reached
+        self.flushed_offset = reached
+        return Tail(reached, store_timestamp)
 
     def read(self, physical_offset: int, length: int) -> bytes:
         """Return committed bytes, of one segment, up to ``length``.
@@ -181,7 +194,7 @@ class CommitLog:
         """
         if physical_offset == 0 and len(self.segments):
             physical_offset = self.segments.min_offset
-        length = min(length, self.committed.offset - physical_offset)
+        length = min(length, self.committed_offset - physical_offset)
         if length <= 0:
             return b""
         with self._guard:

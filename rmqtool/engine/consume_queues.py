@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from rmqtool.engine.derived_files import DerivedFiles, DerivedQueue
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
@@ -137,7 +137,7 @@ class ConsumeQueue:
             return None
         topic, queue_id = self.key
         text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
-        finding = Finding("CL-QOFF", Severity.ERROR, text, topic=topic, queue_id=queue_id)
+        finding = new_finding("CL-QUEUE", text, Place(topic=topic, queue_id=queue_id))
         if gap <= _WIDEST_GAP and fits:
             self._pending.append(_FILLER * gap)
             self.next_offset = queue_offset

@@ -22,7 +22,7 @@ from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import registry
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
@@ -63,13 +63,13 @@ class Dispatcher:
         index: IndexService,
         health: Health,
         options: DispatchOptions,
-        visible: Callable[[], Tail],
+        visible: Callable[[], int],
     ) -> None:
         self.queues = queues
         self.index = index
         self.listeners: list[Listener] = []
         # How far log, queues and index agree.
-        self.dispatched = log.tail
+        self.dispatched = Tail(log.wrote_offset, log.store_timestamp)
         self._log = log
         self._health = health
         self._options = options
@@ -80,7 +80,7 @@ class Dispatcher:
     @property
     def behind(self) -> int:
         """How many bytes of the log may be seen and are not dispatched."""
-        return self._visible().offset - self.dispatched.offset
+        return self._visible() - self.dispatched.offset
 
     def restart_at(self, physical_offset: int) -> None:
         """Begin again at a record: everything behind it is dispatched once more."""
@@ -91,7 +91,7 @@ class Dispatcher:
         """Dispatch what may be seen; return how many records that were."""
         count = 0
         with self._lock:
-            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible().offset):
+            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible()):
                 segment = self._segment_at(self.dispatched.offset)
                 if segment is None:
                     break
@@ -179,7 +179,9 @@ class Dispatcher:
             # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
             return place.damaged
         at = place.file_offset + what.at
-        self._health.report(Finding(what.code, Severity.ERROR, what.message, segment.path, at, what.length))
+        self._health.report(
+            registry.new_finding(what.code, what.message, registry.Place(segment.path, at, what.length))
+        )
         return None
 
     def _dispatch_record(self, message: Message) -> None:
@@ -214,7 +216,7 @@ class Dispatcher:
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
-        self._health.report(Finding("CL-TOPIC", Severity.ERROR, text, topic=topic))
+        self._health.report(registry.new_finding("CL-QUEUE", text, registry.Place(topic=topic)))
         return False
 
     def _finish_pass(self, reached: Tail) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Envelope, Record, encode_tail, encode_topic, property_text
+from rmqtool.engine.record import FixedFields, Record, encode_length, encode_topic, make_record, text_template
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.hosts import parse_address
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, encode_text, string_length
@@ -41,6 +41,7 @@ class TopicRules(NamedTuple):
     refusal: PutStatus | None
     magic: int
     encoded: bytes
+    topic_length: int
     is_batch: bool
 
 
@@ -57,7 +58,7 @@ class Encoder:
         self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
         self._is_batch_topic = is_batch_topic
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
-        self._with_crc = config.enabled_append_prop_crc
+        self.has_property_crc = config.enabled_append_prop_crc
         self._topics: dict[str, TopicRules] = {}
 
     def topic_rules(self, topic: str) -> TopicRules:
@@ -85,33 +86,33 @@ class Encoder:
         illegal = illegal or not is_directory_name(topic)
         magic = MESSAGE_MAGIC_V2 if long else MESSAGE_MAGIC_V1
         if illegal:
-            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", False)
-        return TopicRules(None, magic, encode_topic(raw, magic), self._is_batch_topic(topic))
+            return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", 0, False)
+        return TopicRules(None, magic, encode_topic(raw, magic), len(raw), self._is_batch_topic(topic))
 
-    def envelope(self, message: NewMessage, rules: TopicRules, queue_id: int, now: int) -> Envelope | PutStatus:
-        """Return the fixed fields of a message, refused where a number does not fit its field."""
-        envelope = Envelope(message, rules.magic, queue_id, self.store_host, now)
-        if not 0 <= queue_id <= INT_MAX or not LONG_MIN <= envelope.born_timestamp <= LONG_MAX:
-            return PutStatus.MESSAGE_ILLEGAL
-        ints = (message.flag, message.sys_flag, message.reconsume_times)
-        if any(ints) and not all(INT_MIN <= value <= INT_MAX for value in ints):
-            return PutStatus.MESSAGE_ILLEGAL
-        if message.prepared_transaction_offset and not LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX:
-            return PutStatus.MESSAGE_ILLEGAL
-        return envelope
+    def do_numbers_fit(self, message: NewMessage, queue_id: int) -> bool:
+        """Return whether every number of a message fits its field."""
+        born = message.born_timestamp
+        if not 0 <= queue_id <= INT_MAX or not (born is None or LONG_MIN <= born <= LONG_MAX):
+            return False
+        if message.flag or message.sys_flag or message.reconsume_times or message.prepared_transaction_offset:
+            ints = (message.flag, message.sys_flag, message.reconsume_times)
+            fit = all(INT_MIN <= value <= INT_MAX for value in ints)
+            return fit and LONG_MIN <= message.prepared_transaction_offset <= LONG_MAX
+        return True
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
-        if self._with_crc and CRC_PROPERTY in properties:
+        if self.has_property_crc and CRC_PROPERTY in properties:
             properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
-        return property_text(properties, bins or self._bins, terminated=not self.is_4_9)
+        template = text_template(tuple(properties), bins or self._bins, not self.is_4_9)
+        return template(properties)
 
     def encode(
-        self, envelope: Envelope, body: bytes, flag: int, topic: bytes, raw_properties: bytes
+        self, fixed: FixedFields, body: bytes, flag: int, topic: bytes, raw_properties: bytes
     ) -> Record | PutStatus:
         """Return the record, or which limit it breaks."""
         length = len(raw_properties)
-        if self._with_crc:
+        if self.has_property_crc:
             text, _ = split_property_crc(raw_properties)
             raw_properties = text if not text or is_terminated(text) else text + _SEPARATOR
             length = len(raw_properties) + CRC_BLOCK_LENGTH
@@ -120,9 +121,10 @@ class Encoder:
             return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
         if len(body) > self.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        tail = encode_tail(topic, raw_properties, with_crc=self._with_crc)
-        record = Record(envelope, body, flag, tail, has_crc=self._with_crc)
-        return PutStatus.MESSAGE_ILLEGAL if record.size > self.max_record else record
+        record = make_record(
+            fixed, body, flag, topic + encode_length(length) + raw_properties, has_crc=self.has_property_crc
+        )
+        return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()

@@ -46,13 +46,13 @@ class Flusher:
     def wait_flushed(self, physical_offset: int) -> PutStatus:
         """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
         deadline = self._clock.monotonic() + self._config.sync_flush_timeout
-        while self._log.flushed.offset < physical_offset:
+        while self._log.flushed_offset < physical_offset:
             left = deadline - self._clock.monotonic()
             if left <= 0:
                 return PutStatus.FLUSH_DISK_TIMEOUT
             if self._lock.acquire(timeout=left / 1000):
                 try:
-                    if self._log.flushed.offset < physical_offset and not self._flush():
+                    if self._log.flushed_offset < physical_offset and not self._flush():
                         return PutStatus.UNKNOWN_ERROR
                 finally:
                     self._lock.release()
@@ -88,7 +88,7 @@ class Flusher:
 
     def _flush_dirty(self, least_pages: int) -> None:
         with self._lock:
-            is_dirty = self._log.committed.offset > self._log.flushed.offset
+            is_dirty = self._log.committed_offset > self._log.flushed_offset
             if is_dirty and self._log.pages_to_flush() >= least_pages:
                 self._flush()
 

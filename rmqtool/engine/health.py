@@ -35,12 +35,9 @@ class Health:
     def __init__(self) -> None:
         self.flags = RunningFlag(0)
         self.failure: BaseException | None = None
+        # Whether puts are taken: asked by every one, so known ahead.
+        self.is_writeable = True
         self.findings: deque[Finding] = deque(maxlen=_MOST_FINDINGS)
-
-    @property
-    def is_writeable(self) -> bool:
-        """Whether puts are taken."""
-        return self.failure is None and not self.flags & _NO_PUTS
 
     @property
     def is_queue_writeable(self) -> bool:
@@ -51,10 +48,12 @@ class Health:
         """Remember the first failure; from now on nothing is written."""
         if self.failure is None:
             self.failure = failure
+            self.is_writeable = False
 
     def set(self, flag: RunningFlag, on: bool = True) -> None:
         """Set or clear a flag."""
         self.flags = self.flags | flag if on else self.flags & ~flag
+        self.is_writeable = self.failure is None and not self.flags & _NO_PUTS
 
     def report(self, finding: Finding) -> None:
         """Keep a finding for whoever asks."""

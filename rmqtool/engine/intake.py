@@ -13,7 +13,7 @@ from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.late_records import InnerBatchRecord, LateParts, MultiDispatchRecord, inner_count, names_queues
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Record
+from rmqtool.engine.record import Record, fixed_fields
 from rmqtool.engine.schedule import Destination, delay_level, find_destination
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.formats.batches import iter_batch_items
@@ -23,9 +23,11 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.properties import decode_properties, join_properties
 
 # A message with none of these is stored as it is; one look tells.
-_MATTERS = frozenset(
+MATTERS = frozenset(
     {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
 )
+
+_NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
 
 class Intake:
@@ -48,18 +50,19 @@ class Intake:
             return PutStatus.MESSAGE_ILLEGAL
         given = message.properties
         properties = decode_properties(given) if isinstance(given, bytes) else given
-        if not _MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag:
+        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag & _NEEDS_A_LOOK:
             return self._accept_special(message, rules, properties, now)
-        envelope = encoder.envelope(message, rules, message.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
+        queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        fixed = fixed_fields(message, rules.magic, queue_id, store_host, now)
         text = message.property_text
         if text is None:
             text = given if isinstance(given, bytes) else encoder.text(properties, message.property_bins)
-        record = encoder.encode(envelope, message.body or b"", message.flag, rules.encoded, text)
-        if isinstance(record, PutStatus):
-            return record
-        return PutTicket((message.topic, message.queue_id), (record,), 1, envelope.store_host)
+        record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+        if isinstance(record, Record):
+            return PutTicket((message.topic, queue_id), (record,), 1, store_host)
+        return record
 
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
@@ -78,19 +81,20 @@ class Intake:
         if isinstance(found, PutStatus):
             return found
         rules = encoder.topic_rules(found.topic)
-        envelope = encoder.envelope(message, rules, found.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
-        ticket = PutTicket((found.topic, found.queue_id), (), count, envelope.store_host)
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, found.queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        fixed = fixed_fields(message, rules.magic, found.queue_id, store_host, now)
+        ticket = PutTicket((found.topic, found.queue_id), (), count, store_host)
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
-        parts = LateParts(encoder, message, envelope, rules, found.properties)
+        parts = LateParts(encoder, message, fixed, rules, found.properties)
         if is_inner:
             ticket.late = InnerBatchRecord(parts, ticket.queue)
         elif names_queues(found.topic, found.properties, self._config, is_4_9=encoder.is_4_9):
             ticket.late = MultiDispatchRecord(parts, ticket.queue)
         else:
             text = self._text_of(message, found)
-            record = encoder.encode(envelope, message.body or b"", message.flag, rules.encoded, text)
+            record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
             if isinstance(record, PutStatus):
                 return record
             ticket.records = (record,)
@@ -119,9 +123,10 @@ class Intake:
         # upstream: an exception.
         if not message.body or len(message.body) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        envelope = encoder.envelope(message, rules, message.queue_id, now)
-        if isinstance(envelope, PutStatus):
-            return envelope
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, message.queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        fixed = fixed_fields(message, rules.magic, message.queue_id, store_host, now)
         shared = b""
         if self._joins_batch_properties:
             given = message.properties
@@ -131,12 +136,12 @@ class Intake:
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
             text = join_properties(item.raw_properties, shared)
-            record = encoder.encode(envelope, item.body, item.flag, rules.encoded, text)
+            record = encoder.encode(fixed, item.body, item.flag, rules.encoded, text)
             if isinstance(record, PutStatus):
                 return record
             records.append(record)
         if sum(record.size for record in records) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((message.topic, message.queue_id), records, len(records), envelope.store_host)
+        ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host)
         ticket.waits = properties.get("WAIT", "true").lower() == "true"
         return ticket

@@ -15,7 +15,7 @@ from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueKey, QueueOffsets
-from rmqtool.engine.record import Envelope, Record
+from rmqtool.engine.record import FixedFields, Record
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.dispatch import topic_allows_lmq
 from rmqtool.formats.topics import LMQ_PREFIX
@@ -33,7 +33,7 @@ class LateParts(NamedTuple):
 
     encoder: Encoder
     message: NewMessage
-    envelope: Envelope
+    fixed: FixedFields
     rules: TopicRules
     properties: Mapping[str, str]
 
@@ -41,7 +41,7 @@ class LateParts(NamedTuple):
         """Return the record with these properties."""
         text = self.encoder.text(properties, self.message.property_bins)
         body = self.message.body or b""
-        return self.encoder.encode(self.envelope, body, self.message.flag, self.rules.encoded, text)
+        return self.encoder.encode(self.fixed, body, self.message.flag, self.rules.encoded, text)
 
 
 class MultiDispatchRecord:

@@ -16,8 +16,6 @@ from rmqtool.formats.properties import decode_properties
 
 Host: TypeAlias = tuple[bytes, int]
 
-LOCAL_HOST: Host = (b"\x7f\0\0\x01", 0)
-
 # Clients compress a body from this size on.
 COMPRESS_OVER = 4096
 
@@ -30,7 +28,7 @@ class NewMessage:
     brokers deliver a delayed message with the text that still asks for the delay. ``property_bins`` says which hash
     map the text comes from, where that is not the usual one of the version: 16 bins for a map filled by put-property
     calls, 128 for one that a 5.x broker got by decoding a text.
-    ``born_timestamp`` and ``store_host`` left out are now and the broker's own address.
+    ``born_timestamp`` and the hosts left out are now and the broker's own address: what it makes itself.
     """
 
     topic: str
@@ -40,7 +38,7 @@ class NewMessage:
     flag: int = 0
     sys_flag: int = 0
     born_timestamp: int | None = None
-    born_host: Host = LOCAL_HOST
+    born_host: Host | None = None
     store_host: Host | None = None
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0

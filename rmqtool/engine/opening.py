@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.bulk_walk import find_end_by_walk
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queues import QueueSizes
 from rmqtool.engine.queue_offsets import QueueKey
@@ -177,7 +178,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
     """Return where the next record goes: behind the last one, and behind a blank that ends the last segment."""
     if not log:
         return Tail(0, 0)
-    end = find_log_end(log, queues)
+    end = find_log_end(log, queues) if queues else find_end_by_walk(log) or find_log_end(log, ())
     offset = end.physical_offset
     segment = log.find(offset)
     if segment is not None and segment.base_offset != offset:

@@ -7,12 +7,14 @@ adds the threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Self, TypeAlias
 
-from rmqtool.config import BrokerRole
+from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
+from rmqtool.engine.bulk_put import MessageColumns, PutColumns, is_plain, make_ready, write_ready
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
@@ -26,6 +28,7 @@ from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
 from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
+from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -35,8 +38,9 @@ _MOST_BEHIND = 64 << 20
 _LONGEST_BUSY = 10_000_000
 # How often the upkeep looks, in seconds.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
-# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for.
-_REST, _REST_WHEN_BUSY, _BUSY_PASS = 0.001, 0.02, 64
+# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for; the longer
+# when nobody waits to be told.
+_REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 
 
 class Condition(NamedTuple):
@@ -53,6 +57,9 @@ class Condition(NamedTuple):
     findings: tuple[Finding, ...]
 
 
+Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
+
+
 class MessageStore:
     """One open store. Its methods may be called from several threads."""
 
@@ -61,9 +68,15 @@ class MessageStore:
         self._engine = engine
         self._lock = lock
         self._is_open = True
+        self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
-        self._is_slave = setup.config.broker_role is BrokerRole.SLAVE
+        # What every put needs.
         self._clock = setup.clock
+        self._writer = engine.writer
+        self._health = engine.health
+        self._accept = engine.intake.accept
+        self._accept_batch = engine.intake.accept_batch
+        self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -110,25 +123,24 @@ class MessageStore:
 
     def put(self, message: NewMessage) -> PutTicket:
         """Store a message; the ticket's status says what came of it."""
-        ticket = self._accept(message)
-        if ticket.status is None:
-            self._engine.writer.write(ticket)
-            self._settle(ticket)
-        return ticket
+        return self._write(self._ticket(message, self._accept))
 
     def put_batch(self, message: NewMessage) -> PutTicket:
         """Store the messages of a client's batch, all or none, each as a record of its own."""
-        ticket = self._accept(message, is_batch=True)
+        return self._write(self._ticket(message, self._accept_batch))
+
+    def _write(self, ticket: PutTicket) -> PutTicket:
         if ticket.status is None:
-            self._engine.writer.write(ticket)
-            self._settle(ticket)
+            self._writer.write(ticket)
+            if ticket.status is None:
+                self._settle(ticket)
         return ticket
 
     def put_async(self, message: NewMessage) -> PutTicket:
         """Take a message and come back at once; ``wait`` says what came of it."""
-        ticket = self._accept(message)
+        ticket = self._ticket(message, self._accept)
         if ticket.status is None:
-            waiting = self._engine.writer.waiting
+            waiting = self._writer.waiting
             waiting.append(ticket)
             if len(waiting) >= _WINDOW:
                 self._engine.writer.write_waiting()
@@ -152,33 +164,56 @@ class MessageStore:
             self._settle(ticket)
         return tickets
 
-    def _accept(self, message: NewMessage, *, is_batch: bool = False) -> PutTicket:
-        engine = self._engine
-        if not self._is_open or self._is_slave or not engine.health.is_writeable:
-            return refused(PutStatus.SERVICE_NOT_AVAILABLE, (message.topic, message.queue_id))
-        if self._is_busy():
-            return refused(PutStatus.OS_PAGE_CACHE_BUSY, (message.topic, message.queue_id))
-        accept = engine.intake.accept_batch if is_batch else engine.intake.accept
-        found = accept(message, self._clock.now())
-        return found if isinstance(found, PutTicket) else refused(found, (message.topic, message.queue_id))
+    def put_columns(self, columns: MessageColumns) -> PutColumns:
+        """Store many messages that come by columns. With synchronous flush they are durable when this returns."""
+        import numpy as np
 
-    def _is_busy(self) -> bool:
-        """Whether one put has held the writer for so long that another one should not wait for it."""
-        since = self._engine.writer.busy_since
-        if since is None:
-            return False
-        return self.setup.config.os_page_cache_busy_time_out_mills < self._clock.monotonic() - since < _LONGEST_BUSY
+        put = PutColumns(np.full(len(columns), -1, np.int64), np.full(len(columns), -1, np.int64))
+        if not self._takes_puts or not self._health.is_writeable:
+            put.refused = dict.fromkeys(range(len(columns)), PutStatus.SERVICE_NOT_AVAILABLE)
+        elif is_plain(columns, self._engine.encoder):
+            self._put_plain(columns, put)
+        else:
+            tickets = self.put_many(columns.message(row) for row in range(len(columns)))
+            for row, ticket in enumerate(tickets):
+                put.physical_offsets[row], put.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
+                if ticket.status is not PutStatus.PUT_OK:
+                    put.refused[row] = ticket.status or PutStatus.UNKNOWN_ERROR
+        return put
+
+    def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
+        engine = self._engine
+        ready = make_ready(columns, engine.encoder, self._clock.now(), put)
+        written = self._writer.write_with(lambda now: write_ready(ready, put, engine.log, engine.offsets, now))
+        status = PutStatus.PUT_OK if written else PutStatus.UNKNOWN_ERROR
+        if written and self.setup.is_sync and len(ready.rows):
+            status = engine.flusher.wait_flushed(engine.log.committed_offset)
+        if status is not PutStatus.PUT_OK:
+            put.refused |= dict.fromkeys(ready.rows.tolist(), status)
+
+    def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
+        """Return the ticket of a message, refused or ready to be written."""
+        now = self._clock.now()
+        busy_since = self._writer.busy_since
+        found: PutTicket | PutStatus
+        if not self._takes_puts or not self._health.is_writeable:
+            found = PutStatus.SERVICE_NOT_AVAILABLE
+        elif busy_since is not None and self._busy_limit < now - busy_since < _LONGEST_BUSY:
+            # One put has held the writer for so long that another one should not wait for it.
+            found = PutStatus.OS_PAGE_CACHE_BUSY
+        else:
+            found = accept(message, now)
+        return found if isinstance(found, PutTicket) else refused(found, (message.topic, message.queue_id))
 
     def _settle(self, ticket: PutTicket) -> None:
         """Decide the status of a written ticket."""
-        if ticket.status is not None:
-            return
-        if not ticket.is_written:
-            ticket.refuse(PutStatus.UNKNOWN_ERROR)
-        elif self.setup.is_sync and ticket.waits:
-            ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
-        else:
-            ticket.status = PutStatus.PUT_OK
+        if ticket.status is None:
+            if not ticket.is_written:
+                ticket.refuse(PutStatus.UNKNOWN_ERROR)
+            elif ticket.physical_offset + ticket.size <= self._engine.log.flushed_offset:
+                ticket.status = PutStatus.PUT_OK
+            else:
+                ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
 
     def flush_now(self) -> bool:
         """Force everything that was put; False when the store no longer writes."""
@@ -241,7 +276,9 @@ class MessageStore:
         return 0
 
     def _dispatch_in_thread(self) -> float:
-        return _REST if self.dispatch_now() < _BUSY_PASS else _REST_WHEN_BUSY
+        if self.dispatch_now() < _BUSY_PASS:
+            return _REST
+        return _REST_WHEN_BUSY if self._engine.dispatcher.listeners else _REST_UNOBSERVED
 
     def add_listener(self, listener: Listener) -> None:
         """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""
@@ -268,9 +305,9 @@ class MessageStore:
         log, health = engine.log, engine.health
         return Condition(
             log.min_offset,
-            log.tail.offset,
-            log.committed.offset,
-            log.flushed.offset,
+            log.wrote_offset,
+            log.committed_offset,
+            log.flushed_offset,
             engine.dispatcher.dispatched.offset,
             engine.writer.written_count,
             health.flags,
@@ -289,7 +326,7 @@ class MessageStore:
         """
         if not self._is_open:
             return
-        self._is_open = False
+        self._is_open = self._takes_puts = False
         for worker in self._workers:
             worker.stop()
         self._workers = ()
@@ -315,3 +352,10 @@ class MessageStore:
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+@contextmanager
+def opened_at(root: str, config: StoreConfig) -> Iterator[MessageStore]:
+    """Open the store in a directory of this machine, and close it."""
+    with PosixWritableFileSystem(root) as files, MessageStore.open(Setup(files, config)) as store:
+        yield store

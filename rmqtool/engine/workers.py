@@ -19,6 +19,7 @@ class Worker:
         self._period = period
         self._health = health
         self._woken = threading.Event()
+        self._is_due = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -28,7 +29,8 @@ class Worker:
 
     def wake(self) -> None:
         """Let it work, soon."""
-        if not self._woken.is_set():
+        if not self._is_due:
+            self._is_due = True
             self._woken.set()
 
     def stop(self) -> None:
@@ -42,6 +44,7 @@ class Worker:
         while not self._stopping.wait(rest):
             self._woken.wait(self._period)
             self._woken.clear()
+            self._is_due = False
             if self._stopping.is_set():
                 return
             try:

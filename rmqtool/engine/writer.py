@@ -30,7 +30,14 @@ class Writer:
     """Numbers, places and writes tickets."""
 
     def __init__(
-        self, log: CommitLog, offsets: QueueOffsets, health: Health, clock: Clock, *, commit_at_once: bool
+        self,
+        log: CommitLog,
+        offsets: QueueOffsets,
+        health: Health,
+        clock: Clock,
+        *,
+        commit_at_once: bool,
+        waits_for_flush: bool,
     ) -> None:
         self.waiting: deque[PutTicket] = deque()
         self.written_count = 0
@@ -42,18 +49,50 @@ class Writer:
         self._health = health
         self._clock = clock
         self._commit_at_once = commit_at_once
+        self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
         self._lock = threading.Lock()
 
     def write(self, ticket: PutTicket) -> None:
         """Write a ticket, and those that wait already."""
-        self.waiting.append(ticket)
-        self.write_waiting()
+        if self._lock.acquire(blocking=False):
+            try:
+                if self.waiting:
+                    self.waiting.append(ticket)
+                    self._write_waiting()
+                else:
+                    self._write_group([ticket])
+            finally:
+                self._lock.release()
+        else:
+            # Whoever writes now does not see it any more; who comes next may, and so may we.
+            self.waiting.append(ticket)
+            self.write_waiting()
 
     def write_waiting(self) -> None:
         """Write all tickets that wait."""
         with self._lock:
-            while self.waiting:
-                self._write_group()
+            self._write_waiting()
+
+    def write_with(self, write: Callable[[int], None]) -> bool:
+        """Let ``write`` append records with the store time it is given; False when the store no longer writes."""
+        with self._lock:
+            self._write_waiting()
+            if self._health.failure is not None:
+                return False
+            self.busy_since = now = self._clock.now()
+            try:
+                write(max(now, self._log.store_timestamp))
+                if self._commit_at_once:
+                    self._log.commit()
+            except BaseException as error:
+                self._health.poison(error)
+                if not isinstance(error, WriteFailed):
+                    raise
+                return False
+            finally:
+                self.busy_since = None
+        self.on_written()
+        return True
 
     def commit(self) -> None:
         """Bring into the file what the off-heap pool holds."""
@@ -66,16 +105,21 @@ class Writer:
                     raise
         self.on_written()
 
-    def _write_group(self) -> None:
+    def _write_waiting(self) -> None:
         take = self.waiting.popleft
-        group = [take() for _ in range(min(len(self.waiting), _GROUP))]
+        while self.waiting:
+            self._write_group([take() for _ in range(min(len(self.waiting), _GROUP))])
+
+    def _write_group(self, group: Sequence[PutTicket]) -> None:
+        """Write tickets; what becomes of them is known when they stand in the file."""
         if self._health.failure is not None:
             for ticket in group:
                 ticket.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
             return
-        self.busy_since = self._clock.monotonic()
+        log = self._log
+        self.busy_since = now = self._clock.now()
         # Store times never go backwards, whatever the clock does: searches by time and recovery rely on it.
-        store_timestamp = max(self._clock.now(), self._log.tail.store_timestamp)
+        store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         try:
             at = 0
             while at < len(group):
@@ -84,7 +128,7 @@ class Writer:
                     self._place(group[at], store_timestamp)
                     at += 1
             if self._commit_at_once:
-                self._log.commit()
+                log.commit()
         except BaseException as error:
             # What of the group reached the file nobody can say: no producer may believe that its message did.
             self._health.poison(error)
@@ -93,8 +137,12 @@ class Writer:
             if not isinstance(error, WriteFailed):
                 raise
         else:
+            done = self._status_when_written
             for ticket in group:
-                ticket.is_written = ticket.size > 0
+                if ticket.status is None:
+                    ticket.is_written = True
+                    # Only a flush decides what becomes of those that wait for one.
+                    ticket.status = done if ticket.waits else PutStatus.PUT_OK
             self.written_count += len(group)
         finally:
             self.busy_since = None
@@ -103,30 +151,46 @@ class Writer:
     def _place_plain(self, group: Sequence[PutTicket], at: int, store_timestamp: int) -> int:
         """Place tickets of one ready record each, as long as they fit; return where in the group that ended."""
         log, table = self._log, self._offsets.table
-        begin = position = log.tail.offset
+        begin = position = log.wrote_offset
         last = begin + log.room - BLANK_SIZE
         parts: list[bytes] = []
-        while at < len(group):
+        count = len(group)
+        while at < count:
             ticket = group[at]
-            if len(ticket.records) != 1:
+            records = ticket.records
+            if len(records) != 1:
                 break
-            record = ticket.records[0]
-            size = record.size
+            size, pack, before_place, between, behind_store_time, body, tail, has_crc = record = records[0]
             if position + size > last:
                 break
             queue_offset = 0
             if ticket.count:
-                queue_offset = table.get(ticket.queue, 0)
-                table[ticket.queue] = queue_offset + ticket.count
-            parts += record.parts(queue_offset, position, store_timestamp)
-            ticket.physical_offset, ticket.queue_offset = position, queue_offset
-            ticket.store_timestamp, ticket.size = store_timestamp, size
+                queue = ticket.queue
+                queue_offset = table.get(queue, 0)
+                table[queue] = queue_offset + ticket.count
+            if has_crc:
+                parts.append(record.encode(queue_offset, position, store_timestamp))
+            else:
+                # The same without a call and a copy for each: this is where the time of a put goes.
+                parts += (
+                    pack(*before_place, queue_offset, position, *between, store_timestamp, *behind_store_time),
+                    body,
+                    tail,
+                )
+            ticket.physical_offset = position
+            ticket.queue_offset = queue_offset
+            ticket.store_timestamp = store_timestamp
+            ticket.size = size
             position += size
             at += 1
         if parts:
-            log.append(parts, position - begin, store_timestamp)
-            if log.pending_size >= _MOST_PENDING:
-                log.commit()
+            data = b"".join(parts)
+            if self._commit_at_once and log.committed_offset == begin:
+                log.write(data, store_timestamp)
+            else:
+                log.append(data, store_timestamp)
+                if log.pending_size >= _MOST_PENDING:
+                    log.commit()
         return at
 
     def _place(self, ticket: PutTicket, store_timestamp: int) -> None:
@@ -149,14 +213,13 @@ class Writer:
                 ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
                 return
             log.roll()
-        ticket.physical_offset = position = log.tail.offset
+        ticket.physical_offset = position = log.wrote_offset
         ticket.queue_offset = queue_offset = offsets.next(ticket.queue) if ticket.count else 0
         ticket.store_timestamp, ticket.size = store_timestamp, size
         record_offsets = []
         for number, record in enumerate(ticket.records):
             record_offsets.append(position)
-            parts = record.parts(queue_offset + number, position, store_timestamp)
-            log.append(parts, record.size, store_timestamp)
+            log.append(record.encode(queue_offset + number, position, store_timestamp), store_timestamp)
             position += record.size
         ticket.record_offsets = record_offsets
         if ticket.count:

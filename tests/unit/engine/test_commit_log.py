@@ -103,7 +103,7 @@ def test_a_log_may_begin_anywhere() -> None:
     log = CommitLog([LogDirectory(files, "commitlog")], SEGMENT, tail=Tail(3 * SEGMENT + 10, 0))
     log.prepare_next()
     log.roll()
-    log.append([b"copied"], 6, 1)
+    log.append(b"copied", 1)
     log.commit()
     assert log_names(files) == [3 * SEGMENT]
     assert read_bytes(files, f"commitlog/{3 * SEGMENT:020d}")[:20] == bytes(10) + b"copied" + bytes(4)

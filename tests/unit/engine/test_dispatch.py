@@ -127,7 +127,7 @@ def test_a_gap_is_reported_and_keeps_its_place(version: Version) -> None:
         assert [unit.physical_offset for unit in found if unit != FILLER] == offsets
         assert found[5:7] == [FILLER, FILLER]
         (finding,) = store.condition().findings
-        assert (finding.code, finding.topic, finding.queue_id) == ("CL-QOFF", "T", 0)
+        assert (finding.code, finding.topic, finding.queue_id) == ("CL-QUEUE", "T", 0)
         assert store.put(a_message()).queue_offset == 9
 
 
@@ -207,7 +207,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(version: Version) -> None:
         assert [unit.physical_offset for unit in units(files, "T", 0) if unit != FILLER] == kept
         assert [unit == FILLER for unit in units(files, "T", 0)] == [number == 4 for number in range(10)]
         codes = [finding.code for finding in store.condition().findings]
-        assert codes == ["CL-MAGIC", "CL-QOFF"]
+        assert codes == ["CL-MAGIC", "CL-QUEUE"]
         assert store.condition().findings[0].offset == offsets[4]
 
 
@@ -455,3 +455,28 @@ class TestIndex:
         assert header.index_count == 5
         assert entries[3].prev_index == 1
         assert len(list(iter_records(setup.files))) == 2
+
+
+@pytest.mark.parametrize("count", [1, 30, 200])
+def test_a_log_without_queues_is_continued(count: int) -> None:
+    """Its end is found record by record; the room behind it is not taken for more."""
+    files = FaultyFileSystem(FaultyDisk())
+    with small_store(files=files) as store:
+        last = store.put_many([a_message(number) for number in range(count)])[-1]
+    remove_below(files, "consumequeue")
+    remove_below(files, "index")
+    with MessageStore.open(small_setup(files=files)) as store:
+        assert store.condition().wrote_offset == last.end_offset
+        assert store.put(a_message()).queue_offset == count
+
+
+def test_a_record_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.bulk_walk._PIECE", 500)
+    files = FaultyFileSystem(FaultyDisk())
+    with small_store(files=files) as store:
+        store.put(a_message(body=b"x" * 100))
+        store.put(a_message(body=b"x" * 3000))
+        last = store.put(a_message(body=b"x" * 100))
+    remove_below(files, "consumequeue")
+    with MessageStore.open(small_setup(files=files)) as store:
+        assert store.condition().wrote_offset == last.end_offset

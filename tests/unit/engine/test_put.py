@@ -35,6 +35,7 @@ since_5 = pytest.mark.parametrize("version", [V5_3, V5_4])
 
 # A record of topic T with IPv4 hosts and no properties is this much larger than its body.
 OVERHEAD = 92
+IPV4 = (bytes((10, 0, 0, 7)), 4711)
 IPV6 = (bytes(15) + b"\x01", 4711)
 
 
@@ -342,7 +343,7 @@ def test_hosts_of_either_kind(version: Version) -> None:
         plain = store.put(NewMessage("T", b"x"))
         for changes, more in (
             ({"born_host": IPV6}, 12),
-            ({"store_host": IPV6}, 12),
+            ({"born_host": IPV4, "store_host": IPV6}, 12),
             ({"born_host": IPV6, "store_host": IPV6}, 24),
         ):
             put = store.put(NewMessage("T", b"x", **changes))

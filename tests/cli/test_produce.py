@@ -1,0 +1,169 @@
+"""``produce`` from the outside: what is stored, what is said, what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from rmqtool.storage.posix_write import PosixWritableFileSystem
+from tests.engine_stores import iter_records
+
+
+@pytest.fixture
+def lab(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> str:
+    """Return a new store with small files."""
+    root = str(tmp_path / "lab")
+    assert main(["init", root, "--as", "5.3", "--conf", "mappedFileSizeCommitLog=65536"]) == 0
+    capsysbinary.readouterr()
+    return root
+
+
+def produce(
+    capsysbinary: pytest.CaptureFixture[bytes],
+    *words: str,
+    stdin: bytes = b"",
+    monkeypatch: pytest.MonkeyPatch | None = None,
+) -> tuple[int, str, str]:
+    if monkeypatch is not None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+    status = main(["produce", *words])
+    out, err = capsysbinary.readouterr()
+    return status, out.decode(), err.decode()
+
+
+def stored(root: str) -> list[Any]:
+    return list(iter_records(PosixWritableFileSystem(root)))
+
+
+def test_bodies_of_the_command_line(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    words = (lab, "one", "two", "-t", "T", "-q", "2", "--tags", "A", "--keys", "k1", "--keys", "k2")
+    status, out, err = produce(capsysbinary, *words)
+    assert (status, err) == (0, "")
+    records = stored(lab)
+    assert [(one.raw_body, one.topic, one.queue_id, one.queue_offset) for one in records] == [
+        (b"one", "T", 2, 0),
+        (b"two", "T", 2, 1),
+    ]
+    for one in records:
+        assert one.properties.keys() == {"KEYS", "TAGS", "UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT"}
+        assert (one.keys, one.tags) == ("k1 k2", "A")
+    assert out.splitlines() == [f"T/2@{number}  {one.uniq_key}" for number, one in enumerate(records)]
+
+
+def test_lines_go_round_the_queues(
+    lab: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b"a\n\xff\xfe\r\n\nlast"
+    status, out, _ = produce(capsysbinary, lab, "-t", "T", stdin=lines, monkeypatch=monkeypatch)
+    assert status == 0
+    bodies = [b"a", b"\xff\xfe", b"", b"last"]
+    assert [(one.raw_body, one.queue_id) for one in stored(lab)] == [(body, at) for at, body in enumerate(bodies)]
+    assert len(out.splitlines()) == 4
+
+
+def test_objects_in_and_lines_out(
+    lab: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects: list[dict[str, object]] = [
+        {"topic": "A", "body": "text", "tags": "t", "keys": "k1 k2", "flag": 7, "queueId": 3},
+        {"topic": "B", "body": "AAEC", "bodyEncoding": "base64", "properties": {"x": "y", "UNIQ_KEY": "old"}},
+        {"topic": "C", "body": "later", "delayLevel": 3},
+        {"topic": "D", "body": "order", "shardingKey": "s"},
+    ]
+    lines = "".join(json.dumps(one) + "\n" for one in objects).encode()
+    status, out, _ = produce(capsysbinary, lab, "--jsonl", stdin=lines, monkeypatch=monkeypatch)
+    assert status == 0
+    shown = [json.loads(line) for line in out.splitlines()]
+    records = stored(lab)
+    assert [one["status"] for one in shown] == ["PUT_OK"] * 4
+    for line, one in zip(shown, records, strict=True):
+        assert list(line) == [
+            "status",
+            "msgId",
+            "offsetMsgId",
+            "topic",
+            "queueId",
+            "queueOffset",
+            "commitLogOffset",
+            "storeTimestamp",
+        ]
+        assert (line["msgId"], line["commitLogOffset"]) == (one.uniq_key, one.physical_offset)
+        assert (line["topic"], line["queueId"], line["queueOffset"]) == (one.topic, one.queue_id, one.queue_offset)
+        assert line["storeTimestamp"] == one.store_timestamp
+    assert (records[0].flag, records[0].queue_id, records[0].tags, records[0].keys) == (7, 3, "t", "k1 k2")
+    assert (records[1].raw_body, records[1].properties["x"]) == (b"\0\1\2", "y")
+    assert records[1].uniq_key != "old"
+    assert (records[2].topic, records[2].properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", "C")
+    assert records[3].properties["__SHARDINGKEY"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "line 1 is no JSON"),
+        (b"5", "line 1: a message is a JSON object"),
+        (b'{"body": "x"}', 'line 1: "topic" is missing'),
+        (b'{"topic": "T", "body": 5}', '"body" is a text'),
+        (b'{"topic": "T", "body": "!", "bodyEncoding": "base64"}', "no base64"),
+        (b'{"topic": "T", "body": "!", "bodyEncoding": "hex"}', "bodyEncoding"),
+        (b'{"topic": "T", "body": "x", "queueId": "1"}', "whole numbers"),
+        (b'{"topic": "T", "body": "x", "properties": []}', ""),
+        (b'{"topic": "T", "body": "x", "properties": {"a": [1]}}', "the property a is no text"),
+        (b'{"topic": "T", "body": "x", "properties": {"a": "b\\u0002c"}}', "separates properties"),
+        (b'{"topic": "no/name", "body": "x"}', "has characters other than"),
+        (b'{"topic": "SCHEDULE_TOPIC_XXXX", "body": "x"}', "the broker's own"),
+    ],
+)
+def test_bad_input_stores_nothing(
+    line: bytes, said: str, lab: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = b'{"topic": "T", "body": "x"}\n'
+    status, out, err = produce(capsysbinary, lab, "--jsonl", stdin=line + b"\n" + good, monkeypatch=monkeypatch)
+    if not said:
+        assert (status, len(stored(lab))) == (0, 2)
+        return
+    assert (status, out) == (Exit.USAGE, "")
+    assert said in json.loads(err)["error"]["message"]
+    assert stored(lab) == []
+
+
+def test_a_body_above_the_limit_is_refused_alone(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    words = (lab, "x" * 101, "y", "-t", "T", "--conf", "maxMessageSize=100", "--jsonl")
+    status, out, _ = produce(capsysbinary, *words)
+    assert status == Exit.SKIPPED
+    first, second = (json.loads(line) for line in out.splitlines())
+    assert (first["status"], first["commitLogOffset"]) == ("MESSAGE_ILLEGAL", -1)
+    assert (second["status"], second["queueOffset"]) == ("PUT_OK", 0)
+
+
+def test_a_store_in_use_is_left_alone(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    with PosixWritableFileSystem(lab).lock():
+        status, out, err = produce(capsysbinary, lab, "x", "-t", "T")
+    assert (status, out) == (Exit.IN_USE, "")
+    assert "this process holds the lock" in err
+
+
+def test_a_store_that_needs_recovery_is_refused(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert produce(capsysbinary, lab, "x", "-t", "T")[0] == 0
+    (Path(lab) / "abort").touch()
+    status, _, err = produce(capsysbinary, lab, "x", "-t", "T")
+    assert status == Exit.REFUSED
+    assert "rmqtool recover --apply" in err
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_flush(flush: str, lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert produce(capsysbinary, lab, "x", "-t", "T", "--flush", flush)[0] == 0
+    assert not (Path(lab) / "abort").exists()
+
+
+def test_check_finds_nothing_in_what_was_produced(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert produce(capsysbinary, lab, *(f"body {number}" for number in range(300)), "-t", "T", "--keys", "k")[0] == 0
+    assert main(["check", lab]) == 0
