@@ -28,7 +28,7 @@ from rmqtool.formats.consume_queue import (
 )
 from rmqtool.formats.dispatch import DispatchRules, queue_entries
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
-from rmqtool.formats.paths import ABORT, INDEX, FileKind
+from rmqtool.formats.paths import ABORT, CONSUME_QUEUE, INDEX, FileKind
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import FoundFile, StoreListing, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem, WritableFileSystem, join
@@ -77,15 +77,10 @@ def read_state(
     """Return what a store that was closed cleanly holds; refuse any other."""
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
-    _refuse_unsupported(listing, config)
+    refuse_unsupported(listing, config)
     if files.exists(ABORT):
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
-    if not listing.log_segments and (any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))):
-        raise Refused(
-            "the commit log is empty, but there are queues: writing now would number messages anew",
-            file=files.shown(""),
-            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
-        )
+    refuse_without_log(listing)
     _check_log_directories(directories, config.version)
     segments = _whole_segments(files, listing, config)
     log = SegmentQueue(segments)
@@ -136,13 +131,26 @@ def _read_ends(
     )
 
 
-def _refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+    """Refuse a store that the engine cannot write."""
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
         raise StoreError("the log is DLedger's; only its group may append to it", file=listing.filesystem.shown(""))
-    if config.store_type != "default" or config.rocksdb_cq_double_write_enable:
+    has_files = any(True for _ in listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
+    in_database = not has_files and CONSUME_QUEUE in listing.databases()
+    if config.store_type != "default" or config.rocksdb_cq_double_write_enable or in_database:
         raise StoreError(
             "the queues of this store are in RocksDB; only its broker can write them",
             file=listing.filesystem.shown(""),
+        )
+
+
+def refuse_without_log(listing: StoreListing) -> None:
+    """Refuse a store whose log is not there while its queues are."""
+    if not listing.log_segments and any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
+        raise Refused(
+            "the commit log is empty, but there are queues: writing now would number messages anew",
+            file=listing.filesystem.shown(""),
+            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
         )
 
 
@@ -205,6 +213,10 @@ def _size_of(listing: StoreListing, kind: FileKind) -> int:
 def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
     """Return where a queue ends, after a look at the record of its last unit."""
     max_offset, last = queue.max_offset, queue.last_unit
+    # What a broker has cut from a queue stays behind its end, and leads beyond the log.
+    while last is not None and last.physical_offset >= log_end and max_offset > queue.first_offset:
+        max_offset -= 1
+        last = queue.read_unit(max_offset - 1) if max_offset > queue.first_offset else None
     if last is None or last.size == FILLER_SIZE:
         return QueueEnd(max_offset, -1, 0)
     if last.physical_offset >= log.min_offset:
