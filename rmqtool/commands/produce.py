@@ -38,9 +38,9 @@ def produce(
     *,
     topic: Topic = None,
     queue: Queue = None,
-    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="The tag.", show_default=False)] = None,
-    keys: Annotated[
-        list[str] | None, typer.Option("--keys", metavar="KEY", help="A key to be found by; repeatable.")
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag.", show_default=False)] = None,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="A key to be found by; repeatable.")
     ] = None,
     flush: Annotated[
         Flush | None, typer.Option("--flush", metavar="sync|async", help="Wait for the disk each time, or at the end.")
@@ -57,7 +57,7 @@ def produce(
     from rmqtool.storage.store import open_store
 
     choice = choose_store(words or [], takes_words=True)
-    given = {"topic": topic, "queueId": queue, "tags": tags, "keys": " ".join(keys) if keys else None}
+    given = {"topic": topic, "queueId": queue, "tags": tag, "keys": " ".join(key) if key else None}
     assignments = [f"flushDiskType={flush.value.upper()}_FLUSH"] if flush else []
     with open_store(
         choice.store, version=broker.as_version, assignments=(*assignments, *(broker.conf or ()))

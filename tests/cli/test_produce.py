@@ -43,7 +43,7 @@ def stored(root: str) -> list[Any]:
 
 
 def test_bodies_of_the_command_line(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    words = (lab, "one", "two", "-t", "T", "-q", "2", "--tags", "A", "--keys", "k1", "--keys", "k2")
+    words = (lab, "one", "two", "-t", "T", "-q", "2", "--tag", "A", "--key", "k1", "--key", "k2")
     status, out, err = produce(capsysbinary, *words)
     assert (status, err) == (0, "")
     records = stored(lab)
@@ -165,5 +165,5 @@ def test_flush(flush: str, lab: str, capsysbinary: pytest.CaptureFixture[bytes])
 
 
 def test_check_finds_nothing_in_what_was_produced(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    assert produce(capsysbinary, lab, *(f"body {number}" for number in range(300)), "-t", "T", "--keys", "k")[0] == 0
+    assert produce(capsysbinary, lab, *(f"body {number}" for number in range(300)), "-t", "T", "--key", "k")[0] == 0
     assert main(["check", lab]) == 0

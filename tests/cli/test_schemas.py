@@ -15,8 +15,8 @@ from tests.schemas import flaws, validate
 # Keys that the contract promises of each shape, written down once more by hand.
 PROMISED = {
     "message": "commitLogOffset storeSize magic topic queueId queueOffset flag sysFlag bornTimestamp bornHost"
-    " storeTimestamp storeHost reconsumeTimes preparedTransactionOffset bodyCRC offsetMsgId uniqKey tags keys properties body"
-    " bodyEncoding bodyCodec bodyLength storedBodyLength",
+    " storeTimestamp storeHost reconsumeTimes preparedTransactionOffset bodyCRC offsetMsgId uniqKey tags keys"
+    " properties body bodyEncoding bodyCodec bodyLength storedBodyLength",
     "damage": "damage",
     "info": "store layout broker lock abort commitLog topics index checkpoint groups findings",
     "dump": "file size kind regions",
