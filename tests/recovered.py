@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool.config import Origin, StoreConfig, Version
+from rmqtool.config import Version
 from rmqtool.engine.building import Setup
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.recovery.report import RecoveryReport
@@ -42,7 +42,7 @@ def valid_records(root: Path, directories: Iterable[str] = ("commitlog",)) -> li
     for directory in directories:
         for path in sorted((root / directory).iterdir() if (root / directory).is_dir() else ()):
             if path.is_file() and path.name.isdecimal() and len(path.name) == 20:
-                found += [record for record in _scan(path.read_bytes(), int(path.name))]
+                found += _scan(path.read_bytes(), int(path.name))
     return sorted(set(found))
 
 
@@ -114,8 +114,3 @@ def setup_for(root: Path, version: Version | None = None, settings: Iterable[str
 def named(report: RecoveryReport) -> set[int]:
     """Return the places of the records that a recovery says cannot be restored."""
     return {misfit.physical_offset for misfit in report.misfits}
-
-
-def with_values(config: StoreConfig, **values: object) -> StoreConfig:
-    """Return settings with some changed."""
-    return config.with_values(values, Origin.COMMAND_LINE)

@@ -216,7 +216,7 @@ class Dispatcher:
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
-        self._health.report(registry.new_finding("CL-QUEUE", text, registry.Place(topic=topic)))
+        self._health.report(registry.new_finding("CL-TOPIC", text, registry.Place(topic=topic)))
         return False
 
     def _finish_pass(self, reached: Tail) -> None:

@@ -212,13 +212,14 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
 
 
 def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
-    """Tell whether anything but a blank stands behind what seems to be the end of the log."""
+    """Tell whether anything but a blank stands behind what seems to be the end of the log, or another segment."""
+    if segment.base_offset != log.segments[-1].base_offset:
+        return True
     what = decode_record(log.read(offset, BLANK_SIZE))
     if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
         return False
     walk = SegmentWalk(log.open(segment), segment.base_offset)
-    is_last = segment.base_offset == log.segments[-1].base_offset
-    return not is_last or walk.find_nonzero(offset - segment.base_offset) is not None
+    return walk.find_nonzero(offset - segment.base_offset) is not None
 
 
 def _size_of(listing: StoreListing, kind: FileKind) -> int:

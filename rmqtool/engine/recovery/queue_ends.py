@@ -21,7 +21,7 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.storage.segments import Segment
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
-_CHUNK = 4096
+_CHUNK = 256
 
 
 @dataclass
@@ -61,14 +61,11 @@ class QueueEnd:
     def units_behind(self) -> list[ConsumeQueueUnit]:
         """Return the written units from the end on."""
         found: list[ConsumeQueueUnit] = []
-        at = self.end
         while True:
-            chunk = list(_UNIT.iter_decode(self.check.read(at, _CHUNK)))
-            written = next((number for number, unit in enumerate(chunk) if not is_written(unit)), len(chunk))
-            found += chunk[:written]
-            if written < len(chunk):
-                return found
-            at += len(chunk)
+            for unit in _UNIT.iter_decode(self.check.read(self.end + len(found), _CHUNK)):
+                if not is_written(unit):
+                    return found
+                found.append(unit)
 
     def clear(self, remove: Callable[[str], None], log_end: int, *, thorough: bool) -> list[Finding]:
         """Clear what stands behind the end, unless it is as a broker left it: units beyond a log that ends in peace."""

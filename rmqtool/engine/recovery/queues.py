@@ -159,7 +159,8 @@ class QueuesCheck:
         for misfit in self._evidence.misfits:
             place = Place(topic=misfit.topic, queue_id=misfit.queue_id)
             text = f"the record at {misfit.physical_offset} says queue offset {misfit.queue_offset}: {misfit.reason}"
-            report.findings.append(new_finding("CL-QUEUE", text, place))
+            code = "CL-QOFF" if is_directory_name(misfit.topic) else "CL-TOPIC"
+            report.findings.append(new_finding(code, text, place))
         report.misfits += self._evidence.misfits
 
     def _contradict(self, ends: dict[QueueKey, QueueEnd], strays: set[int]) -> None:
