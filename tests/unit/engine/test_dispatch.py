@@ -18,6 +18,7 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit, Ind
 from rmqtool.storage.filesystem import ReadableFileSystem
 from tests.engine_stores import (
     ENTRIES,
+    SEGMENT,
     UNITS_PER_FILE,
     a_message,
     clock_of,
@@ -128,6 +129,8 @@ def test_a_gap_is_reported_and_keeps_its_place(version: Version) -> None:
         assert found[5:7] == [FILLER, FILLER]
         (finding,) = store.condition().findings
         assert (finding.code, finding.topic, finding.queue_id) == ("CL-QOFF", "T", 0)
+        base = offsets[5] // SEGMENT * SEGMENT
+        assert (finding.file, finding.offset) == (f"commitlog/{base:020d}", offsets[5] - base)
         assert store.put(a_message()).queue_offset == 9
 
 
