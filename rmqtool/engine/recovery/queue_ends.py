@@ -18,6 +18,7 @@ from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import UNIT_SIZE, is_written
 from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.paths import FileKind, segment_directory
 from rmqtool.storage.segments import Segment
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -75,7 +76,7 @@ class QueueEnd:
         findings = []
         if behind:
             topic, queue_id = self.check.key
-            place = Place(topic=topic, queue_id=queue_id)
+            place = Place(segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id), topic=topic, queue_id=queue_id)
             ahead = all(unit.physical_offset >= log_end for unit in behind)
             text = f"{len(behind)} units from {self.end} on belong to no record of this queue"
             findings.append(new_finding("CQ-AHEAD" if ahead else "CQ-WRONG", text, place, units=len(behind)))

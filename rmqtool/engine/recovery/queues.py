@@ -148,20 +148,31 @@ class QueuesCheck:
         for key, batch_check in self._batch.items():
             if batch_check.finish(self._log, log_end):
                 report.findings.append(
-                    new_finding("CQ-WRONG", "units were wrong or missing", Place(None, None, None, *key))
+                    new_finding(
+                        "CQ-WRONG",
+                        "units were wrong or missing",
+                        Place(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), None, None, *key),
+                    )
                 )
         for key, check in sorted(self._simple.items()):
             if check.wrong_units:
                 text = f"{check.wrong_units} units were wrong or missing"
-                place = Place(topic=key[0], queue_id=key[1])
+                place = Place(segment_directory(FileKind.CONSUME_QUEUE, *key), topic=key[0], queue_id=key[1])
                 code = "CQ-WRONG" if QueueId(*key) in self._simple_on_disk else "CQ-MISSING"
                 report.findings.append(new_finding(code, text, place, units=check.wrong_units))
         for misfit in self._evidence.misfits:
-            place = Place(topic=misfit.topic, queue_id=misfit.queue_id)
+            place = self._place_of(misfit)
             text = f"the record at {misfit.physical_offset} says queue offset {misfit.queue_offset}: {misfit.reason}"
             code = "CL-QOFF" if is_directory_name(misfit.topic) else "CL-TOPIC"
             report.findings.append(new_finding(code, text, place))
         report.misfits += self._evidence.misfits
+
+    def _place_of(self, misfit: Misfit) -> Place:
+        segment = self._log.log.find(misfit.physical_offset)
+        if segment is None:
+            return Place(topic=misfit.topic, queue_id=misfit.queue_id)
+        at = misfit.physical_offset - segment.base_offset
+        return Place(segment.path, at, topic=misfit.topic, queue_id=misfit.queue_id)
 
     def _contradict(self, ends: dict[QueueKey, QueueEnd], strays: set[int]) -> None:
         """Take away units that no record claims and that lead to a record which stands elsewhere."""

@@ -31,7 +31,7 @@ from rmqtool.errors import Refused, StoreError
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
-from rmqtool.formats.paths import ABORT, FileKind
+from rmqtool.formats.paths import ABORT, INDEX, FileKind
 from rmqtool.storage.discovery import StoreListing, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem, split
 from rmqtool.storage.index_files import Geometry
@@ -163,7 +163,7 @@ class _Recovery:
             service.close()
         elif check.left_out:
             text = f"{check.left_out} keys are in no index file: a broker's recovery left them out"
-            self.report.findings.append(new_finding("IX-MISSING", text, keys=check.left_out))
+            self.report.findings.append(new_finding("IX-MISSING", text, Place(INDEX), keys=check.left_out))
 
     def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck) -> None:
         """Refuse a log without a single valid record whose queues know of some: that is no log of these queues."""
