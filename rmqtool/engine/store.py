@@ -77,6 +77,8 @@ class MessageStore:
         self._accept = engine.intake.accept
         self._accept_batch = engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
+        # Where the store was when it was opened: one that nobody has changed is closed as it was.
+        self._opened_at = self._reached()
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -333,9 +335,10 @@ class MessageStore:
         self._workers = ()
         engine = self._engine
         try:
-            self.flush_now()
-            self.dispatch_now()
-            engine.upkeep.flush_queues()
+            if engine.writer.waiting or self._reached() != self._opened_at:
+                self.flush_now()
+                self.dispatch_now()
+                engine.upkeep.flush_queues()
             if engine.health.is_writeable and not engine.dispatcher.behind:
                 engine.log.discard_prepared()
                 mark_closed(self.setup.files)
@@ -347,6 +350,9 @@ class MessageStore:
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
+
+    def _reached(self) -> tuple[int, int]:
+        return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset
 
     def __enter__(self) -> Self:
         return self
