@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
+from rmqtool.findings import FAMILIES, Finding, Place, Severity, broker_text, find_code, new_finding
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
@@ -133,7 +133,7 @@ class Check:
         for finding in self._all():
             if self.options.takes(finding):
                 self.summary.add(finding.severity)
-                yield _with_store(finding, shlex.quote(self.store.root))
+                yield self._completed(finding)
 
     def _all(self) -> Iterator[Finding]:
         case, options = self.case, self.options
@@ -157,10 +157,23 @@ class Check:
             yield from self._parts()
         self.summary.proven, self.summary.not_proven = self._proofs()
 
+    def _completed(self, finding: Finding) -> Finding:
+        """Return a finding with the command to type, and what the broker of this store would do about it."""
+        if finding.severity is Severity.NOTICE:
+            return finding
+        entry = find_code(finding.code)
+        version, fix = self.store.version.value, finding.fix
+        broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
+        if fix is not None:
+            fix = fix.replace("{store}", shlex.quote(self.store.root))
+        return replace(finding, fix=fix, broker=broker)
+
     def _proofs(self) -> tuple[list[str], list[str]]:
         """Say what has been proven, findings apart, and what has not."""
         read = self.options.depth is not Depth.QUICK
-        proven = ["names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        found = self.summary.errors + self.summary.warnings + self.summary.notices
+        apart = "apart from what is said above: " if found else ""
+        proven = [f"{apart}names, sizes and edges of all files, checkpoint, configuration and offsets"]
         open_ends = []
         if self.options.only or self.options.topics.patterns:
             proven = []
@@ -169,7 +182,8 @@ class Check:
             open_ends.append("messages, queue units and index entries: only their edges were read")
         else:
             proven.append(
-                "every record: structure, place, checksums; every queue unit and every index entry leads to it"
+                f"{apart}every record is whole, in its place and has right checksums; each has its units and index "
+                "entries, and all of those lead to their records"
             )
         if read and self.options.depth is not Depth.DEEP:
             open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
@@ -240,9 +254,3 @@ class Check:
         except ReadFailed as error:
             self.summary.complete = False
             yield new_finding("ST-READ", error.message, Place(error.file, error.offset))
-
-
-def _with_store(finding: Finding, root: str) -> Finding:
-    if finding.fix is None or "{store}" not in finding.fix:
-        return finding
-    return replace(finding, fix=finding.fix.format(store=root))

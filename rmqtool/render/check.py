@@ -110,7 +110,7 @@ def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, A
     for entry, found in _by_code(findings):
         body.append(f"<h2>{entry.code} <small>{len(found)} found</small></h2><p>{spell(entry.meaning)}</p><table>")
         for one in found:
-            cells = (one.severity, place_of(one), neutral(one.message), one.fix or "")
+            cells = (one.severity, place_of(one), neutral(one.message), neutral(one.fix or ""))
             body.append("<tr>" + "".join(f"<td>{spell(cell)}</td>" for cell in cells) + "</tr>")
         body.append("</table>")
         body += [f"<blockquote>{spell(text)}</blockquote>" for text in (entry.consequence, *entry.brokers) if text]

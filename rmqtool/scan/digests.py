@@ -22,6 +22,7 @@ from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import decode_properties
 from rmqtool.bulk.queues import have_queue_unit
 from rmqtool.bulk.records import Records
+from rmqtool.formats import layouts
 from rmqtool.formats.codes import TRANSACTION_MASK
 from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.pool import Write
@@ -108,7 +109,7 @@ def digest_records(records: Records, sense: Sense) -> Digests:
     words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(records), 2)
     places = records.column("physical_offset").astype(np.int64)
     if sense is Sense.SENT:
-        identities = np.fromiter(_identities(records, digests), np.uint64, len(records))
+        identities = np.frombuffer(b"".join(_identities(records, digests)), np.uint64)
     else:
         identities = places.view(np.uint64)
     return Digests(
@@ -151,7 +152,7 @@ def _of_content(records: Records, sense: Sense) -> Iterator[bytes]:
 def _framed(parts: list[bytes | memoryview]) -> Iterator[bytes]:
     """Yield parts so that what belongs to one cannot be taken for what belongs to the next."""
     for part in parts:
-        yield len(part).to_bytes(_WORD, "big")
+        yield layouts.LONG.packer.pack(len(part))
         yield bytes(part)
     yield b"\xff"
 
@@ -182,9 +183,9 @@ def _properties(raw: bytes, sense: Sense) -> list[bytes]:
     return sorted(part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out))
 
 
-def _identities(records: Records, digests: list[bytes]) -> Iterator[int]:
+def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
     """Yield who each message is: its topic and unique key, or, without one, what it says."""
     keys = decode_properties(records).raw_values("UNIQ_KEY").to_pylist()
     for topic, key, digest in zip(_texts(records, "topic"), keys, digests, strict=True):
         named = digest if not key else bytes(topic) + b"\0" + key
-        yield int.from_bytes(blake2b(named, digest_size=_WORD).digest(), "little")
+        yield blake2b(named, digest_size=_WORD).digest()

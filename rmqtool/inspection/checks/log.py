@@ -105,6 +105,8 @@ class LogJudge:
             code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
         elif code == "CL-MAGIC" and report.is_zero(run):
             code = "CL-MID"
+        elif code == "CL-TORN":
+            message = f"the last record is not whole: {message}"
         if run.records > 1:
             message = _run_words(run, start)
         yield new_finding(code, message, _with_queue(place, run), records=run.records)

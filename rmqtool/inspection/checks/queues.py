@@ -217,6 +217,7 @@ class QueueJudge:
             text + (" (not dispatched when the broker stopped)" if crash else ""),
             self.unit_place(queue, apart.queue_offset, apart.units),
             severity=Severity.WARNING if crash else None,
+            consequence="consumers see them only when the next start has dispatched them" if crash else None,
             messages=apart.units,
             queueOffset=apart.queue_offset,
             physicalOffset=int(apart.physical_offsets[0]),
