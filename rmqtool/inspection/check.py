@@ -13,7 +13,7 @@ from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Place, Severity, broker_text, find_code, new_finding
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
-from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
 from rmqtool.inspection.checks.queues import QueueJudge
@@ -191,6 +191,8 @@ class Check:
             open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
         if self.summary.resume is not None:
             open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
+        if self.options.resume:
+            open_ends.append("whether a queue is nobody's: a check in one go tells")
         open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
         return proven, open_ends
 
@@ -237,15 +239,22 @@ class Check:
                 reports.close()
                 break
         log.finish(learn_end=self.summary.complete and not self.case.live)
-        end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
+        walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
         yield from self._guarded(log.odd_hosts())
-        yield from self._guarded(queues.settle(start, end))
+        yield from self._guarded(queues.settle(walk))
         yield from self._guarded(index.settle())
-        yield from self._guarded(queues.iter_findings(end))
-        yield from self._guarded(index.iter_findings(end))
+        yield from self._guarded(queues.iter_findings())
+        yield from self._guarded(index.iter_findings(walk))
         if self.options.wants("TX"):
             yield from self._guarded(internal.check_commits(self.case, commits))
-        self._sequences = queues.sequences if self.summary.complete and not self.options.resume else None
+        self._sequences = queues.sequences if walk.is_whole else None
+
+    def _walk(self, start: int, log_end: int) -> Walk:
+        """Return which part of the log was read through."""
+        begins = start <= self.case.log.min_offset
+        if self.summary.resume is None:
+            return Walk(start, log_end, begins, ends=True)
+        return Walk(start, int(self.summary.resume.partition(":")[2]), begins, ends=False)
 
     def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Turn a part that cannot be read into a finding: the other parts are still judged."""

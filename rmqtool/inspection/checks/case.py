@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Place
@@ -41,6 +42,20 @@ class Damage:
     start: int
     end: int
     units: int = 0
+
+
+class Walk(NamedTuple):
+    """The part of the log that a check has read through, and whether it begins and ends where the log does."""
+
+    start: int
+    end: int
+    begins: bool = True
+    ends: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the log was read."""
+        return self.begins and self.ends
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind
-from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.storage.discovery import FoundFile
 from rmqtool.storage.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
 from rmqtool.storage.log_end import read_record
@@ -209,8 +209,8 @@ class IndexJudge:
             place = place._replace(topic=record.topic, queue_id=record.queue_id)
             yield new_finding("CL-PROPS", text, place, entries=[flaw.index_no for flaw in made])
 
-    def iter_findings(self, end: int) -> Iterator[Finding]:
-        """Yield what the entries say of the log, which ends at ``end``."""
+    def iter_findings(self, walk: Walk) -> Iterator[Finding]:
+        """Yield what the entries say of the log."""
         geometry = {examined.part.path: examined.part.geometry for examined in self.examined}
         named: dict[str, int] = {}
         for flaw in self._flaws:
@@ -226,7 +226,8 @@ class IndexJudge:
             if count > _NAMED:
                 text = f"{count + self._left_out} entries in all do not fit their records"
                 yield new_finding("IX-WRONG", text, Place(file), entries=count + self._left_out)
-        yield from self._ahead(end)
+        if walk.ends:
+            yield from self._ahead(walk.end)
         yield from self._lacking()
 
     def _is_explained(self, flaw: EntryFlaw) -> bool:
