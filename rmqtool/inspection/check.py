@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Place, Severity, broker_text, find_code, new_finding
+from rmqtool.formats import paths
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
 from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
@@ -144,7 +145,7 @@ class Check:
         if options.depth is Depth.QUICK:
             if options.wants("IX"):
                 yield from self._guarded(check_index_quickly(case))
-        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX"):
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX") and not files.is_unmounted(case):
             yield from self._messages()
         for families, check in (
             (("CP",), state.check_checkpoint),
@@ -153,7 +154,7 @@ class Check:
         ):
             if options.wants(*families):
                 yield from self._guarded(check(case))
-        if options.depth is not Depth.QUICK:
+        if options.depth is not Depth.QUICK and not files.is_unmounted(case):
             yield from self._parts()
         self.summary.proven, self.summary.not_proven = self._proofs()
 
@@ -178,6 +179,8 @@ class Check:
         if self.options.only or self.options.topics.patterns:
             proven = []
             open_ends.append("whatever was not asked for")
+        elif files.is_unmounted(self.case):
+            open_ends.append("messages, and whatever leads to them: the log is not there")
         elif not read:
             open_ends.append("messages, queue units and index entries: only their edges were read")
         else:
@@ -185,7 +188,7 @@ class Check:
                 f"{apart}every record is whole, in its place and has right checksums; each has its units and index "
                 "entries, and all of those lead to their records"
             )
-        if read and self.options.depth is not Depth.DEEP:
+        if read and self.options.depth is not Depth.DEEP and not files.is_unmounted(self.case):
             open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
         if self.case.live:
             open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
@@ -201,6 +204,8 @@ class Check:
         store = shlex.quote(name)
         if self.summary.resume is not None:
             return [f"rmqtool check {store} --resume {self.summary.resume}"]
+        if files.is_unmounted(self.case):
+            return [f"findmnt --target {store}/{paths.COMMIT_LOG}"]
         if self.summary.errors or self.summary.warnings:
             return [f"rmqtool recover {store}", f"rmqtool repair {store}"]
         return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]

@@ -95,7 +95,7 @@ def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[st
     lines = [f"# Check of `{store}`", "", _totals(summary), ""]
     for entry, found in _by_code(findings):
         lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
-        lines += [f"- **{f.severity}** `{place_of(f) or '-'}` {_escaped(f.message)}" for f in found]
+        lines += [f"- **{f.severity}** `{_code(place_of(f))}` {_escaped(f.message)}" for f in found]
         lines += ["", *(f"> {text}" for text in (entry.consequence, *entry.brokers) if text), ""]
     for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
         if summary[key]:
@@ -142,6 +142,11 @@ def _by_code(findings: Iterable[Finding]) -> Iterator[tuple[CodeEntry, list[Find
 
 def _escaped(text: str) -> str:
     return neutral(text).replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    """Return a text as it can stand between backticks."""
+    return neutral(text).replace("`", "'") or "-"
 
 
 _PAGE = """<!doctype html>

@@ -65,12 +65,16 @@ def check_abort(case: Case) -> Iterator[Finding]:
     yield new_finding("ST-ABORT", f"abort is present: the last stop was not clean{by}", Place(paths.ABORT))
 
 
+def is_unmounted(case: Case) -> bool:
+    """Return whether queues exist without a log: then what leads to the log cannot be judged."""
+    return not len(case.log) and (case.store.has_file_queues or paths.CONSUME_QUEUE in case.store.listing.databases())
+
+
 def check_mount(case: Case) -> Iterator[Finding]:
     """Yield a finding when queues exist without a log."""
-    if len(case.log) or not (case.store.has_file_queues or paths.CONSUME_QUEUE in case.store.listing.databases()):
-        return
-    text = "the commit log is empty, yet queues exist: is its volume not mounted?"
-    yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
+    if is_unmounted(case):
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
 def check_strangers(case: Case) -> Iterator[Finding]:
@@ -155,8 +159,15 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
         return
     directory = case.shown(before).rpartition("/")[0]
     file = join(directory, paths.segment_name(before.end_offset))
-    text = f"{length} bytes of the commit log are missing from {before.end_offset} on"
-    yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length)
+    units = sum(_units_into(queue, segments, before, segment) for queue, segments in case.queues.items())
+    text = f"{length} bytes of the commit log are missing from {before.end_offset} on; {units} queue units lead there"
+    yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length, units=units)
+
+
+def _units_into(queue: QueueId, segments: SegmentQueue, before: Segment, after: Segment) -> int:
+    """Return how many units of a queue lead to between two files of the log; they stand in its order."""
+    files = ConsumeQueueFiles(queue, segments)
+    return files.find_offset(after.base_offset) - files.find_offset(before.end_offset)
 
 
 def _last_place(queue: QueueId, segments: SegmentQueue) -> int:
