@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import ReadFailed, UsageError
+from rmqtool.errors import FileMissing, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Place, Severity, broker_text, find_code, new_finding
+from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
 from rmqtool.formats import paths
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
 from rmqtool.inspection.checks.case import Case, Depth, Walk
@@ -243,6 +243,7 @@ class Check:
                 self.summary.resume = f"log:{after}"
                 reports.close()
                 break
+        self.summary.complete = self.summary.complete and log.is_complete
         log.finish(learn_end=self.summary.complete and not self.case.live)
         walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
         yield from self._guarded(log.odd_hosts())
@@ -267,4 +268,5 @@ class Check:
             yield from findings
         except ReadFailed as error:
             self.summary.complete = False
-            yield new_finding("ST-READ", error.message, Place(error.file, error.offset))
+            is_gone = isinstance(error, FileMissing)
+            yield self.case.unread(error.file, error.offset, error.message, is_gone=is_gone)

@@ -16,6 +16,7 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Walk
 from rmqtool.inspection.checks.unclaimed import Leading, Unclaimed, find_unclaimed
 from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.filesystem import join
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.segments import SegmentQueue, usual_size
 
@@ -195,7 +196,7 @@ class QueueJudge:
             ):
                 continue
             in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
-            if in_flight and self.case.live:
+            if self.case.live and (in_flight or (apart.apart == "missing" and self._has_come(queue, apart))):
                 continue
             if apart.apart != "missing":
                 yield self._wrong(queue, apart)
@@ -204,6 +205,21 @@ class QueueJudge:
                 yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
             else:
                 yield self._missing(queue, apart, in_flight)
+
+    def _has_come(self, queue: QueueId, apart: UnitsApart) -> bool:
+        """Return whether missing units are there now, in a file that was made since the store was listed."""
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+        at = apart.queue_offset * _UNIT_SIZE
+        filesystem = self.case.store.filesystem
+        for entry in filesystem.listdir(directory) if filesystem.is_directory(directory) else ():
+            base = paths.parse_segment_name(entry.name)
+            if base is None or not base <= at < base + self._sizes:
+                continue
+            with filesystem.open_read(join(directory, entry.name)) as file:
+                data = file.pread(_UNIT_SIZE, at - base)
+            unit = layouts.CONSUME_QUEUE_UNIT.decode(data) if len(data) == _UNIT_SIZE else None
+            return unit is not None and unit.physical_offset == int(apart.physical_offsets[0])
+        return False
 
     def _is_deleted(self, topic: str) -> bool:
         known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None
