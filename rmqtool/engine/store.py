@@ -22,6 +22,7 @@ from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.opening import read_state
 from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.ticket import PutTicket, refused
 from rmqtool.engine.workers import Worker
 from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
@@ -70,6 +71,8 @@ class MessageStore:
         self._is_open = True
         self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
+        dispatcher = engine.dispatcher
+        self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
         # What every put needs.
         self._now = setup.clock.now
         self._writer = engine.writer
@@ -345,6 +348,7 @@ class MessageStore:
         except WriteFailed as error:
             engine.health.poison(error)
         finally:
+            self.reader.close()
             engine.close_files()
             self._lock.close()
         failure = engine.health.failure or self._without_room
