@@ -29,7 +29,15 @@ from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import WritableFileSystem, join
 from rmqtool.storage.index_files import is_time_matched, open_index, select_offsets
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
-from rmqtool.storage.time_search import Boundary, QueueFile, StoreTimes, search_4_9, search_5, search_batches
+from rmqtool.storage.time_search import (
+    Boundary,
+    QueueFile,
+    StoreTimes,
+    read_batch_files,
+    search_4_9,
+    search_5,
+    search_batches,
+)
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 # So often the index is asked again, when nothing that it found can be read.
@@ -163,7 +171,7 @@ class StoreReader:
         known = self._known_files((topic, queue_id), high)
         times = StoreTimes(self._log.segments, self._log.committed_offset)
         if isinstance(known.files, BatchQueueFiles):
-            found = search_batches([list(known.files.iter_units())], timestamp, boundary)
+            found = search_batches([one for one in read_batch_files(known.files.segments) if one], timestamp, boundary)
         elif self._config.version is Version.V4_9:
             return search_4_9(times, self._queue_files(known.files, high), low, timestamp)
         else:

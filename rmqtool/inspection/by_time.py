@@ -14,7 +14,7 @@ from functools import cached_property
 
 from rmqtool.config import Version
 from rmqtool.errors import OptionalMissing
-from rmqtool.formats import consume_queue, layouts
+from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
@@ -31,9 +31,16 @@ from rmqtool.inspection.queue_bounds import (
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import LogEnd, find_log_end
-from rmqtool.storage.segments import SegmentQueue
 from rmqtool.storage.store import Store
-from rmqtool.storage.time_search import Boundary, QueueFile, StoreTimes, search_4_9, search_5, search_batches
+from rmqtool.storage.time_search import (
+    Boundary,
+    QueueFile,
+    StoreTimes,
+    read_batch_files,
+    search_4_9,
+    search_5,
+    search_batches,
+)
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
@@ -75,7 +82,7 @@ class TimeLookup:
             return _find_in_files(self.store, self._simple[queue], self.bounds[queue], end, timestamp, boundary)
         segments = self.store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).get(queue)
         if segments is not None:
-            return _find_in_batches(_read_batch_files(segments), self.bounds[queue], timestamp, boundary)
+            return _find_in_batches(read_batch_files(segments), self.bounds[queue], timestamp, boundary)
         rows = read_database_queue(self.store, queue) if has_database_queues(self.store) else []
         return _find_in_rows(rows, timestamp, boundary) if rows else 0
 
@@ -120,16 +127,3 @@ def _find_in_batches(
     """Return what a broker answers for a batch queue; ``files`` holds the units of each file."""
     found = search_batches([file for file in files if file], timestamp, boundary)
     return min(max(found, bounds.min_offset), bounds.max_offset)
-
-
-def _read_batch_files(segments: SegmentQueue) -> list[list[BatchConsumeQueueUnit]]:
-    """Return the valid units of each file of a batch queue."""
-    files = []
-    for segment in segments:
-        units: list[BatchConsumeQueueUnit] = []
-        for unit in _BATCH.iter_decode(segments.open(segment).pread(segment.size, 0)):
-            if not consume_queue.is_batch_written(unit):
-                break
-            units.append(unit)
-        files.append(units)
-    return files

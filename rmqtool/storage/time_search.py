@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmqtool.formats import layouts
+from rmqtool.formats import consume_queue, layouts
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
@@ -167,3 +167,16 @@ def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int,
         else:
             right = middle - 1
     return -1
+
+
+def read_batch_files(segments: SegmentQueue) -> list[list[BatchConsumeQueueUnit]]:
+    """Return the valid units of each file of a batch queue."""
+    files = []
+    for segment in segments:
+        units: list[BatchConsumeQueueUnit] = []
+        for unit in layouts.BATCH_CONSUME_QUEUE_UNIT.iter_decode(segments.open(segment).pread(segment.size, 0)):
+            if not consume_queue.is_batch_written(unit):
+                break
+            units.append(unit)
+        files.append(units)
+    return files
