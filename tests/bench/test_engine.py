@@ -29,6 +29,7 @@ pytestmark = pytest.mark.bench
 ROUNDS = 3
 NOISE = 0.85
 STORED = 500_000
+MEMORY = 200
 CPU, WALL = "process_cpu_us_msg", "us_msg"
 SCENARIOS = ("warmup", "async1_100", "batch1_100", "warmup8", "sync8_100", "syncpipe_100")
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,3 +134,10 @@ def test_puts_and_rebuilding_beside_the_real_store(
         print("\n" + tabulate(lines, headers=head, tablefmt="github", disable_numparse=True))
         print(json.dumps({"ours": mine, "peers": peers}))
     assert not slow, slow
+
+
+def test_memory_does_not_grow_with_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ours("columns", tmp_path, "--messages", 1_250_000, "--body", 4000)
+    with capsys.disabled():
+        print(f"\n{found['rss_mib']:.0f} MiB at most over 5 GiB written (limit {MEMORY})")
+    assert found["rss_mib"] <= MEMORY
