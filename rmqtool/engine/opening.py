@@ -16,7 +16,8 @@ from rmqtool.engine.bulk_walk import find_end_by_walk
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queues import QueueSizes
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.errors import Refused, StoreError
+from rmqtool.errors import Refused, RmqtoolError, StoreError
+from rmqtool.formats import paths
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, decode_record
 from rmqtool.formats.consume_queue import (
@@ -77,7 +78,8 @@ def read_state(
     """Return what a store that was closed cleanly holds; refuse any other."""
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
-    _refuse_unsupported(listing, config)
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        raise unsupported
     if files.exists(ABORT):
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
     if not listing.log_segments and (any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))):
@@ -136,14 +138,31 @@ def _read_ends(
     )
 
 
-def _refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
-    if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
-        raise StoreError("the log is DLedger's; only its group may append to it", file=listing.filesystem.shown(""))
-    if config.store_type != "default" or config.rocksdb_cq_double_write_enable:
-        raise StoreError(
-            "the queues of this store are in RocksDB; only its broker can write them",
-            file=listing.filesystem.shown(""),
+def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
+    """Return why a store whose log is not where the settings say cannot be written."""
+    listing = list_store(files, ())
+    shown = files.shown("")
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        return unsupported
+    if listing.log_directories:
+        found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
+        return Refused(
+            f"the commit log is not in {paths.COMMIT_LOG}, where the settings say, but in {found}",
+            file=shown,
+            hint=f"give the broker's setting: --conf storePathCommitLog={found}",
         )
+    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+
+
+def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
+    """Return what about a store only its own broker can keep."""
+    shown = listing.filesystem.shown("")
+    if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
+        return StoreError("the log is DLedger's; only its group may append to it", file=shown)
+    in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
+    if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
+        return StoreError("the queues of this store are in RocksDB; only its broker can write them", file=shown)
+    return None
 
 
 def _needs_recovery(reason: str, file: str) -> Refused:
