@@ -20,7 +20,7 @@ READ_BY = {"4.9.8": Version.V4_9, "5.3.3": Version.V5_3, "5.4.0": Version.V5_4}
 # A compacted topic is read from its own files, which the engine does not write.
 COMPACTED = "CompactT"
 # What only its own broker may write; and the store whose recorded answers are ghosts.
-LEFT_OUT = ("49-dledger", "53-rocksdb", "54-rocksone", "49-ghost")
+LEFT_OUT = ("49-dledger", "53-rocksdb", "54-combine", "54-rocksone", "49-ghost")
 READABLE = [name for name in STORES if name not in LEFT_OUT and truth(name).get("getMessage")]
 
 
