@@ -17,7 +17,8 @@ from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queues import QueueSizes
 from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.engine.recovery.log_pass import LogPass
-from rmqtool.errors import Refused, StoreError
+from rmqtool.errors import Refused, RmqtoolError, StoreError
+from rmqtool.formats import paths
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.consume_queue import (
@@ -31,7 +32,7 @@ from rmqtool.formats.dispatch import DispatchRules, queue_entries
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
-from rmqtool.formats.paths import ABORT, CONSUME_QUEUE, INDEX, FileKind
+from rmqtool.formats.paths import ABORT, INDEX, FileKind
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import FoundFile, StoreListing, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem, WritableFileSystem, join
@@ -135,17 +136,37 @@ def _read_ends(
     )
 
 
+def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
+    """Return why a store whose log is not where the settings say cannot be written."""
+    listing = list_store(files, ())
+    shown = files.shown("")
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        return unsupported
+    if listing.log_directories:
+        found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
+        return Refused(
+            f"the commit log is not in {paths.COMMIT_LOG}, where the settings say, but in {found}",
+            file=shown,
+            hint=f"give the broker's setting: --conf storePathCommitLog={found}",
+        )
+    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+
+
 def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Refuse a store that the engine cannot write."""
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        raise unsupported
+
+
+def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
+    """Return what about a store only its own broker can keep."""
+    shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
-        raise StoreError("the log is DLedger's; only its group may append to it", file=listing.filesystem.shown(""))
-    has_files = any(True for _ in listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
-    in_database = not has_files and CONSUME_QUEUE in listing.databases()
-    if config.store_type != "default" or config.rocksdb_cq_double_write_enable or in_database:
-        raise StoreError(
-            "the queues of this store are in RocksDB; only its broker can write them",
-            file=listing.filesystem.shown(""),
-        )
+        return StoreError("the log is DLedger's; only its group may append to it", file=shown)
+    in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
+    if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
+        return StoreError("the queues of this store are in RocksDB; only its broker can write them", file=shown)
+    return None
 
 
 def refuse_without_log(listing: StoreListing) -> None:

@@ -21,7 +21,7 @@ from tests.recovery import Case, cases
 from tests.schemas import validate
 from tests.stores import STORES, content_digest, tree_changes, tree_state, truth
 
-ELSEWHERE = {"49-dledger": "DLedger", "53-rocksdb": "RocksDB", "54-rocksone": "RocksDB"}
+ELSEWHERE = {"49-dledger": "DLedger", "53-rocksdb": "RocksDB", "54-combine": "RocksDB", "54-rocksone": "RocksDB"}
 KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
 # Damage after which nothing may be written, and what is said.
 REFUSED = {"cl-missing@all": "log is empty", "cl-dir-missing": "no commit log", "lock-dir": "lock"}
@@ -53,7 +53,7 @@ def test_a_clean_store_stays_as_it_is(name, writable_store):
 def test_a_store_that_is_not_ours_to_write_is_refused(name, writable_store):
     root = writable_store(name)
     before = contents(root)
-    with pytest.raises(RmqtoolError, match=f"{ELSEWHERE[name]}|holds no commit log"):
+    with pytest.raises(RmqtoolError, match=ELSEWHERE[name]):
         recover(setup_for(root))
     assert contents(root) == before
 

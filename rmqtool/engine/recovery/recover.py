@@ -14,7 +14,7 @@ from rmqtool.engine.building import Setup, log_directories, read_only_directorie
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.derived_files import DerivedFiles
 from rmqtool.engine.index_service import IndexService
-from rmqtool.engine.opening import refuse_unsupported, refuse_without_log
+from rmqtool.engine.opening import refuse_unsupported, refuse_without_log, without_log
 from rmqtool.engine.recovery.checkpoint import heal_checkpoint
 from rmqtool.engine.recovery.index_pass import IndexCheck
 from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
@@ -27,7 +27,7 @@ from rmqtool.engine.recovery.places import (
 from rmqtool.engine.recovery.queues import QueuesCheck
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.stored_config import read_batch_topics
-from rmqtool.errors import Refused, StoreError
+from rmqtool.errors import Refused
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
@@ -46,8 +46,7 @@ def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
     """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read."""
     directories = log_directories(setup)
     if not any(filesystem.exists(path) for filesystem, path in directories):
-        shown = setup.files.shown("")
-        raise StoreError(f"{shown} holds no commit log", file=shown, hint="is its volume mounted?")
+        raise without_log(setup.files, setup.config)
     with setup.files.lock():
         return _Recovery(setup, directories, advance).run()
 
