@@ -176,8 +176,6 @@ def _carve(output: Output, path: str, request: Request, look: Look) -> Exit:
 def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Exit:
     from rmqtool.scan.request import iter_followed, iter_messages
 
-    if source.queues and not source.files:
-        output.note("the commit log is empty, yet queues exist: is its volume not mounted?")
     if look.count:
         return _show_count(output, source, request, effort)
     if which.follow:

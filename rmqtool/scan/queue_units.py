@@ -95,6 +95,23 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
     return wanted
 
 
+def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
+    """Return where the last record ends that units name before ``end``; None unless one names ``begin`` itself.
+
+    Records of a log lie side by side and nearly all stand in a queue: a stale or damaged unit hardly names the very
+    place where the log ends.
+    """
+    is_named, extent = False, begin
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            first, last = opened.first_from(begin), opened.first_from(end)
+            is_named = is_named or opened.physical_offset(first) == begin
+            if last > first:
+                (unit,) = opened.read(last - 1, last)
+                extent = max(extent, int(unit["physical_offset"]) + int(unit["size"]))
+    return extent if is_named else None
+
+
 class Named(NamedTuple):
     """A unit of a simple queue: its queue offset, the place in the log that it names, and the size of the record."""
 

@@ -426,9 +426,10 @@ def test_an_empty_log_beside_queues(writable_store, capsysbinary):
 
     root = writable_store("49-basic")
     shutil.rmtree(root / "commitlog")
-    status, out, err = run(capsysbinary, root)
-    assert (status, out) == (Exit.DONE, "")
-    assert "not mounted" in err
+    status, out, _ = run(capsysbinary, root, "--jsonl")
+    assert status == Exit.SKIPPED
+    assert [(damage["code"], damage["file"]) for damage in damages_of(out)] == [("ST-MOUNT", "commitlog")]
+    assert "not mounted" in out
 
 
 @pytest.mark.parametrize("width", [80, 120])
