@@ -18,6 +18,8 @@ from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.store import Store
 
+# A record that stands in no queue hardly is larger: upstream's default for the largest message.
+_NEAR = 4 << 20
 # The places of units that are not there.
 BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
 
@@ -96,20 +98,22 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
 
 
 def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
-    """Return where the last record ends that units name before ``end``; None unless one names ``begin`` itself.
+    """Return where the last record ends that units name from ``begin`` up to ``end``; None where they are not believed.
 
-    Records of a log lie side by side and nearly all stand in a queue: a stale or damaged unit hardly names the very
-    place where the log ends.
+    Records of a log lie side by side and nearly all stand in a queue: one unit is believed that names ``begin``
+    itself, several when the first names a place near it. A damaged unit hardly does either.
     """
-    is_named, extent = False, begin
+    count, nearest, extent = 0, end, begin
     for queue in queues:
         with _QueueUnits(queue) as opened:
             first, last = opened.first_from(begin), opened.first_from(end)
-            is_named = is_named or opened.physical_offset(first) == begin
             if last > first:
                 (unit,) = opened.read(last - 1, last)
+                count += last - first
+                nearest = min(nearest, opened.physical_offset(first))
                 extent = max(extent, int(unit["physical_offset"]) + int(unit["size"]))
-    return extent if is_named else None
+    is_believed = nearest == begin or (count > 1 and nearest - begin <= _NEAR)
+    return extent if is_believed else None
 
 
 class Named(NamedTuple):
