@@ -21,26 +21,24 @@ class Checkpoint:
         elif files.size(paths.CHECKPOINT) < PAGE_SIZE:
             files.resize(paths.CHECKPOINT, PAGE_SIZE)
         values = decode_checkpoint(files.read(paths.CHECKPOINT, 0, _FIELDS.size))
-        self.values = values
+        # What recovery goes by, before it changes anything.
         self.min_timestamp = min_timestamp(values)
-
-    @property
-    def index_msg_timestamp(self) -> int:
-        """The end time of the last full index file."""
-        return self.values.index_msg_timestamp
-
-    def set_logics(self, timestamp: int) -> None:
-        """Note the store time of a dispatched record."""
-        self.values = self.values._replace(logics_msg_timestamp=timestamp)
-
-    def set_index(self, timestamp: int) -> None:
-        """Note the end time of an index file that is full."""
-        self.values = self.values._replace(index_msg_timestamp=timestamp)
-
-    def set_confirm(self, offset: int) -> None:
-        """Note how far the log is confirmed (5.x)."""
-        self.values = self.values._replace(confirm_phy_offset=offset)
+        self._physic_msg_timestamp = values.physic_msg_timestamp
+        self._master_flushed_offset = values.master_flushed_offset
+        # The store time of the last record that was dispatched.
+        self.logics_msg_timestamp = values.logics_msg_timestamp
+        # The end time of the last full index file.
+        self.index_msg_timestamp = values.index_msg_timestamp
+        # How far the log is confirmed (5.x).
+        self.confirm_phy_offset = values.confirm_phy_offset
 
     def flush(self) -> None:
         """Write the fields."""
-        self._files.write(paths.CHECKPOINT, 0, _FIELDS.encode(self.values)[: self._length])
+        values = layouts.StoreCheckpoint(
+            self._physic_msg_timestamp,
+            self.logics_msg_timestamp,
+            self.index_msg_timestamp,
+            self._master_flushed_offset,
+            self.confirm_phy_offset,
+        )
+        self._files.write(paths.CHECKPOINT, 0, _FIELDS.encode(values)[: self._length])

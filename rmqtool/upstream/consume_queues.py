@@ -7,6 +7,7 @@ first unit that is not valid, the one that truncates accepts the first unit of a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rmqtool.errors import StoreError
 from rmqtool.formats import layouts, paths
@@ -63,42 +64,56 @@ class ConsumeQueue:
         files = self.mapped.mapped
         end = None
         for file in files[max(0, len(files) - RECOVERED_FILES) :]:
-            valid = 0
-            for unit in self._iter_units(file):
-                if unit[0] < 0 or unit[1] <= 0:
-                    break
-                valid += 1
-                self.max_physic_offset = int64(unit[0] + unit[1])
-            end = file.start + valid * UNIT_SIZE
-            if valid * UNIT_SIZE < file.size:
+            written = self._written_units(file, 0)
+            end = file.start + written * UNIT_SIZE
+            if written:
+                self._take_as_last(file, written - 1)
+            if written * UNIT_SIZE < file.size:
                 break
         if end is not None:
             self.mapped.truncate(end)
 
-    def _iter_units(self, file: MappedFile) -> Iterator[tuple[int, int, int]]:
-        at = 0
-        while at < file.size:
-            data = self._files.read(file.path, at, min(_CHUNK, file.size - at))
-            yield from _UNIT.packer.iter_unpack(data)
-            at += len(data)
-
     def truncate(self, end: int) -> None:
-        """Drop what points at ``end`` or behind it. upstream: ``truncateDirtyLogicFiles``."""
+        """Drop what points at ``end`` or behind it. upstream: ``truncateDirtyLogicFiles``.
+
+        The first unit of a file is taken whatever it holds, as long as it does not point behind the end.
+        """
         self.max_physic_offset = end
         while self.mapped.mapped:
             file = self.mapped.mapped[-1]
-            file.wrote = 0
-            for offset, size, _ in self._iter_units(file):
-                if file.wrote == 0:
-                    if offset >= end:
-                        break
-                elif offset < 0 or size <= 0 or offset >= end:
-                    return
-                file.wrote += UNIT_SIZE
-                self.max_physic_offset = int64(offset + size)
-            if file.wrote:
+            if self._unit(file, 0).physical_offset < end:
+                units = 1 + self._written_units(file, 1, end)
+                file.wrote = units * UNIT_SIZE
+                self._take_as_last(file, units - 1)
                 return
             self.mapped.delete_last()
+
+    def _take_as_last(self, file: MappedFile, number: int) -> None:
+        unit = self._unit(file, number)
+        self.max_physic_offset = int64(unit.physical_offset + unit.size)
+
+    def _unit(self, file: MappedFile, number: int) -> ConsumeQueueUnit:
+        return _UNIT.decode(self._files.read_exactly(file.path, number * UNIT_SIZE, UNIT_SIZE))
+
+    def _written_units(self, file: MappedFile, first: int, end: int | None = None) -> int:
+        """Return how many units from the ``first`` on are written, and point before ``end`` if that is given."""
+        found = 0
+        for units in self._iter_units(file, first, file.size):
+            written = (units["physical_offset"] >= 0) & (units["size"] > 0)
+            if end is not None:
+                written &= units["physical_offset"] < end
+            if not written.all():
+                return found + int(written.argmin())
+            found += len(units)
+        return found
+
+    def _iter_units(self, file: MappedFile, first: int, end: int) -> Iterator[Any]:
+        """Yield arrays of units, from the ``first`` to the byte position ``end`` of a file."""
+        import numpy as np
+
+        dtype = np.dtype(_UNIT.dtype())
+        for at in range(first * UNIT_SIZE, end, _CHUNK):
+            yield np.frombuffer(self._files.read_exactly(file.path, at, min(_CHUNK, end - at)), dtype)
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """Find the first unit whose record is still there."""
@@ -111,12 +126,13 @@ class ConsumeQueue:
         if not self.mapped.mapped:
             return
         first = self.mapped.mapped[0]
-        for i, unit in enumerate(self._iter_units(first)):
-            if i * UNIT_SIZE >= first.wrote:
+        number = 0
+        for units in self._iter_units(first, 0, first.wrote):
+            served = units["physical_offset"] >= min_physical_offset
+            if served.any():
+                self.min_logic_offset = first.start + (number + int(served.argmax())) * UNIT_SIZE
                 return
-            if unit[0] >= min_physical_offset:
-                self.min_logic_offset = first.start + i * UNIT_SIZE
-                return
+            number += len(units)
 
     def _correct_min_offset_5(self, min_physical_offset: int) -> None:
         """Search the first file by halves; what is not found leaves the minimum alone."""
@@ -155,8 +171,7 @@ class ConsumeQueue:
                 return
 
     def _offset_at(self, file: MappedFile, position: int) -> int:
-        offset: int = _UNIT.unpack_from(self._files.read(file.path, position, UNIT_SIZE))[0]
-        return offset
+        return self._unit(file, position // UNIT_SIZE).physical_offset
 
     def knows(self, physical_offset: int, size: int) -> bool:
         """Return whether the queue takes a record for one that it has: it ends no later than the last one."""

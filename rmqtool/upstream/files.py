@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 from rmqtool.errors import ReadFailed
 from rmqtool.storage.filesystem import (
@@ -12,7 +12,6 @@ from rmqtool.storage.filesystem import (
     Kind,
     ReadableFile,
     ReadableFileSystem,
-    WritableFile,
     join,
     path_parts,
     split,
@@ -31,17 +30,46 @@ class Entry(NamedTuple):
     size: int
 
 
+F = TypeVar("F", bound=ReadableFile)
+
+
+class _Handles(Generic[F]):
+    """Open files by their paths; the one that was not used for longest is closed for a new one."""
+
+    def __init__(self, open_file: Callable[[str], F]) -> None:
+        self._open_file = open_file
+        self._open: OrderedDict[str, F] = OrderedDict()
+
+    def get(self, path: str) -> F:
+        handle = self._open.get(path)
+        if handle is not None:
+            self._open.move_to_end(path)
+            return handle
+        if len(self._open) >= _HANDLES:
+            self._open.popitem(last=False)[1].close()
+        handle = self._open[path] = self._open_file(path)
+        return handle
+
+    def forget(self, path: str) -> None:
+        handle = self._open.pop(path, None)
+        if handle is not None:
+            handle.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
 class StoreView:
     """The files of a store, for looking at. Paths are relative to the store's root."""
 
     def __init__(self, files: ReadableFileSystem) -> None:
         self._files = files
-        self._handles: OrderedDict[str, ReadableFile] = OrderedDict()
+        self._handles = _Handles(files.open_read)
 
     def close(self) -> None:
         """Close every handle."""
-        while self._handles:
-            self._handles.popitem()[1].close()
+        self._handles.close()
 
     def is_file(self, path: str) -> bool:
         """Return whether a regular file bears the name."""
@@ -75,11 +103,11 @@ class StoreView:
 
     def read(self, path: str, file_offset: int, length: int) -> bytes:
         """Return the bytes of a span, as far as the file goes."""
-        return self._handle(path).pread(length, file_offset)
+        return self._handles.get(path).pread(length, file_offset)
 
     def read_exactly(self, path: str, file_offset: int, length: int) -> bytes:
         """Return the bytes of a span, all of which must be there."""
-        return self._handle(path).pread_exactly(length, file_offset)
+        return self._handles.get(path).pread_exactly(length, file_offset)
 
     def read_whole(self, path: str) -> bytes:
         """Return all bytes of a file."""
@@ -87,20 +115,7 @@ class StoreView:
 
     def iter_data(self, path: str, begin: int, end: int) -> Iterator[Extent]:
         """Walk over the spans of a file that may hold something else than zeros."""
-        return self._handle(path).iter_data(begin, end)
-
-    def _open(self, path: str) -> ReadableFile:
-        return self._files.open_read(path)
-
-    def _handle(self, path: str) -> ReadableFile:
-        handle = self._handles.get(path)
-        if handle is not None:
-            self._handles.move_to_end(path)
-            return handle
-        if len(self._handles) >= _HANDLES:
-            self._handles.popitem(last=False)[1].close()
-        handle = self._handles[path] = self._open(path)
-        return handle
+        return self._handles.get(path).iter_data(begin, end)
 
 
 class StoreFiles(StoreView):
@@ -109,16 +124,16 @@ class StoreFiles(StoreView):
     def __init__(self, overlay: OverlayFileSystem) -> None:
         super().__init__(overlay)
         self.overlay = overlay
+        self._writables = _Handles(overlay.open_write)
 
-    def _open(self, path: str) -> ReadableFile:
-        return self.overlay.open_write(path)
-
-    def _writable(self, path: str) -> WritableFile:
-        return cast(WritableFile, self._handle(path))
+    def close(self) -> None:
+        """Close every handle."""
+        super().close()
+        self._writables.close()
 
     def write(self, path: str, file_offset: int, data: bytes) -> None:
         """Overwrite the bytes of a span."""
-        self._writable(path).pwrite(data, file_offset)
+        self._writables.get(path).pwrite(data, file_offset)
 
     def create(self, path: str, size: int = 0) -> None:
         """Create a file of zeros, and the directories that lead to it; a file of that name is gone afterwards."""
@@ -145,13 +160,12 @@ class StoreFiles(StoreView):
 
     def resize(self, path: str, size: int) -> None:
         """Cut a file, or let it grow by zeros."""
-        self._writable(path).truncate(size)
+        self._writables.get(path).truncate(size)
 
     def delete(self, path: str) -> None:
         """Remove a file."""
-        handle = self._handles.pop(path, None)
-        if handle is not None:
-            handle.close()
+        self._handles.forget(path)
+        self._writables.forget(path)
         self.overlay.unlink(path)
 
     def make_directories(self, path: str) -> None:

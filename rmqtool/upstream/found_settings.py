@@ -30,9 +30,10 @@ def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConf
         _LOG_SIZE: usual_size(listing.log_segments),
         _QUEUE_SIZE: usual_size(_queue_files(listing)),
     }
-    geometry = _find_geometry(listing, Geometry(config.max_hash_slot_num, config.max_index_num))
-    if geometry is not None:
-        found |= {_SLOTS: geometry.slots, _ENTRIES: geometry.entries}
+    if not {_SLOTS, _ENTRIES} <= config.origins.keys():
+        geometry = _find_geometry(listing, Geometry(config.max_hash_slot_num, config.max_index_num))
+        if geometry is not None:
+            found |= {_SLOTS: geometry.slots, _ENTRIES: geometry.entries}
     inside = {segment.path.rpartition("/")[0] for segment in listing.log_segments}
     if inside == set(listing.log_directories) and "" not in inside:
         found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in listing.log_directories)

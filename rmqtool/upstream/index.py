@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rmqtool.formats import paths
-from rmqtool.formats.codes import TransactionType, transaction_type
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
 from rmqtool.formats.index import file_size
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
@@ -14,6 +15,11 @@ from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index_file import IndexFile
 from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.settings import StartSettings
+
+_PROPERTY = PROPERTY_SEPARATOR.encode()
+_UNIQ_KEY, _KEYS, _TAGS = (
+    f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}".encode() for name in ("UNIQ_KEY", "KEYS", "TAGS")
+)
 
 # A broker names a new file by the clock; here it gets a name that says so.
 NEW_NAME = "NEW-"
@@ -67,7 +73,7 @@ class IndexService:
             file.preset(previous.end_phy_offset, previous.end_timestamp)
             previous.settle(header=True)
             if previous.end_timestamp > 0:
-                checkpoint.set_index(previous.end_timestamp)
+                checkpoint.index_msg_timestamp = previous.end_timestamp
                 checkpoint.flush()
         self._list.append(file)
         return file
@@ -77,17 +83,23 @@ class IndexService:
         file = self._current(checkpoint)
         if message.physical_offset < file.end_phy_offset:
             return
-        if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
+        if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
             return
-        texts = list(iter_index_texts(message, self._settings.rules))
-        while texts:
+        texts: list[str] = []
+        if self._contents:
+            texts = list(iter_index_texts(message, self._settings.rules))
+            left = len(texts)
+        else:
+            left = count_index_texts(message.raw_properties, tags=self._settings.rules.tag_entries)
+        while left:
             while file.is_full:
                 self._log.warn(broker_log.INDEX_OVER_CAPACITY)
                 self._log.warn(broker_log.INDEX_FULL)
                 file = self._current(checkpoint)
-            room = self._settings.index_entries - file.index_count
-            file.add(message, texts[:room])
-            texts = texts[room:]
+            entries = min(left, self._settings.index_entries - file.index_count)
+            file.add(message, entries, texts[:entries])
+            del texts[:entries]
+            left -= entries
 
     def settle(self) -> None:
         """Bring on disk what upstream wrote there with every entry."""
@@ -98,3 +110,26 @@ class IndexService:
         """Write every header, as 5.x does."""
         for file in self._list:
             file.settle(header=True)
+
+
+def count_index_texts(block: bytes, *, tags: bool) -> int:
+    """Return how many texts ``iter_index_texts`` yields for a record with these properties, without making them."""
+    block = _PROPERTY + block
+    found = int(_last_value(block, _UNIQ_KEY) != b"") + int(tags and _last_value(block, _TAGS) != b"")
+    keys = _last_value(block, _KEYS)
+    if keys:
+        found += sum(map(bool, keys.split(b" ")))
+    return found
+
+
+def _last_value(block: bytes, name: bytes) -> bytes:
+    """Return the value that a property has in the end; an empty one does not count."""
+    at = block.rfind(name)
+    while at >= 0:
+        begin = at + len(name)
+        end = block.find(_PROPERTY, begin)
+        value = block[begin:] if end < 0 else block[begin:end]
+        if value:
+            return value
+        at = block.rfind(name, 0, at)
+    return b""

@@ -7,6 +7,7 @@ the bytes: how many there are decides everything else.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
@@ -60,18 +61,19 @@ class IndexFile:
             self.begin_timestamp = self.end_timestamp = timestamp
         self._write_header(0)
 
-    def add(self, message: Message, texts: list[str]) -> None:
-        """Add as many entries as there are texts. upstream: ``putKey``."""
+    def add(self, message: Message, entries: int, texts: Iterable[str] = ()) -> None:
+        """Add entries for a message; ``texts`` are those of their keys. upstream: ``putKey``."""
         for text in texts:
-            if self._contents:
-                seconds = time_diff(message.store_timestamp, self.begin_timestamp)
-                self._pending.append(_Pending(text, message.physical_offset, seconds))
+            seconds = time_diff(message.store_timestamp, self.begin_timestamp)
+            self._pending.append(_Pending(text, message.physical_offset, seconds))
             if self.index_count <= 1:
-                self.begin_phy_offset, self.begin_timestamp = message.physical_offset, message.store_timestamp
-            self.index_count += 1
-        if texts:
-            self.end_phy_offset, self.end_timestamp = message.physical_offset, message.store_timestamp
-            self._added = True
+                # The next entry's time counts from this message.
+                self.begin_timestamp = message.store_timestamp
+        if self.index_count <= 1:
+            self.begin_phy_offset, self.begin_timestamp = message.physical_offset, message.store_timestamp
+        self.index_count += entries
+        self.end_phy_offset, self.end_timestamp = message.physical_offset, message.store_timestamp
+        self._added = True
         if len(self._pending) >= _MOST_PENDING:
             self._write_pending()
 

@@ -108,7 +108,7 @@ class MessageStore:
         self._recover_commit_log()
         self.queues.correct_min_offsets(self.commit_log.mapped.min_offset)
         if self.settings.duplication and not self.settings.is_4_9:
-            self.commit_log.walk_unconfirmed(self.checkpoint.values.confirm_phy_offset)
+            self.commit_log.walk_unconfirmed(self.checkpoint.confirm_phy_offset)
         if not index_loaded and not self.settings.is_4_9:
             raise LoadRefused(f"a name in {paths.INDEX}/ is a number and a directory")
         if self.settings.is_4_9:
@@ -131,7 +131,7 @@ class MessageStore:
             last = self.commit_log.last_record
             if last is None:
                 last = confirmed if self.clean else mapped.mapped[start].start
-            self.checkpoint.set_confirm(last)
+            self.checkpoint.confirm_phy_offset = last
         known = self.queues.max_physic_offset if settings.is_5_4 else self.max_physic_offset
         if known >= end:
             self.log.warn(broker_log.TRUNCATE_LOGIC)
@@ -142,13 +142,13 @@ class MessageStore:
     def _confirmed_as_loaded(self) -> int:
         """Return what 5.x takes as confirmed before it has read a record. upstream: ``getConfirmOffset``."""
         if self.settings.duplication:
-            return self.checkpoint.values.confirm_phy_offset
+            return self.checkpoint.confirm_phy_offset
         return 0 if self.settings.sync_flush else self.commit_log.mapped.max_offset
 
     def dispatch(self, message: Message) -> None:
         """Build the queues' units and the index entries of a record."""
         if has_queue_unit(message.sys_flag) and self.queues.dispatch(message):
-            self.checkpoint.set_logics(message.store_timestamp)
+            self.checkpoint.logics_msg_timestamp = message.store_timestamp
         if self.settings.index_enabled:
             self.index.dispatch(message, self.checkpoint)
 
@@ -161,7 +161,7 @@ class MessageStore:
         """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
         if self.settings.is_4_9:
             return
-        if int64(message.physical_offset + message.total_size) <= self.checkpoint.values.confirm_phy_offset:
+        if int64(message.physical_offset + message.total_size) <= self.checkpoint.confirm_phy_offset:
             self.dispatch(message)
 
     def start(self) -> Started:
@@ -184,7 +184,7 @@ class MessageStore:
         self.files.replace(paths.ABORT, b"0")
         if self.settings.duplication:
             # Dispatching begins where it is confirmed, but never before the log does.
-            confirmed = self.checkpoint.values.confirm_phy_offset
+            confirmed = self.checkpoint.confirm_phy_offset
             self.backlog = confirmed - max(confirmed, self.commit_log.mapped.min_offset)
         return True
 

@@ -94,8 +94,27 @@ def test_drop_of_values_alone_is_seen() -> None:
 
 def test_committed_counts_name_registered_comparisons_and_real_stores() -> None:
     loaded = json.loads(COUNTS.read_text())
-    assert loaded.keys() == {comparison.title for comparison in load_comparisons()}
-    assert {store for stores in loaded.values() for store in stores} <= set(STORES)
+    registered = {comparison.title: set(comparison.subjects or STORES) for comparison in load_comparisons()}
+    assert loaded.keys() == registered.keys()
+    assert [title for title, stores in loaded.items() if not set(stores) <= registered[title]] == []
+
+
+def test_what_is_left_out_has_not_dropped(counts: Path) -> None:
+    assert run([], [], counts, update=False, left_out={"queue ids"}) == 0
+
+
+def test_value_that_is_not_determined_is_neither_equal_nor_a_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compare(subject: Subject) -> None:
+        subject.compare("first", {"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": "a race", "b": "a race"})
+        subject.compare("second", {"a": 1}, {"a": 1})
+
+    asked = [Comparison("a thing", "rows", compare, (STORE,))]
+    assert run(asked, [], tmp_path / "counts.json", update=True) == 0
+    shown = capsys.readouterr().out
+    assert "| a thing       | 2/3, 1 undetermined" in shown
+    assert f"{STORE}, first, a: a race" in shown
 
 
 def test_unknown_word() -> None:

@@ -7,7 +7,7 @@ import lzma
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 from tests.conformance.oracle.packages import BROKER_VERSIONS, OracleError, generation, run_java
 
 HANG_LIMIT_MS = 60_000
+# With many stores in one process most of the time is spent waiting in its shutdowns.
+_AT_ONCE = 12
+_SHORT_HANG_LIMIT_MS = 20_000
 
 
 @contextmanager
@@ -50,11 +53,9 @@ def truth(
 ) -> int:
     """Write to ``out`` what the real classes of ``version`` answer about ``store``; 0 unless they refused it.
 
-    ``config`` and ``queries`` may be truth files: the settings and the questions in them are used. ``put`` (4.9):
-    the real store appends one message to every queue and must find it again.
+    ``config`` and ``queries`` may be truth files: the settings and the questions in them are used. ``put``: the real
+    store appends one message to every queue and must find it again.
     """
-    if put and generation(version) != "4":
-        raise OracleError("put is for 4.9 only")
     with _scratch() as scratch:
         words: list[object] = [store.resolve(), out.resolve()]
         for option, path in (("--config", config), ("--queries", queries)):
@@ -134,3 +135,27 @@ def settings_of(path: Path) -> dict[str, str]:
 def _must_exist(out: Path) -> None:
     if not out.exists():
         raise OracleError("the run left no answer; ORACLE_VERBOSE=1 shows why")
+
+
+def start_many(version: str, stores: Sequence[Path], outs: Sequence[Path], *, settings: Mapping[str, str]) -> None:
+    """Start each store in place, in one Java process; ``outs`` get what happened, as ``start`` writes it."""
+    given = ";".join(f"{name}={value}" for name, value in settings.items())
+    with _scratch() as scratch:
+        jobs = scratch / "jobs"
+        lines = (
+            f"{number}\t{store}\t{given}\t{out}\tfull\n"
+            for number, (store, out) in enumerate(zip(stores, outs, strict=True))
+        )
+        jobs.write_text("".join(lines), encoding="utf-8")
+        run_java(version, "Start", ["run", jobs, _AT_ONCE, _SHORT_HANG_LIMIT_MS], logs=True, user_home=scratch)
+    for out in outs:
+        _must_exist(out)
+
+
+def make_store(version: str, store: Path, *, settings: Mapping[str, str], content: Mapping[str, object]) -> None:
+    """Let the real store write messages; ``content`` is what ``Start.gen`` takes, ``end=kill`` for a crash."""
+    given = [";".join(f"{name}={value}" for name, value in pairs.items()) for pairs in (settings, content)]
+    with _scratch() as scratch:
+        run_java(version, "Start", ["gen", store, *given], logs=True, user_home=scratch)
+    if not store.is_dir():
+        raise OracleError("the run left no store; ORACLE_VERBOSE=1 shows why")
