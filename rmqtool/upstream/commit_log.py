@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
@@ -24,6 +25,13 @@ _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _PREFIX_V6 = layouts.MESSAGE_PREFIX_V6V4
 
 
+class Place(NamedTuple):
+    """A place in a file."""
+
+    path: str
+    file_offset: int
+
+
 class CommitLog:
     """The log of a store."""
 
@@ -33,9 +41,12 @@ class CommitLog:
         self._log = log
         self.mapped = MappedFileQueue(files, settings.commit_log_dirs, settings.commit_log_file_size)
         self.check = RecordCheck(settings, log)
-        # What the last recovery did: the files it read, the start of the last record it took.
+        # What the last recovery did: the files it read, the start of the last record it took, where it cut.
         self.scanned: list[str] = []
         self.last_record: int | None = None
+        self.end: Place | None = None
+        # Whether no file qualified of those that 5.4 looks at, so that it begins with the oldest of them.
+        self.limited = False
 
     def load(self) -> None:
         """Take in the segments."""
@@ -81,6 +92,7 @@ class CommitLog:
         for i in range(len(files) - 1, oldest, -1):
             if self._is_start_5_4(files[i], clean, max_physic_offset, checkpoint):
                 return i
+        self.limited = oldest > 0
         return oldest
 
     def _is_start_5_4(self, file: MappedFile, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> bool:
@@ -98,13 +110,12 @@ class CommitLog:
         """Read from file number ``start`` on, hand every record to ``accept``, and return where reading ended."""
         self.scanned = []
         self.last_record = None
-        files = self.mapped.mapped
-        file = files[start]
-        for file in files[start:]:
+        for file in self.mapped.mapped[start:]:
             self.scanned.append(file.path)
             window = self.window(file)
             at = 0
             while True:
+                self.end = Place(file.path, at)
                 found = self.check.check(window, at, file.size, crc=self._settings.check_crc)
                 if not isinstance(found, Message):
                     break
@@ -115,7 +126,7 @@ class CommitLog:
             if isinstance(found, Unreadable):
                 if found.size > 0 and not self._settings.is_4_9:
                     self._log.warn(broker_log.HALF_MESSAGE)
-                return file.start + at
+                break
         return file.start + at
 
     def walk_unconfirmed(self, confirmed: int) -> None:

@@ -19,7 +19,7 @@ from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.java_numbers import parse_int
-from rmqtool.upstream.settings import LARGEST_ARRAY, StartSettings
+from rmqtool.upstream.settings import StartSettings
 
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
@@ -102,6 +102,8 @@ class RecordCheck:
         self._verify_properties = settings.verify_property_crc and not self._v4_9
         self._dup_info = settings.duplication and not self._v4_9
         self._plain = not (self._verify_properties or self._dup_info)
+        # The largest buffer that a record's size made the broker allocate.
+        self.most_allocated = 0
 
     def check(
         self, window: SegmentWindow, at: int, limit: int, crc: bool = True, body: bool = True
@@ -119,8 +121,7 @@ class RecordCheck:
         total_size, magic = _START.unpack_from(window.data, i)
         if self._plain and MIN_RECORD_SIZE <= total_size <= left and magic in self._magics:
             if i + total_size > len(window.data):
-                if total_size > LARGEST_ARRAY:
-                    raise OutOfMemory(total_size)
+                self._allocate(total_size)
                 window.slide(at, total_size)
                 i = 0
             found = self._whole(window.data, i, total_size, crc)
@@ -134,12 +135,16 @@ class RecordCheck:
         if magic not in self._magics:
             self._log.warn(broker_log.ILLEGAL_MAGIC_5_4 if self._settings.is_5_4 else broker_log.illegal_magic(magic))
             return UNREADABLE
-        if total_size > LARGEST_ARRAY:
-            raise OutOfMemory(total_size)
+        self._allocate(total_size)
         try:
             return self._parse(window, at, left, crc, body)
         except _JavaException:
             return self._failed()
+
+    def _allocate(self, total_size: int) -> None:
+        if total_size > self._settings.largest_array:
+            raise OutOfMemory(total_size)
+        self.most_allocated = max(self.most_allocated, total_size)
 
     def _failed(self) -> Unreadable:
         if not self._v4_9:

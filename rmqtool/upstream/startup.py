@@ -47,6 +47,8 @@ class MessageStore:
         self.clean = not files.exists(paths.ABORT)
         # Why the start does not succeed.
         self.reason: str | None = None
+        # The size that was too much for the heap.
+        self.out_of_memory: int | None = None
         # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
         self.max_physic_offset = -1
         self.loaded_max_offsets: dict[tuple[str, int], int] = {}
@@ -86,9 +88,9 @@ class MessageStore:
                 self.log.warn(broker_log.TRANSITION_FAILED)
             return False
         except OutOfMemory as error:
+            self.out_of_memory = error.total_size
             self.reason = (
-                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen "
-                f"(a heap of more than twice that size might hold them)"
+                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen"
             )
             return False
         finally:
