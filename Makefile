@@ -42,7 +42,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
 
 agreement: $(READY)
 	$(BIN)/python -m tests.agreement

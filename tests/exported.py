@@ -1,17 +1,24 @@
-"""Messages of a truth file as the rows of an export, and tables as such rows: bodies by length and digest."""
+"""Exports by way of Python, and rows to compare them by: of truth files, of tables. Bodies are length and digest."""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from rmqtool.export.choice import DEFAULT, Choice
+from rmqtool.export.run import Engine, Outcome, Request, local_engine, run_export
+from rmqtool.scan.ranges import Effort
 from tests.stores import truth
 
 Row = dict[str, Any]
+
+HERE = local_engine(Effort(1))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CODECS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
@@ -71,3 +78,18 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value - _EPOCH) // timedelta(milliseconds=1)
     return dict(value) if isinstance(value, list) else value
+
+
+def export(to: Path, *stores: Path, choice: Choice = DEFAULT, engine: Engine = HERE, **more: Any) -> Outcome:
+    paths = tuple(str(store) for store in stores)
+    return run_export(Request(paths=paths, directory=str(to), choice=choice, **more), engine)
+
+
+def part_files(to: Path) -> list[Path]:
+    """Return the data files of a target in the order of their names."""
+    return sorted(path for path in to.rglob("part-*.parquet") if "_damage" not in path.parts)
+
+
+def read(to: Path) -> pa.Table:
+    """Return all rows, file after file, in the order in which they stand there."""
+    return pa.concat_tables(pq.ParquetFile(path).read() for path in part_files(to))

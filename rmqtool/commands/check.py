@@ -55,7 +55,7 @@ def check(
         return _explain(show, explain)
     if quick and deep:
         raise UsageError("--quick and --deep exclude each other")
-    options = _options(quick, deep, (only, topic), (max_time, resume), work)
+    options = _options(quick, deep, (only, topic), (max_time, resume))
     report_kind(report)
     return _run(choose_store([store] if store else []).store, options, (fail_on, report), broker, (work, show))
 
@@ -65,7 +65,6 @@ def _options(
     deep: bool,
     wanted: tuple[list[str] | None, list[str] | None],
     time_limit: tuple[str | None, str | None],
-    work: Work,
 ) -> CheckOptions:
     from rmqtool.commands.times import parse_span
     from rmqtool.filters.patterns import parse_patterns
@@ -79,7 +78,6 @@ def _options(
         topics=parse_patterns(wanted[1] or ()),
         max_seconds=None if max_time is None else parse_span(max_time) / 1000,
         resume=resume,
-        jobs=work.processes(),
     )
 
 
@@ -104,7 +102,7 @@ def _run(
     started = time.monotonic()
     store = open_store(name, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output:
-        checked = Check(store, options, work.bar(output))
+        checked = Check(store, options, work.effort(output))
         kept: list[Finding] = []
         counts = show_findings(output, (_kept(finding, kept, report) for finding in checked))
         _finish(output, checked, counts, (name, round((time.monotonic() - started) * 1000)))

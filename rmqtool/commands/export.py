@@ -12,7 +12,7 @@ import typer
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import STORE_HELP, Period, Scope, Show, Work
 from rmqtool.commands.sizes import parse_size
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, OptionalMissing, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.export.choice import Choice
@@ -160,6 +160,10 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, content: Content, 
     from rmqtool.export.target import Mode
 
     mode, since_last = how
+    partition_by = tuple(_word(PartitionBy, word, "--partition-by") for word in _words(content.partition_by) or ())
+    for by in partition_by:
+        if by.source not in choice.columns:
+            raise UsageError(f"--columns {by.source} is missing: --partition-by {by} is made of it")
     if since_last and (mode != "error" or choice.begin is not None or choice.end is not None):
         raise UsageError("--since-last goes on where the last export ended; --mode, --begin and --end contradict it")
     return Request(
@@ -167,7 +171,7 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, content: Content, 
         directory=to,
         choice=choice,
         mode=_word(Mode, mode, "--mode"),
-        partition_by=tuple(_word(PartitionBy, word, "--partition-by") for word in _words(content.partition_by) or ()),
+        partition_by=partition_by,
         since_last=since_last,
     )
 
@@ -182,7 +186,11 @@ def _run(request: Request, scheduling: Scheduling, work: Work, output: Output) -
     from rmqtool.spark.job import run_spark_export
 
     master = scheduling.master or f"local[{work.jobs or '*'}]"
-    return run_spark_export(request, master, scheduling.settings(), effort)
+    try:
+        return run_spark_export(request, master, scheduling.settings(), effort)
+    except OptionalMissing as error:
+        error.hint = f"{error.hint}; or --engine {Engine.LOCAL}, which needs neither Spark nor Java"
+        raise
 
 
 def _list_columns(output: Output, choice: Choice) -> Exit:

@@ -29,6 +29,7 @@ class Entry(NamedTuple):
 
 COMMANDS: tuple[Entry, ...] = (
     Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
+    Entry("cat", "rmqtool.commands.cat:cat", Panel.LOOK, "Messages, filtered, in any order; damage among them."),
     Entry("query", "rmqtool.commands.query:query", Panel.LOOK, "Any id, key, offset or time; its message, its story."),
     Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Who, what, when, how much."),
     Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),

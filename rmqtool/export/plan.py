@@ -66,7 +66,7 @@ def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settl
     if settled or log.live:
         end = log.end.physical_offset
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
-    plan = read_plan(files, choice.selection(), live=log.live)
+    plan = read_plan(files, choice.selection(), log.queues, live=log.live)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
     return Source(broker, log, plan, choice, ranges, missing)
 

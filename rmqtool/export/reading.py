@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,10 @@ from rmqtool.bulk.records import Records
 from rmqtool.errors import StoreError
 from rmqtool.export.choice import Choice
 from rmqtool.scan.columns import SegmentScan
-from rmqtool.scan.reading import STALE, TORN, Damage, Part, Range, RangeReader
+from rmqtool.scan.covering import reader_of
+from rmqtool.scan.logs import LogFile
+from rmqtool.scan.queue_units import QueueFiles, read_places
+from rmqtool.scan.reading import Damage, Part, Range, RangeReader
 from rmqtool.scan.selection import Selection
 
 
@@ -27,11 +30,12 @@ class Messages(NamedTuple):
 class BatchReader:
     """One range being read; afterwards ``reader`` knows where it began and ended."""
 
-    def __init__(self, asked: Range, choice: Choice, projection: Projection) -> None:
+    def __init__(self, asked: Range, choice: Choice, projection: Projection, queues: Sequence[QueueFiles] = ()) -> None:
         self.asked = asked
         self.choice = choice
         self.projection = projection
-        self.reader = RangeReader(asked, choice.selection())
+        self.queues = queues
+        self.reader = reader_of(asked, choice.selection(), queues)
         self.end_offset = 0
 
     def pieces(self) -> Iterator[Messages | Damage]:
@@ -45,17 +49,21 @@ class BatchReader:
             if len(part.records):
                 yield from self._spell(part)
 
-    def check_landing(self) -> None:
-        """Raise unless the range ended where the one behind it begins: it is found by the same search, from ``stop``.
+    def check_landing(self, following: Range) -> None:
+        """Raise unless this range ended where the ``following`` one begins: that is found by the same search.
 
         By induction no record is lost and none is read twice, however wrong a guess was.
         """
-        file, stop, reached = self.asked.file, self.asked.stop, self.reader.reached
-        if stop is None or self.reader.began is None or reached is None:
+        file, reached = following.file, self.reader.reached
+        if self.reader.began is None or reached is None:
             return
-        with file.open() as opened:
-            begins = SegmentScan(opened, file.base_offset).find_start(stop)
-        if reached != begins and (reached < file.size or (begins is not None and self._is_record(begins))):
+        begins = _begin_of(following, self.choice, self.queues)
+        end = file.size if following.stop is None else following.stop
+        if begins is None or reached == file.size:
+            landed = (begins is None and reached >= end) or (reached == file.size and not _is_record(file, begins))
+        else:
+            landed = reached == begins
+        if not landed:
             raise StoreError(
                 f"the range of {file.name} from {self.asked.start} on ends at {reached}, but the next one would begin "
                 f"at {begins}: a body there holds what looks like a record in its place",
@@ -63,13 +71,6 @@ class BatchReader:
                 offset=begins,
                 hint="read each file in one piece: with a split size of 2g",
             )
-
-    def _is_record(self, file_offset: int) -> bool:
-        """Return whether a right record stands there, and not the blank at the end."""
-        probe = RangeReader(Range(self.asked.file, file_offset, file_offset + 1), Selection())
-        for _ in probe.parts():
-            pass
-        return probe.rows > 0
 
     @property
     def left_over(self) -> Damage | None:
@@ -98,6 +99,21 @@ class BatchReader:
         return records if wanted.all() else records.select(wanted)
 
 
-def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
-    """Return whether what stands behind a file's last record is damage, for who has no chain of answers to judge by."""
-    return records_behind or not (left_over.code == STALE or (left_over.code == TORN and live))
+def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) -> int | None:
+    """Return where who reads the range begins; None when nothing in it is for him to read."""
+    file, start, stop, _ = following
+    if queues:
+        end = file.size if stop is None else stop
+        named = read_places(queues, choice.selection(), file.base_offset + start, file.base_offset + end)
+        if named is not None:
+            return int(named.places.min()) - file.base_offset if len(named.places) else None
+    with file.open() as opened:
+        return SegmentScan(opened, file.base_offset).find_start(start, stop)
+
+
+def _is_record(file: LogFile, file_offset: int | None) -> bool:
+    """Return whether a right record stands there, and not the blank at the end."""
+    if file_offset is None:
+        return False
+    probe = RangeReader(Range(file, file_offset, file_offset + 1), Selection())
+    return any(isinstance(found, Part) for found in probe.parts())

@@ -124,7 +124,8 @@ def run_export(request: Request, engine: Engine) -> Outcome:
 
 def _job(request: Request, target: Target, source: Source, at: int) -> Job:
     prefix = f"part-{target.number:06}-{at:03}"
-    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, request.partition_by))
+    queues = source.plan.queues
+    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, queues, request.partition_by))
 
 
 def _require_same(request: Request, previous: Manifest | None) -> None:
@@ -238,7 +239,9 @@ class _Collected:
             path = f"part-{outcome.number:06}.parquet"
             self._write("empty.parquet", path, empty)
             outcome.files.append(PartFile(path, 0, os.path.getsize(os.path.join(self.target.staging, "empty.parquet"))))
-        outcome.changed = self.target.is_new or bool(self.staged) or self.read != self.before
+        ends = {broker: progress.end for broker, progress in self.before.items()}
+        advanced = any(progress.end != ends.get(broker) for broker, progress in self.read.items())
+        outcome.changed = self.target.is_new or bool(self.staged) or advanced
         if outcome.changed:
             self.target.commit(self._manifest(), self.staged)
         return outcome

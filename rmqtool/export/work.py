@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import uuid4
@@ -11,6 +11,7 @@ from uuid import uuid4
 from rmqtool.export.choice import Choice
 from rmqtool.export.parquet import PartFile, PartitionBy, PartWriter
 from rmqtool.export.reading import BatchReader
+from rmqtool.scan.queue_units import QueueFiles
 from rmqtool.scan.ranges import Answered
 from rmqtool.scan.reading import Damage, Range
 
@@ -36,12 +37,13 @@ class WriteWork:
     prefix: str
     broker: str
     choice: Choice
+    queues: Sequence[QueueFiles]
     partition_by: tuple[PartitionBy, ...] = ()
 
     def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
         """Write the messages of a range; the answer's ``found`` is what was ``Written``."""
         projection = self.choice.projection(self.broker, "ms")
-        reader = BatchReader(asked, self.choice, projection)
+        reader = BatchReader(asked, self.choice, projection, self.queues)
         directory = uuid4().hex
         stem = f"{self.prefix}-{asked.file.base_offset + asked.start:020}"
         root = os.path.join(self.staging, directory)

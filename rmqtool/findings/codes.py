@@ -186,7 +186,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: not checked",),
     ),
     CodeEntry(
-        "CL-QUEUE",
+        "CL-QOFF",
         _ERROR,
         "What a record says of its topic, queue or queue offset contradicts its neighbours and its own queue unit.",
         "a rebuild of the queues puts the message at a wrong place, or into another queue",
@@ -197,6 +197,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
             "Build consume queue repeatedly, expectLogicOffset: {} currentLogicOffset: {} Topic: {} QID: {} Diff: {}",
         ),
         ("all: not checked at a start; believed when the record is dispatched again",),
+    ),
+    CodeEntry(
+        "CL-TOPIC",
+        _ERROR,
+        "The topic of a record cannot be the name of a directory, so it can have no queue.",
+        "the message stays in the log and is in no queue",
+        _SALVAGE,
+        ("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: {}",),
+        ("all: the queue cannot be made, the broker tries again and again",),
     ),
     CodeEntry(
         "CL-PROPS",
@@ -424,6 +433,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _REPAIR,
         ("load {} failed, and try to load backup file",),
         ("all: load .bak, then overwrite it with the bad main file at the next save",),
+    ),
+    CodeEntry(
+        "CF-EMPTY",
+        _WARNING,
+        "A configuration table is empty or missing, although other files speak of what it should hold.",
+        "a broker starts with an empty table: clients are refused, or groups begin anew",
+        _RECOVER,
+        (),
+        ("all: start with an empty table, and soon write it over what is left of the file",),
     ),
     CodeEntry(
         "CF-CONF",

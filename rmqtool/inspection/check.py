@@ -18,11 +18,11 @@ from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
 from rmqtool.inspection.checks.queues import QueueJudge
 from rmqtool.inspection.checks.segments import iter_reports
-from rmqtool.progress import NoProgress, Progress
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
     from rmqtool.scan.batches import Half
+    from rmqtool.scan.ranges import Effort
     from rmqtool.scan.reports import Sequence
 
 _TOKEN = re.compile(r"log:(\d{1,19})")
@@ -37,7 +37,6 @@ class CheckOptions:
     topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
     max_seconds: float | None = None
     resume: str | None = None
-    jobs: int = 1
 
     def __post_init__(self) -> None:
         for word in self.only:
@@ -118,12 +117,12 @@ class Check:
         self,
         store: Store,
         options: CheckOptions | None = None,
-        progress: Progress | None = None,
+        effort: Effort | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self.options = options or CheckOptions()
-        self.progress = progress or NoProgress()
+        self._effort = effort
         self.summary = Summary()
         self.case = Case.of(store, self.options.depth)
         self._now = now
@@ -209,7 +208,7 @@ class Check:
         yield from self._guarded(index.examine())
         self.summary.indexes = len(index.examined)
         start = max(self.options.start, self.case.log.min_offset)
-        reports = iter_reports(self.case, index, self.options.start, self.options.jobs, self.progress)
+        reports = iter_reports(self.case, index, self.options.start, self._effort)
         commits: list[Half] = []
         for report in reports:
             yield from self._guarded(log.take(report))
@@ -226,8 +225,9 @@ class Check:
         log.finish(learn_end=self.summary.complete and not self.case.live)
         end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
         yield from self._guarded(log.odd_hosts())
+        yield from self._guarded(queues.settle(start, end))
         yield from self._guarded(index.settle())
-        yield from self._guarded(queues.iter_findings(start, end))
+        yield from self._guarded(queues.iter_findings(end))
         yield from self._guarded(index.iter_findings(end))
         if self.options.wants("TX"):
             yield from self._guarded(internal.check_commits(self.case, commits))

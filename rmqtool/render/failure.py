@@ -13,6 +13,10 @@ _NAME = "rmqtool: "
 def failure_text(error: RmqtoolError) -> str:
     """Return the error as lines for people, the command to type last."""
     lines = [neutral(line) for line in error.message.split("\n")]
+    # What was typed and is wrong comes with a picture of where.
+    picture = getattr(error, "caret", None)
+    if picture is not None:
+        lines += picture().split("\n")
     if error.file is not None:
         lines.append("in " + neutral(error.file) + (f", offset {error.offset}" if error.offset is not None else ""))
     elif error.offset is not None:

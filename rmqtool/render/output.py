@@ -202,6 +202,11 @@ class Output:
             self._write(lines)
         self._settle()
 
+    def raw(self, data: bytes) -> None:
+        """Pass on bytes that are no text, as they are. Never for a terminal: it might obey them."""
+        assert not self._is_terminal, "raw bytes on a terminal"
+        self._write(data)
+
     def line(self, text: str = "") -> None:
         """Write one line for people. In any other mode there is no place for it and nothing happens.
 
@@ -306,8 +311,8 @@ class Output:
             writer.writerow(fields)
         shown = 0
         for row in rows:
-            cells = (row.get(name) for name in self._header)
-            writer.writerow([guard_formula(self._value(c)) if isinstance(c, str) else _machine_text(c) for c in cells])
+            cells = [(self._value(row.get(name)), isinstance(row.get(name), str)) for name in self._header]
+            writer.writerow([guard_formula(text) if is_text else text for text, is_text in cells])
             shown += 1
             self._settle()
         return shown

@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.scan.logs import LogFile
-from rmqtool.scan.plan import RANGE, Plan, find_gaps, plan_ranges
-from rmqtool.scan.reading import STALE, TORN, Damage, Note, Range
+from rmqtool.scan.plan import COVERED_RANGE, RANGE, Plan, find_gaps, plan_ranges
+from rmqtool.scan.reading import STALE, TORN, Damage, Note, Range, is_damage
 
 
 class Answer(Protocol):
@@ -34,6 +34,7 @@ _UNSEEN = NoProgress()
 
 def nominal_ranges(plan: Plan, physical_from: int = 0, size: int = RANGE) -> list[Range]:
     """Return the ranges of the wanted files from a place in the log on: what can be read ahead."""
+    size = COVERED_RANGE if plan.queues else size
     return [part for file in plan.wanted for part in plan_ranges(file, max(physical_from - file.base_offset, 0), size)]
 
 
@@ -66,7 +67,7 @@ def iter_answers(
             yield found
             at = found.reached
             if found.left_over is not None:
-                yield _judge(found.left_over, plan, asked.file)
+                yield from _judged(found.left_over, plan, asked.file)
         progress.advance(range_length(asked))
     progress.finish()
 
@@ -80,13 +81,13 @@ def range_length(asked: Range) -> int:
     return _end(asked) - asked.start
 
 
-def _judge(left_over: Damage, plan: Plan, file: LogFile) -> Damage | Note:
-    """Return what is to be said of something behind the last record of a file."""
-    if plan.has_records_behind(file):
-        return left_over
+def _judged(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
+    """Yield what is to be said of something behind the last record of a file."""
     place = f"{left_over.file}@{left_over.file_offset}"
-    if left_over.code == STALE:
-        return Note(f"behind the end of the log, at {place}, stand records that a recovery cut off: they are left out")
-    if left_over.code == TORN and plan.live:
-        return Note(f"the record at {place} is not whole yet: a broker is writing")
-    return left_over
+    if is_damage(left_over, records_behind=plan.has_records_behind(file), live=plan.live):
+        yield left_over
+    elif left_over.code == STALE:
+        text = f"behind the end of the log, at {place}, stand records that a recovery cut off: they are left out"
+        yield Note(text)
+    elif left_over.code == TORN:
+        yield Note(f"the record at {place} is not whole yet: a broker is writing")

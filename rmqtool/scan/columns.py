@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.bulk.gather import Ints, Mask
-from rmqtool.bulk.records import Records, decode_records, have_right_crc, have_right_property_crc, lie_in_place
+from rmqtool.bulk.records import Records, decode_records, have_right_crc, have_right_property_crc
 from rmqtool.bulk.starts import record_starts
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import Blank, Message, Nothing
@@ -87,13 +87,14 @@ class SegmentScan:
             data = self.file.pread(min(length, self.end - at), at)
             starts = record_starts(data)
             records, declined = decode_records(data, starts.file_offsets)
-            right = self._are_right(records, at)
+            places = records.file_offsets + (self.base_offset + at)
+            right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
             beyond = None if stop is None else _first_from(records, right, stop - at)
             if beyond is not None:
                 yield from self._spell(records, right, beyond, at)
                 self.reached = at + int(records.file_offsets[beyond])
                 return
-            behind = at + _run_end(records)
+            behind = at + run_end(records)
             if len(records) > 1 and at + len(data) < self.end:
                 # The last one is looked at again, with what follows: a break there may prove its size wrong.
                 yield from self._spell(records, right, len(records) - 1, at)
@@ -113,16 +114,6 @@ class SegmentScan:
             yield found
         self.reached = self.end
 
-    def _are_right(self, records: Records, at: int) -> Mask:
-        """Return which records the walk would call messages."""
-        right = lie_in_place(records, self.base_offset + at)
-        right &= records.column("store_timestamp") > 0
-        if self.checksums:
-            right &= have_right_crc(records)
-            if not self.compacted:
-                right &= have_right_property_crc(records)
-        return right
-
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""
         for part in iter_runs(right[:count]):
@@ -139,6 +130,16 @@ class SegmentScan:
         place = next(self.walk.places(file_offset))
         self._window = _SMALL_WINDOW
         return seen(self.walk, place), place.file_offset + place.length
+
+
+def are_right(records: Records, places: Ints, *, checksums: bool = True, compacted: bool = False) -> Mask:
+    """Return which records the walk would call messages; ``places`` is where in the log they lie."""
+    right: Mask = (records.column("physical_offset") == places) & (records.column("store_timestamp") > 0)
+    if checksums:
+        right &= have_right_crc(records)
+        if not compacted:
+            right &= have_right_property_crc(records)
+    return right
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
@@ -158,7 +159,7 @@ def _first_from(records: Records, right: Mask, offset: int) -> int | None:
     return first + int(rows[0]) if len(rows) else None
 
 
-def _run_end(records: Records) -> int:
+def run_end(records: Records) -> int:
     """Return where the last record ends in the buffer."""
     return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
 

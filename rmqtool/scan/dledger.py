@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.bulk.gather import Mask
-from rmqtool.bulk.records import Records, decode_records, have_right_crc, have_right_property_crc, lie_in_place
+from rmqtool.bulk.records import decode_records
 from rmqtool.formats.commit_log import Blank
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
-from rmqtool.scan.columns import WINDOW, Rows, iter_runs, seen
+from rmqtool.scan.columns import WINDOW, Rows, are_right, iter_runs, seen
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.walk import Place, SegmentWalk
 
@@ -66,7 +65,8 @@ class DLedgerScan:
         """Yield the records of the bodies; what bulk does not take, or is wrong, as the walk sees it."""
         while bodies:
             records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
-            right = self._are_right(records, at)
+            places = records.file_offsets + (self.base_offset + at)
+            right = are_right(records, places, checksums=self.checksums)
             right &= records.column("total_size") <= np.array([body.length for body in bodies[: len(records)]])
             for part in iter_runs(right):
                 if isinstance(part, slice):
@@ -76,13 +76,6 @@ class DLedgerScan:
             if len(records) < len(bodies):
                 yield self._record(bodies[len(records)], at)
             bodies = bodies[len(records) + 1 :]
-
-    def _are_right(self, records: Records, at: int) -> Mask:
-        right = lie_in_place(records, self.base_offset + at)
-        right &= records.column("store_timestamp") > 0
-        if self.checksums:
-            right &= have_right_crc(records) & have_right_property_crc(records)
-        return right
 
     def _record(self, body: _Body, at: int) -> Rows | Place:
         walk = SegmentWalk(self.file, self.base_offset, at + body.offset + body.length)

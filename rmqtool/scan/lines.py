@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqtool.bulk.bodies import Bounds
 from rmqtool.bulk.jsonl import Lines, iter_json_lines
 from rmqtool.formats.message_json import encode_line
+from rmqtool.scan.covering import reader_of
 from rmqtool.scan.pool import Write
+from rmqtool.scan.queue_units import QueueFiles
 from rmqtool.scan.ranges import Answered, Counted
-from rmqtool.scan.reading import Damage, Part, Range, RangeReader
+from rmqtool.scan.reading import Damage, Part, Range
 from rmqtool.scan.selection import Selection
 
 # Lines are three times as large as small messages, and making them takes some times that.
@@ -61,10 +63,11 @@ class LineWork:
     """Reads ranges as lines; what it finds is how many messages, and which damages, were written."""
 
     selection: Selection
+    queues: Sequence[QueueFiles]
 
     def __call__(self, asked: Range, write: Write) -> Answered:
         """Write the lines of a range."""
-        reader = RangeReader(asked, self.selection)
+        reader = reader_of(asked, self.selection, self.queues)
         messages, damages = 0, []
         for found in reader.parts():
             for text in iter_texts(found) if isinstance(found, Part) else [damage_text(found)]:

@@ -13,12 +13,16 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.scan.columns import WINDOW
 from rmqtool.scan.logs import LogFile, LogKind
+from rmqtool.scan.queue_units import QueueFiles
 from rmqtool.scan.reading import Damage, Range
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import join, split
 
-# Ranges of so many bytes are read by one process at a time.
+# Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them.
 RANGE = WINDOW
+COVERED_RANGE = 128 << 20
+# A log up to this size is read through, so that all its damage is seen, also when only some queues are wanted.
+READ_THROUGH = 16 << 20
 
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -28,13 +32,14 @@ _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 class Plan:
     """The files of a log, in their order, and which of them are read.
 
-    ``first_times`` are the store times of their first records, None where none begins. ``live`` says that a broker is
-    writing: the end of the log is not settled.
+    ``first_times`` are the store times of their first records, None where none begins. Where there are ``queues``,
+    they lead to the wanted messages. ``live`` says that a broker is writing: the end of the log is not settled.
     """
 
     files: Sequence[LogFile]
     first_times: Sequence[int | None]
     wanted: Sequence[LogFile]
+    queues: Sequence[QueueFiles] = ()
     live: bool = False
 
     def has_records_behind(self, file: LogFile) -> bool:
@@ -58,10 +63,14 @@ def read_first_time(file: LogFile) -> int | None:
     return found.store_timestamp if is_record and found.store_timestamp > 0 else None
 
 
-def read_plan(files: Sequence[LogFile], selection: Selection, *, live: bool = False) -> Plan:
-    """Look at the first record of each file and plan what is read."""
+def read_plan(
+    files: Sequence[LogFile], selection: Selection, queues: Sequence[QueueFiles] = (), *, live: bool = False
+) -> Plan:
+    """Look at the first record of each file and plan what is read; ``queues`` are all that the store keeps in files."""
     times = [read_first_time(file) for file in files]
-    return Plan(files, times, plan_files(files, times, selection), live)
+    wanted = plan_files(files, times, selection)
+    through_queues = selection.names_queues and sum(file.size for file in wanted) > READ_THROUGH
+    return Plan(files, times, wanted, queues if through_queues else (), live)
 
 
 def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:

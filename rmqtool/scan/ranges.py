@@ -58,5 +58,5 @@ def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort)
         yield from iter_answers(plan, ranges, here, None, effort.progress)
         return
     with closing(run_in_order(work, ranges, effort.jobs)) as results:
-        ahead = (replace(done.value, data=(done.data,)) for done in results)
+        ahead = (replace(done.value, data=(done.data,) if done.data else ()) for done in results)
         yield from iter_answers(plan, ranges, here, ahead, effort.progress)

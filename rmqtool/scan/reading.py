@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rmqtool.bulk.records import Records
 from rmqtool.errors import ReadFailed
+from rmqtool.formats.commit_log import Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.scan.columns import Rows, SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
@@ -19,7 +20,7 @@ from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.walk import Place
 
-STALE, TORN = "CL-STALE", "CL-TORN"
+STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MAGIC"
 
 
 class Damage(NamedTuple):
@@ -35,6 +36,15 @@ class Damage(NamedTuple):
         """Return the Damage object of the contract."""
         names = ("code", "file", "offset", "length", "message")
         return {"damage": dict(zip(names, self, strict=True))}
+
+
+def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
+    """Return whether what stands behind the last record of a file is damage.
+
+    It is where records follow in the files behind. At the end of a log zeros, older records and, while a broker is
+    writing, a record that is not whole yet are what is to be expected.
+    """
+    return records_behind or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
 
 
 class Note(NamedTuple):
@@ -135,12 +145,18 @@ class RangeReader:
                 yield Part(wanted, self.asked.file, piece.file_offset)
 
     def _damage(self, place: Place, end: int) -> Iterator[Damage]:
-        if not isinstance(place.what, Flaw) or not self._concerns(place):
-            return
-        found = Damage(place.what.code, self.asked.file.name, place.file_offset, place.length, place.what.message)
-        if found.code in (STALE, TORN) and place.file_offset + place.length == end:
-            self.left_over = found
+        reaches_end = place.file_offset + place.length == end
+        if isinstance(place.what, Flaw):
+            code, text = place.what.code, place.what.message
+        elif isinstance(place.what, Nothing) and reaches_end and self.asked.file.kind is not LogKind.COMPACTION:
+            # A compacted file is never full: its zeros tell nothing.
+            code, text = UNWRITTEN, "zeros where a record is due"
         else:
+            return
+        found = Damage(code, self.asked.file.name, place.file_offset, place.length, text)
+        if reaches_end and (code in (STALE, TORN) or isinstance(place.what, Nothing)):
+            self.left_over = found
+        elif self._concerns(place):
             yield found
 
     def _concerns(self, place: Place) -> bool:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqtool.formats.layouts import IndexHeader
-from rmqtool.progress import NoProgress, Progress
+from rmqtool.progress import Progress
 from rmqtool.scan.batches import Wanted
 from rmqtool.scan.columns import SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
 from rmqtool.scan.index_entries import IndexPart
 from rmqtool.scan.pool import Write, run_in_order
+from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reports import Against, Queue, SegmentReport, report_pieces
 from rmqtool.scan.segments import iter_batches
 from rmqtool.scan.units import BatchQueueUnits, QueueUnits
@@ -140,13 +141,12 @@ class ReportWork:
         self._filesystem, self._files, self._parts = None, None, None
 
 
-_UNSEEN = NoProgress()
-
-
 def iter_segment_reports(
-    work: ReportWork, segments: list[SegmentFile], jobs: int = 1, progress: Progress = _UNSEEN
+    work: ReportWork, segments: list[SegmentFile], effort: Effort
 ) -> Generator[SegmentReport, None, None]:
     """Yield the report of each segment, in the order given."""
+    jobs, progress = effort.jobs, effort.progress
+    progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
     cut = not work.dledger and jobs > 1 and sum(segment.size for segment in segments) > RANGE
     ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
     try:
@@ -156,6 +156,7 @@ def iter_segment_reports(
         with closing(run_in_order(work, ranges, jobs)) as results:
             yield from _joined(work, ranges, (done.value for done in results), progress)
     finally:
+        progress.finish()
         work.close()
 
 

@@ -27,10 +27,10 @@ from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
-from rmqtool.formats.topics import LMQ_PREFIX
 
 Queue = tuple[str, int]
 
+_TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
 _EVERY_TOPIC = parse_patterns(())
 _DEFAULT_RULES = DispatchRules()
 
@@ -40,8 +40,9 @@ class Selection:
     """What is asked of messages. Without a value a question is not asked.
 
     ``begin`` and ``end`` bound the store time, half-open. ``least_offsets`` gives queues, each with the first queue
-    offset that is wanted: no other queue is. ``physical_from`` is where in the log the first wanted message may lie.
-    ``rules`` tell which further queues a message stands in; only light queues are looked for there.
+    offset that is wanted: of their topics all messages of other queues are, of other topics none. ``physical_from`` is
+    where in the log the first wanted message may lie. ``rules`` tell in which further queues a message stands; where
+    topics are named it is wanted for those too.
     """
 
     topics: TopicPatterns = _EVERY_TOPIC
@@ -73,23 +74,21 @@ class Selection:
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
 
     @cached_property
-    def light(self) -> bool:
-        """Whether messages may be wanted for a light queue that they stand in beside their own."""
-        named = [*self.topics.patterns, *(topic for topic, _ in self.least_offsets or ())]
-        return any(name.startswith(LMQ_PREFIX) for name in named)
+    def _unread_topics(self) -> frozenset[str] | None:
+        return None if self.least_offsets is None else frozenset(topic for topic, _ in self.least_offsets)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue may be wanted."""
         if self.queue_id is not None and queue_id != self.queue_id:
             return False
-        if self.least_offsets is not None and (topic, queue_id) not in self.least_offsets:
+        if self._unread_topics is not None and topic not in self._unread_topics:
             return False
         return self.topics.matches(topic)
 
     def least_of(self, topic: str, queue_id: int) -> int | None:
         """Return the first queue offset that is wanted of a queue; None: from its first message on."""
         if self.least_offsets is not None:
-            return self.least_offsets.get((topic, queue_id))
+            return self.least_offsets.get((topic, queue_id), 0)
         return self.least_offset
 
     def select(self, records: Records) -> Records:
@@ -126,8 +125,8 @@ class Selection:
     def _in_queues(self, records: Records) -> Mask:
         topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
         wanted = self._in_own_queue(records, topics)
-        if self.light:
-            for row in _rows_with(records, "INNER_MULTI_DISPATCH", ~wanted):
+        if self.names_queues:
+            for row in _rows_with_targets(records, ~wanted):
                 wanted[row] = any(
                     self._is_place(*place) for place in dispatch_targets(_message(records, row), self.rules)
                 )
@@ -139,7 +138,8 @@ class Selection:
         if self.queue_id is not None:
             wanted &= queue_ids == self.queue_id
         if self.least_offsets is not None:
-            least = np.full(len(records), np.iinfo(np.int64).max)
+            wanted &= topics.each(lambda topic: topic in (self._unread_topics or ()), np.bool_)
+            least = np.zeros(len(records), np.int64)
             for (topic, queue_id), offset in self.least_offsets.items():
                 if topic in topics.values:
                     least[(topics.codes == topics.values.index(topic)) & (queue_ids == queue_id)] = offset
@@ -181,14 +181,15 @@ class Selection:
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
-        """Return topic, queue and queue offset of each message: of the light queue where it is wanted for that one."""
+        """Return topic, queue and queue offset of each wanted message: of its own queue where that one is wanted."""
         topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()
-        if not self.light:
+        rows = _rows_with_targets(records, ~self._in_own_queue(records, topics)) if self.names_queues else []
+        if not rows:
             return topics, queue_ids, offsets
         names = topics.each(lambda topic: topic, np.object_)
-        for row in _rows_with(records, "INNER_MULTI_DISPATCH", ~self._in_own_queue(records, topics)):
+        for row in rows:
             places = dispatch_targets(_message(records, row), self.rules)
             names[row], queue_ids[row], offsets[row] = next(place for place in places if self._is_place(*place))
         distinct = sorted(set(names.tolist()))
@@ -197,7 +198,8 @@ class Selection:
 
     def may_want(self, message: Message) -> bool:
         """Return whether a damaged message may be among the wanted ones, as far as its queue and its time tell."""
-        if not (self.light or self.wants_queue(message.topic, message.queue_id)):
+        queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self.rules))]
+        if not any(self.wants_queue(*queue) for queue in queues):
             return False
         time = message.store_timestamp
         if time <= 0:
@@ -225,9 +227,14 @@ class _Columns:
         return self._properties.values(name)
 
 
-def _rows_with(records: Records, name: str, among: Mask) -> list[int]:
-    """Return the rows ``among`` which a property of this name stands."""
-    rows: list[int] = np.flatnonzero(decode_properties(records).find(name).present & among).tolist()
+def _rows_with_targets(records: Records, among: Mask) -> list[int]:
+    """Return the rows ``among`` which messages name further queues: few logs have any."""
+    begin = int(records.file_offsets.min(initial=len(records.data)))
+    end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
+    if not among.any() or not _TARGETS.search(records.data.data[begin:end]):
+        return []
+    named = decode_properties(records).find("INNER_MULTI_DISPATCH").present
+    rows: list[int] = np.flatnonzero(named & among).tolist()
     return rows
 
 

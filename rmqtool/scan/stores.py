@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
 from rmqtool.scan.logs import LogFile, logs_of
+from rmqtool.scan.queue_units import QueueFiles, queue_files_of
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.store import Store, open_store
@@ -16,10 +17,14 @@ from rmqtool.storage.walk import SegmentWalk
 
 
 class StoreLog(NamedTuple):
-    """A store's log: its files, whether a broker is writing it, and the broker's name where its settings have one."""
+    """A store's log: its files, the queues that lead into it, whether a broker is writing it, and the broker's name.
+
+    The name is None where the store's settings have none.
+    """
 
     root: str
     files: list[LogFile]
+    queues: list[QueueFiles]
     live: bool
     broker: str | None
     end: LogEnd
@@ -41,10 +46,17 @@ def read_store_log(path: str) -> StoreLog:
         return StoreLog(
             root=store.root,
             files=logs_of(store),
+            queues=queue_files_of(store),
             live=store.filesystem.lock_state().held,
             broker=store.config.broker_name if "brokerName" in store.config.origins else None,
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
         )
+
+
+def read_queue_files(path: str) -> list[QueueFiles]:
+    """Return the queues that the store at ``path`` keeps in files."""
+    with _opened(path) as store:
+        return queue_files_of(store)
 
 
 def read_message(log: StoreLog, physical_offset: int) -> Message | None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqtool.export.plan import Source, plan_sources
-from rmqtool.export.reading import BatchReader, is_damage
+from rmqtool.export.reading import BatchReader
 from rmqtool.scan.plan import find_gaps
-from rmqtool.scan.reading import Damage, Range
+from rmqtool.scan.reading import Damage, Range, is_damage
+from rmqtool.scan.stores import read_queue_files
 from rmqtool.spark.batches import BatchMaker, Column
 from rmqtool.spark.options import Options
 from rmqtool.spark.source import in_plain_words
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 class Split(InputPartition):
     """One range of a store's file, and what only the plan knows of it."""
 
-    def __init__(self, asked: Range, source: Source, damages: Sequence[Damage], *, is_followed: bool) -> None:
+    def __init__(self, asked: Range, following: Range | None, source: Source, damages: Sequence[Damage]) -> None:
         super().__init__(None)
         self.asked = asked
+        self.following = following
         self.broker = source.broker
+        # With thousands of queues these would be most of a plan: each task looks for itself.
+        self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
         self.damages = tuple(damages)
-        self.is_followed = is_followed
         self.has_records_behind = source.plan.has_records_behind(asked.file)
         self.live = source.plan.live
 
@@ -66,7 +69,8 @@ class RocketMQReader(DataSourceReader):
         base = split.asked.file.base_offset
         for damage in split.damages:
             yield from maker.of_damage(damage, base - damage.length)
-        reader = BatchReader(split.asked, choice, projection)
+        queues = [] if split.queues_of is None else read_queue_files(split.queues_of)
+        reader = BatchReader(split.asked, choice, projection, queues)
         for found in reader.pieces():
             if isinstance(found, Damage):
                 yield from maker.of_damage(found, base + found.file_offset)
@@ -75,12 +79,13 @@ class RocketMQReader(DataSourceReader):
         rest = reader.left_over
         if rest is not None and is_damage(rest, records_behind=split.has_records_behind, live=split.live):
             yield from maker.of_damage(rest, base + rest.file_offset)
-        if split.is_followed:
-            reader.check_landing()
+        if split.following is not None:
+            reader.check_landing(split.following)
 
 
 def _splits(source: Source) -> Iterator[Split]:
     gaps = find_gaps(source.plan.files)
     for asked, following in zip_longest(source.ranges, source.ranges[1:]):
         damages = [gaps.pop(asked.file)] if asked.file in gaps else []
-        yield Split(asked, source, damages, is_followed=following is not None and following.file == asked.file)
+        lands = following is not None and following.file == asked.file
+        yield Split(asked, following if lands else None, source, damages)

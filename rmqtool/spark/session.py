@@ -38,6 +38,7 @@ _OURS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_EXECUTORS_PYTHON = "spark.pyspark.python"
 _WORKER_NEEDS = "rmqtool, pyarrow, numpy"
 _CHECK_TIME = 60
 
@@ -88,6 +89,12 @@ def _start(master: str, settings: Mapping[str, str], log: IO[bytes] | None) -> N
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
         os.environ["PYTHONPATH"] = _path_with_us()
+    else:
+        # PySpark takes the executors' interpreter from the environment alone. Machines that share this one's paths
+        # have ours; others have theirs under the name that Spark's own setting gives.
+        os.environ["PYSPARK_PYTHON"] = settings.get(_EXECUTORS_PYTHON) or os.environ.get(
+            "PYSPARK_PYTHON", sys.executable
+        )
     settings_of_spark = SparkConf().setMaster(master).setAppName("rmqtool").setAll(list(settings.items()))
     try:
         gateway = launch_gateway(settings_of_spark, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]

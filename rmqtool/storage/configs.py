@@ -20,6 +20,8 @@ from rmqtool.storage.rocksdb import has_rows, open_database
 from rmqtool.storage.store import Store
 
 _LARGEST = 256 << 20
+# What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
+_BLANK = b"\0 \t\r\n"
 
 
 @dataclass
@@ -41,17 +43,23 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
         data = store.read_file(path, _LARGEST)
         if data is None:
             continue
-        decoded = decode_config(name, data) if data else Flaw("CF-JSON", "empty")
+        decoded = decode_config(name, data) if data.strip(_BLANK) else Flaw("CF-JSON", _nothing(data), 0, len(data))
         if not isinstance(decoded, Flaw) and isinstance(decoded.value, dict):
             if copy is Copy.BAK:
                 text = f"{path} is what a broker would load: {name} is missing or does not parse"
                 findings.append(Finding("CF-BAK", Severity.WARNING, text, file=path))
             return decoded.value, findings
         why = decoded.message if isinstance(decoded, Flaw) else "no object"
-        offset = decoded.at if isinstance(decoded, Flaw) else 0
+        offset, length = (decoded.at, decoded.length or None) if isinstance(decoded, Flaw) else (0, len(data))
         severity = Severity.ERROR if copy is Copy.MAIN else Severity.WARNING
-        findings.append(Finding("CF-JSON", severity, f"{path} does not parse: {why}", file=path, offset=offset))
+        findings.append(
+            Finding("CF-JSON", severity, f"{path} does not parse: {why}", file=path, offset=offset, length=length)
+        )
     return None, findings
+
+
+def _nothing(data: bytes) -> str:
+    return f"nothing but {len(data)} zeros and blanks" if data else "empty"
 
 
 def read_configs(store: Store) -> Configs:

@@ -111,7 +111,8 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
                 last, end = place.what, at + place.length
             elif isinstance(place.what, Nothing) or (isinstance(place.what, Flaw) and place.what.code == "CL-STALE"):
                 return LogEnd(end, last)
-        segment = _next_segment(log, segment.end_offset)
+        # An empty segment ends where it begins.
+        segment = _next_segment(log, max(segment.end_offset, segment.base_offset + 1))
         start = end if segment is None else segment.base_offset
     return LogEnd(end, last)
 

@@ -22,7 +22,7 @@ from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import SegmentQueue
 
 BROKER_CONF = "broker.conf"
-_CONF_ENDINGS = (".conf", ".properties")
+CONF_ENDINGS = (".conf", ".properties")
 # A key of ours in broker.conf: which broker the store is for, while nothing in it tells. Brokers pass over it.
 AS_VERSION = "rmqtool.as"
 
@@ -104,7 +104,7 @@ def open_store(
 
     ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed.
     """
-    if os.path.isfile(path) and not path.endswith(_CONF_ENDINGS):
+    if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
         return _open_file(path, version or Version.V5_3, assignments)
     root, conf = _root_and_conf(path, conf)
     filesystem = PosixReadableFileSystem(root)
@@ -155,7 +155,7 @@ def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
 
 
 def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
-    if os.path.isfile(path) and path.endswith(_CONF_ENDINGS):
+    if os.path.isfile(path) and path.endswith(CONF_ENDINGS):
         own_root = StoreConfig.default().with_broker_conf(_read_conf(path) or b"", path)
         root = own_root.root_dir if "storePathRootDir" in own_root.origins else os.path.dirname(path) or "."
         if not os.path.isdir(root):

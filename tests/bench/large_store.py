@@ -1,4 +1,4 @@
-"""A large store for measuring: plain messages with keys and tags, with their queues, index and checkpoint."""
+"""A large store for measuring: plain messages with keys and tags over many queues, with everything made of them."""
 
 from __future__ import annotations
 

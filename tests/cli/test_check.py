@@ -9,6 +9,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.damaged import Workshop, mutations
+from tests.schemas import validate
 from tests.stores import STORES, left_alone
 
 # What a killed or a wrongly recovered store must show, and nothing else from warning up.
@@ -25,6 +26,9 @@ def check(capsys, root, *words):
     with left_alone(root):
         status = main(["check", str(root), "--jsonl", *words])
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for finding in lines[:-1]:
+        validate("finding", finding)
+    validate("check-summary", lines[-1])
     return status, lines[:-1], lines[-1]["summary"]
 
 

@@ -26,10 +26,11 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what stands here."""
+    """Mark what stands here; all of it runs in one process, as it shares one session."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("spark")
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ _PIECE = 1 << 20
 _ZEROS = bytes(_PIECE)
 # Up to so many entries of a file may blame their records.
 _FEW = 20
-_SAMPLE = 64
+_SAMPLE = 16
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
 _NO_KEY = "its record has no such key"
 _TIME = "its time is not that of its record"

@@ -53,6 +53,7 @@ class QueueJudge:
         self.batch_apart: list[BatchApart] = []
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
         self._accounted: set[Claim] = set()
+        self._unclaimed: dict[QueueId, Unclaimed] = {}
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
@@ -65,20 +66,24 @@ class QueueJudge:
         self.sequences = join_sequences(self.sequences, report.sequences)
         self.batch_apart += report.batch_apart
 
-    def iter_findings(self, start: int, end: int) -> Iterator[Finding]:
-        """Yield the findings; the log was read from ``start`` to ``end``."""
+    def settle(self, start: int, end: int) -> Iterator[Finding]:
+        """Yield the records that do not belong where they say; the log was read from ``start`` to ``end``."""
         self._forget_former_lives()
-        unclaimed = {
+        self._unclaimed = {
             queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), start, end)
             for queue, segments in self.case.queues.items()
         }
         yield from self._strays()
-        yield from self._pair(unclaimed)
+        yield from self._pair(self._unclaimed)
+
+    def iter_findings(self, end: int) -> Iterator[Finding]:
+        """Yield what is wrong with the queues; the log ends at ``end``."""
+        unclaimed = self._unclaimed
         dispatched = self._dispatched()
         for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
             segments = self.case.queues.get(queue, SegmentQueue(()))
             if queue in unclaimed:
-                yield from self._unclaimed(queue, segments, unclaimed[queue], end)
+                yield from self._unclaimed_units(queue, segments, unclaimed[queue], end)
             comparison = self.comparisons.get(queue)
             if comparison is not None:
                 yield from self._apart(queue, segments, comparison, dispatched)
@@ -112,7 +117,7 @@ class QueueJudge:
             text = f"the record says {said}, those before and behind it in this queue {jump.before} and {back.offset}"
             record = read_record(self.case.log, jump.at)
             place = self.case.place(jump.at, record.total_size if record is not None else None)
-            yield new_finding("CL-QUEUE", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
+            yield new_finding("CL-QOFF", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
 
     def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
@@ -160,7 +165,7 @@ class QueueJudge:
             text = f"the record is part of an open or rolled back transaction, yet the unit {unit} leads to it"
         else:
             text = f"the record says {said}, the unit {unit} leads to it"
-        return new_finding("CL-QUEUE", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
+        return new_finding("CL-QOFF", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
 
     def _dispatched(self) -> int:
         """Return the place of the last record whose unit is right: what lies behind it may not be dispatched yet."""
@@ -194,7 +199,7 @@ class QueueJudge:
                 yield self._wrong(queue, apart)
             elif not len(segments) and self._is_deleted(queue.topic):
                 text = f"{apart.units} messages of the log belong to a topic that topics.json does not name"
-                yield new_finding("CF-TOPIC", text, Place(None, None, None, *queue))
+                yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
             else:
                 yield self._missing(queue, apart, in_flight)
 
@@ -244,7 +249,7 @@ class QueueJudge:
             physicalOffset=int(apart.physical_offsets[0]),
         )
 
-    def _unclaimed(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
+    def _unclaimed_units(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
         if found.ahead and not self._is_left_over(found):
             yield self._ahead(queue, found, end)
         units = len(found.leading) + found.more
@@ -266,7 +271,8 @@ class QueueJudge:
             yield self._leads_nowhere(queue, leading)
         if found.more:
             text = f"{found.more} more units that no message claims"
-            yield new_finding("CQ-WRONG", text, Place(None, None, None, *queue), units=found.more)
+            directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+            yield new_finding("CQ-WRONG", text, Place(directory, None, None, *queue), units=found.more)
 
     def _is_configured(self, queue: QueueId) -> bool:
         config = self.case.configs.topics.get(queue.topic)
@@ -341,7 +347,7 @@ class QueueJudge:
                 continue
             text = f"the queue offset is {jump.offset}, that of the record before in this queue is {jump.before}"
             place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
-            yield new_finding("CL-QUEUE", text, place, severity=Severity.WARNING)
+            yield new_finding("CL-QOFF", text, place, severity=Severity.WARNING)
 
     def _before(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         queues = [queue for queue, found in unclaimed.items() if found.before]

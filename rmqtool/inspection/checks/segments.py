@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from rmqtool.formats import paths
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge
 
 if TYPE_CHECKING:
-    from rmqtool.progress import Progress
+    from rmqtool.scan.ranges import Effort
     from rmqtool.scan.report_work import FileName
     from rmqtool.scan.reports import Queue, SegmentReport
     from rmqtool.storage.discovery import QueueId
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 
 
 def iter_reports(
-    case: Case, index: IndexJudge, start: int, jobs: int, progress: Progress
+    case: Case, index: IndexJudge, start: int, effort: Effort | None
 ) -> Generator[SegmentReport, None, None]:
     """Yield the report of each segment from ``start`` of the log on, in order."""
     from rmqtool.scan.batches import Inflating, Wanted
+    from rmqtool.scan.ranges import Effort
     from rmqtool.scan.report_work import IndexFileName, ReportWork, SegmentFile, iter_segment_reports
 
     wanted = Wanted(
@@ -29,7 +31,7 @@ def iter_reports(
         Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
         tag_keys=index.tagged,
     )
-    has_files = case.store.has_file_queues or not case.store.listing.databases()
+    has_files = case.store.has_file_queues or paths.CONSUME_QUEUE not in case.store.listing.databases()
     work = ReportWork(
         wanted,
         case.store.root,
@@ -45,9 +47,7 @@ def iter_reports(
         for segment in case.log
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
-    progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
-    yield from iter_segment_reports(work, segments, jobs, progress)
-    progress.finish()
+    yield from iter_segment_reports(work, segments, effort or Effort())
 
 
 def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings import Finding, Place, Severity, find_code, new_finding
 from rmqtool.formats import checkpoints, control_texts, layouts, paths
 from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_shapes import OWN_GROUPS
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import StoreCheckpoint
@@ -105,7 +107,9 @@ def _index_times(case: Case) -> list[tuple[bool, int]]:
 
 def check_configs(case: Case) -> Iterator[Finding]:
     """Yield what is wrong with the configuration files and their copies."""
-    yield from case.configs.findings
+    told = {finding.file for finding in case.configs.findings}
+    yield from map(_with_registered, case.configs.findings)
+    yield from _check_tables(case)
     read = {
         paths.TOPICS,
         paths.SUBSCRIPTION_GROUP,
@@ -115,7 +119,7 @@ def check_configs(case: Case) -> Iterator[Finding]:
     }
     for file in case.files(FileKind.CONFIG, FileKind.COMPACTION_POSITION):
         name = file.what.name or paths.POSITION_CHECKPOINT
-        if name in read and file.what.copy is Copy.MAIN:
+        if (name in read and file.what.copy is Copy.MAIN) or file.path in told:
             continue
         yield from _check_text(case, file.path, file.what.copy, partial(decode_config, name))
     others: dict[FileKind, Callable[[bytes], Any]] = {
@@ -125,6 +129,34 @@ def check_configs(case: Case) -> Iterator[Finding]:
     for kind, decode in others.items():
         for file in case.files(kind):
             yield from _check_text(case, file.path, file.what.copy, decode)
+
+
+def _with_registered(finding: Finding) -> Finding:
+    """Return a finding of the readers with what is registered for its code."""
+    entry = find_code(finding.code)
+    return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
+
+
+def _check_tables(case: Case) -> Iterator[Finding]:
+    """Yield tables that hold nothing, or are not there, although others speak of them."""
+    configs = case.configs
+    groups = {group for group in configs.groups if group not in OWN_GROUPS}
+    for name, table, is_empty, others in (
+        (paths.TOPICS, b"topicConfigTable", not configs.topics, len(configs.offsets) or len(groups)),
+        (paths.SUBSCRIPTION_GROUP, b"subscriptionGroupTable", not configs.groups, len(configs.offsets)),
+        (paths.CONSUMER_OFFSET, b"offsetTable", not configs.offsets, len(groups)),
+    ):
+        path = paths.config_path(name)
+        bad = any(finding.file == path for finding in configs.findings)
+        if not is_empty or not others or bad or case.store.listing.databases():
+            continue
+        data = case.store.read_file(path, _LARGEST)
+        text = "it is not there" if data is None else "it holds nothing"
+        # A broker writes the table also when nothing is in it: groups that never committed leave this.
+        as_written = data is not None and table in data
+        place = Place(path, None if data is None else 0, None if data is None else len(data))
+        severity = Severity.NOTICE if as_written else None
+        yield new_finding("CF-EMPTY", f"{text}, yet other files speak of what belongs there", place, severity=severity)
 
 
 def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:

@@ -53,8 +53,10 @@ def test_queue_and_offset():
 
 
 def test_offsets_of_certain_queues():
-    parts = [record(topic=t, queue_id=q, queue_offset=o) for t in (b"A", b"B") for q in (0, 1) for o in (0, 1)]
-    assert taken(Selection(least_offsets={("A", 1): 1, ("B", 0): 0}), *parts) == [3, 4, 5]
+    parts = [record(topic=t, queue_id=q, queue_offset=o) for t in (b"A", b"B", b"C") for q in (0, 1) for o in (0, 1)]
+    selection = Selection(least_offsets={("A", 1): 1, ("B", 0): 2})
+    assert taken(selection, *parts) == [0, 1, 3, 6, 7]  # of A/0 and B/1 nothing is read yet, C is not consumed
+    assert taken(replace(selection, queue_id=1), *parts) == [3, 6, 7]
 
 
 def test_times_are_half_open():

@@ -1,0 +1,313 @@
+"""``rmqtool cat``: messages."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands.opening import choose_store
+from rmqtool.commands.options import AsBroker, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
+from rmqtool.commands.selecting import parse_body_pattern, select_messages, unread_by
+from rmqtool.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.render.output import Output
+    from rmqtool.scan.body_program import BodyProgram
+    from rmqtool.scan.ranges import Effort
+    from rmqtool.scan.reading import Damage, Note, Part
+    from rmqtool.scan.request import Request
+    from rmqtool.scan.sources import Source
+
+# So often a followed log is looked at, in seconds.
+_PAUSE = 0.1
+
+
+class OrderBy(StrEnum):
+    """In which order messages come."""
+
+    LOG = "log"
+    QUEUE = "queue"
+    TIME = "time"
+
+
+class BodyStyle(StrEnum):
+    """How bodies are shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    RAW = "raw"
+    NONE = "none"
+
+
+_ORDERS, _STYLES = "|".join(OrderBy), "|".join(BodyStyle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which messages, beside the common options."""
+
+    body_re: Annotated[
+        str | None, typer.Option("--body-re", metavar="REGEX", help="Only bodies in which this is found.")
+    ] = None
+    unread: Annotated[bool, typer.Option("--unread", help="Only what the group of -g has not consumed.")] = False
+    sample: Annotated[int | None, typer.Option("--sample", metavar="N", min=1, help="N of them at random.")] = None
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more, while a broker writes.")] = False
+    carve: Annotated[bool, typer.Option("--carve", help="STORE is any file: the records that are in it.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How messages are shown."""
+
+    order: Annotated[OrderBy, typer.Option("--order", metavar=_ORDERS, help="In which order.")] = OrderBy.LOG
+    count: Annotated[bool, typer.Option("--count", help="Only how many; bodies are not checked.")] = False
+    body: Annotated[BodyStyle, typer.Option("--body", metavar=_STYLES, help="How bodies look.")] = BodyStyle.TEXT
+    decode: Annotated[
+        str | None,
+        typer.Option("--decode", metavar="cmd:PROGRAM", help="What turns bodies (base 64 lines) into lines of text."),
+    ] = None
+
+
+def cat(
+    store: Store = None,
+    *,
+    scope: Scope,
+    offset: Offset = None,
+    group: Group = None,
+    period: Period,
+    filters: Filters,
+    which: Which,
+    limit: Limit = None,
+    look: Look,
+    work: Work,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Show messages in the order of the log. Damage is part of the stream; the status tells of it.
+
+    -o -100 shows the last hundred, with --order queue those of each queue. STORE may also be the directory of one
+    queue, of a compacted queue's log, or one file of a log; with --carve any file.
+    """
+    from rmqtool.scan.sources import open_source
+    from rmqtool.storage.store import open_store
+
+    _check(which, look, offset, group, limit, show)
+    request = _request(scope, period.bounds(show.tz), filters, which, look, offset, limit)
+    path = choose_store([store] if store is not None else []).store
+    with show.output() as output:
+        if which.carve:
+            return _carve(output, path, request, look)
+        opened = partial(open_store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+        with open_source(path, opened) as source:
+            if group is not None:
+                request = _unread(source, group, request)
+            return _show(output, source, request, which, look, work.effort(output))
+
+
+def _check(which: Which, look: Look, offset: int | None, group: str | None, limit: int | None, show: Show) -> None:
+    """Refuse words that contradict each other."""
+    arranged = look.order is not OrderBy.LOG or which.sample is not None
+    clashes = (
+        (which.unread != (group is not None), "--unread and -g belong together: -g GROUP --unread"),
+        (which.unread and offset is not None, "--unread says itself from which offset on"),
+        (which.follow and (arranged or look.count), "-f shows messages as they are written: no order, sample or count"),
+        (which.carve and (which.follow or arranged or which.unread or offset is not None), _CARVE),
+        (look.count and (arranged or limit is not None or look.decode is not None), "--count counts all there are"),
+        (look.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are no rows; take --body base64"),
+        (look.body is BodyStyle.HEX and (show.json or show.jsonl), "JSON holds bodies as text or as base 64"),
+    )
+    for clash, why in clashes:
+        if clash:
+            raise UsageError(why)
+
+
+_CARVE = "--carve looks into any file: there is no queue, order, offset or end to go by"
+
+
+def _request(
+    scope: Scope,
+    bounds: tuple[int | None, int | None],
+    filters: Filters,
+    which: Which,
+    look: Look,
+    offset: int | None,
+    limit: int | None,
+) -> Request:
+    from rmqtool.scan.ordering import Order
+    from rmqtool.scan.request import Request
+
+    selection = replace(
+        select_messages(scope, bounds, filters),
+        least_offset=offset if offset is not None and offset >= 0 else None,
+        body=parse_body_pattern(which.body_re) if which.body_re is not None else None,
+    )
+    last = -offset if offset is not None and offset < 0 else None
+    return Request(selection, Order(look.order.value), last, which.sample, limit)
+
+
+def _unread(source: Source, group: str, request: Request) -> Request:
+    if source.store is None:
+        raise UsageError("groups and their offsets belong to a store", hint="give the storePathRootDir of a broker")
+    return replace(request, selection=unread_by(source.store, group, request.selection))
+
+
+def _carve(output: Output, path: str, request: Request, look: Look) -> Exit:
+    from rmqtool.scan.carving import iter_carved
+    from rmqtool.scan.logs import LogFile
+    from rmqtool.scan.request import iter_limited
+
+    if not os.path.isfile(path):
+        raise UsageError(f"{path} is no file", hint="rmqtool cat --carve FILE")
+    directory, name = os.path.split(os.path.abspath(path))
+    found = iter_carved(LogFile(0, os.path.getsize(path), directory, name, name), request.selection)
+    return _show_events(output, found if request.limit is None else iter_limited(found, request.limit), look)
+
+
+def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Exit:
+    from rmqtool.scan.request import iter_followed, iter_messages
+
+    if source.queues and not source.files:
+        output.note("the commit log is empty, yet queues exist: is its volume not mounted?")
+    if look.count:
+        return _show_count(output, source, request, effort)
+    if which.follow:
+        return _show_events(output, iter_followed(source, request, effort, partial(time.sleep, _PAUSE)), look)
+    if request.is_plain and _is_made_of_columns(output, look):
+        return _show_lines(output, source, request, effort)
+    return _show_events(output, iter_messages(source, request, effort), look)
+
+
+def _is_made_of_columns(output: Output, look: Look) -> bool:
+    """Return whether messages are shown as lines of JSON with their bodies as they are."""
+    as_they_are = look.decode is None and look.body in (BodyStyle.TEXT, BodyStyle.JSON)
+    return as_they_are and output.look.mode in ("json", "jsonl")
+
+
+def _show_count(output: Output, source: Source, request: Request, effort: Effort) -> Exit:
+    from rmqtool.scan.ranges import Answered
+    from rmqtool.scan.reading import Note
+    from rmqtool.scan.request import iter_numbers
+
+    messages, damages = 0, []
+    for event in iter_numbers(source, request, effort):
+        if isinstance(event, Answered):
+            messages += event.found.messages
+            damages += event.found.damages
+        elif isinstance(event, Note):
+            output.note(event.text)
+        else:
+            damages.append(event)
+    shown = [damage.as_json()["damage"] for damage in damages]
+    output.single({"messages": messages, "damaged": shown}, [str(messages)])
+    for damage in damages if output.is_human else ():
+        output.note(_damage_text(output, damage))
+    return Exit.SKIPPED if damages else Exit.DONE
+
+
+def _show_lines(output: Output, source: Source, request: Request, effort: Effort) -> Exit:
+    from rmqtool.scan.ranges import Answered
+    from rmqtool.scan.reading import Note
+    from rmqtool.scan.request import iter_lines
+
+    damages = 0
+    for event in iter_lines(source, request, effort):
+        if isinstance(event, Answered):
+            output.json_lines(event.data)
+            damages += len(event.found.damages)
+        elif isinstance(event, Note):
+            output.note(event.text)
+        else:
+            damages += _show_damage(output, event)
+    return Exit.SKIPPED if damages else Exit.DONE
+
+
+def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], look: Look) -> Exit:
+    from rmqtool.scan.reading import Note, Part
+
+    damages = 0
+    with _program(look) as program:
+        for event in events:
+            if event is None:
+                output.flush()
+            elif isinstance(event, Note):
+                output.note(event.text)
+            elif isinstance(event, Part):
+                damages += _show_part(output, event, look, program)
+            else:
+                damages += _show_damage(output, event)
+    return Exit.SKIPPED if damages else Exit.DONE
+
+
+def _program(look: Look) -> AbstractContextManager[BodyProgram | None]:
+    from rmqtool.scan.body_program import BodyProgram
+
+    return nullcontext() if look.decode is None else BodyProgram(look.decode)
+
+
+def _show_damage(output: Output, damage: Damage) -> int:
+    output.aside(damage.as_json(), _damage_text(output, damage))
+    return 1
+
+
+def _damage_text(output: Output, damage: Damage) -> str:
+    from rmqtool.render.messages import damage_line
+
+    return damage_line(output, damage._asdict())
+
+
+def _show_part(output: Output, part: Part, look: Look, program: BodyProgram | None) -> int:
+    """Show the messages of a part; return how many of their bodies are damaged."""
+    from rmqtool.scan.lines import iter_texts
+    from rmqtool.scan.rows import iter_rows
+
+    damages = 0
+    if _is_made_of_columns(output, look):
+        for text in iter_texts(part):
+            output.json_lines([text.data])
+            damages += len(text.damages)
+        return damages
+    for row in iter_rows(part):
+        _show_row(output, _shaped(row.fields, output, look, program), look)
+        damages += 0 if row.damage is None else _show_damage(output, row.damage)
+    return damages
+
+
+def _show_row(output: Output, fields: dict[str, Any], look: Look) -> None:
+    from rmqtool.formats.codes import sys_flag_words
+    from rmqtool.formats.message_json import FIELDS, read_body
+    from rmqtool.render.messages import message_lines
+
+    if look.body is BodyStyle.RAW:
+        output.raw(read_body(fields))
+        return
+    flags = sys_flag_words(fields["sysFlag"])
+    output.rows([fields], FIELDS, lambda row: message_lines(output, row, flags, look.body))
+
+
+def _shaped(fields: dict[str, Any], output: Output, look: Look, program: BodyProgram | None) -> dict[str, Any]:
+    """Return a message with its body as it is wanted; people's eyes get their shapes from the screen."""
+    from rmqtool.formats.message_json import NONE, UTF8, read_body, spell_body
+
+    if program is not None and fields["bodyLength"] is not None:
+        decoded = program.decode(read_body(fields))
+        if decoded is not None:
+            fields["body"], fields["bodyEncoding"] = decoded, UTF8
+    if output.is_human:
+        return fields
+    if look.body is BodyStyle.NONE:
+        fields["body"], fields["bodyEncoding"] = None, NONE
+    elif look.body is BodyStyle.BASE64:
+        fields["body"], fields["bodyEncoding"] = spell_body(read_body(fields), as_text=False)
+    elif look.body is BodyStyle.HEX:
+        fields["body"], fields["bodyEncoding"] = read_body(fields).hex(), "hex"
+    return fields

@@ -1,0 +1,69 @@
+"""A program of the user's that turns bodies into text: one line of base 64 in, one line of text out."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import subprocess
+from typing import Self
+
+from rmqtool.errors import UsageError
+
+PREFIX = "cmd:"
+_FAILED = "ERROR"
+
+
+class BodyProgram:
+    """The program, run once for all bodies. A line that begins with ERROR leaves a body as it is."""
+
+    def __init__(self, text: str) -> None:
+        self.command = _parse(text)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  (the user's own words)
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except OSError as error:
+            raise UsageError(f"--decode: {self.command[0]} cannot be run: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def decode(self, body: bytes) -> str | None:
+        """Return what the program makes of a body, None when it cannot tell."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(base64.b64encode(body).decode("ascii") + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line.endswith("\n"):
+            name = self.command[0]
+            raise UsageError(
+                f"--decode: {name} ended before it answered",
+                hint=f"{name} must answer each line before it reads another",
+            )
+        return None if line.startswith(_FAILED) else line[:-1]
+
+
+def _parse(text: str) -> list[str]:
+    example = "for example: --decode 'cmd:python3 decode.py'"
+    if not text.startswith(PREFIX):
+        raise UsageError(f'--decode takes {PREFIX}PROGRAM, not "{text}"', hint=example)
+    try:
+        command = shlex.split(text.removeprefix(PREFIX))
+    except ValueError as error:
+        raise UsageError(f'--decode "{text}" does not parse: {error}', hint=example) from error
+    if not command:
+        raise UsageError("--decode names no program", hint=example)
+    return command

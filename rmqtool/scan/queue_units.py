@@ -1,0 +1,182 @@
+"""The units of all queues of a store by the places in the log that they name, a span of the log at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from rmqtool.bulk.gather import Ints, Mask
+from rmqtool.bulk.queues import Units, decode_batch_units, decode_units
+from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.paths import FileKind
+from rmqtool.scan.selection import Selection
+from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.storage.segments import Segment, SegmentQueue
+from rmqtool.storage.store import Store
+
+# The places of units that are not there.
+BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
+
+
+class QueueFile(NamedTuple):
+    """A file of a queue: where it begins in the queue, how long it is, and its path."""
+
+    base_offset: int
+    size: int
+    path: str
+
+
+class QueueFiles(NamedTuple):
+    """The files of a queue, as any process can open them. Units of batch queues are larger."""
+
+    queue: QueueId
+    directory: str
+    files: tuple[QueueFile, ...]
+    is_batch: bool
+
+
+def queue_files_of(store: Store) -> list[QueueFiles]:
+    """Return the queues that a store keeps in files."""
+    assert isinstance(store.filesystem, PosixReadableFileSystem), "what other processes read lies in real files"
+    root = store.filesystem.root
+    return [
+        QueueFiles(queue, root, tuple(QueueFile(*segment[:3]) for segment in segments), is_batch)
+        for kind, is_batch in ((FileKind.CONSUME_QUEUE, False), (FileKind.BATCH_CONSUME_QUEUE, True))
+        for queue, segments in store.listing.queues(kind).items()
+    ]
+
+
+class NamedPlaces(NamedTuple):
+    """What queues say of a span of the log: records, which of them are wanted, and the records next to the span.
+
+    No unit names a record between ``preceding`` and the span, nor between the span and ``following``.
+    """
+
+    places: Ints
+    sizes: Ints
+    wanted: Mask
+    preceding: int
+    following: int
+
+
+def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, end: int) -> NamedPlaces | None:
+    """Return what the units say of the physical offsets from ``begin`` to ``end``; None when they are out of order."""
+    places, sizes, wanted = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+    preceding, following = BEFORE, BEHIND
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            first, last = opened.first_from(begin), opened.first_from(end)
+            units = opened.read(first, last)
+            preceding = max(preceding, opened.physical_offset(first - 1))
+            following = min(following, opened.physical_offset(last))
+        offsets = units["physical_offset"].astype(np.int64)
+        if (np.diff(offsets) < 0).any() or (len(offsets) and (offsets[0] < begin or offsets[-1] >= end)):
+            return None
+        real = units["size"] != FILLER_SIZE
+        places.append(offsets[real])
+        sizes.append(units["size"][real].astype(np.int64))
+        wanted.append(_wanted(queue, opened, selection, np.arange(first, last)[real]))
+    columns = np.concatenate(places), np.concatenate(sizes), np.concatenate(wanted)
+    return NamedPlaces(*columns, preceding, following)
+
+
+def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexes: Ints) -> Mask:
+    """Return which units of a queue lead to wanted messages, as far as topic, queue and offset tell."""
+    if not selection.wants_queue(*queue.queue):
+        return np.zeros(len(indexes), np.bool_)
+    least = selection.least_of(*queue.queue)
+    if least is None or queue.is_batch:
+        return np.ones(len(indexes), np.bool_)
+    wanted: Mask = opened.queue_offsets(indexes) >= least
+    return wanted
+
+
+class Named(NamedTuple):
+    """A unit of a simple queue: its queue offset, the place in the log that it names, and the size of the record."""
+
+    queue_offset: int
+    place: int
+    size: int
+
+
+def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
+    """Return the unit of a simple queue at ``queue_offset``, or the last one when the queue ends before it."""
+    with _QueueUnits(queue) as opened:
+        index = min(opened.index_of(queue_offset), opened.first_from(BEHIND) - 1)
+        if index < 0 or queue.is_batch:
+            return None
+        (unit,) = opened.read(index, index + 1)
+        (offset,) = opened.queue_offsets(np.array([index]))
+        return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
+
+
+class _QueueUnits:
+    """The units of one queue, numbered from the first on disk. Files are closed afterwards: there are many queues."""
+
+    def __init__(self, queue: QueueFiles) -> None:
+        self.unit_size = BATCH_UNIT_SIZE if queue.is_batch else UNIT_SIZE
+        self.decode = decode_batch_units if queue.is_batch else decode_units
+        self.files = PosixReadableFileSystem(queue.directory)
+        self.segments = SegmentQueue(Segment(*file, self.files) for file in queue.files)
+        counts = [segment.size // self.unit_size for segment in self.segments]
+        self.firsts = np.cumsum([0, *counts])
+        self.count = int(self.firsts[-1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.segments.close()
+        self.files.close()
+
+    def read(self, first: int, last: int) -> Units:
+        """Return the units from number ``first`` up to ``last``."""
+        pieces = []
+        while first < last:
+            number = int(np.searchsorted(self.firsts, first, side="right")) - 1
+            stop = min(last, int(self.firsts[number + 1]))
+            at = (first - int(self.firsts[number])) * self.unit_size
+            file = self.segments.open(self.segments.segments[number])
+            pieces.append(file.pread_exactly((stop - first) * self.unit_size, at))
+            first = stop
+        return self.decode(b"".join(pieces))
+
+    def physical_offset(self, index: int) -> int:
+        """Return the place that a unit names; ``BEFORE`` or ``BEHIND`` everything where there is no unit."""
+        if index < 0:
+            return BEFORE
+        if index >= self.count:
+            return BEHIND
+        (unit,) = self.read(index, index + 1)
+        is_written = unit["size"] > 0 and unit["physical_offset"] >= 0
+        return int(unit["physical_offset"]) if is_written else BEHIND
+
+    def first_from(self, physical_offset: int) -> int:
+        """Return the number of the first unit that names a place from ``physical_offset`` on."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.physical_offset(middle) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def queue_offsets(self, indexes: Ints) -> Ints:
+        """Return the queue offsets of units of a simple queue."""
+        numbers = np.searchsorted(self.firsts, indexes, side="right") - 1
+        bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
+        found: Ints = bases[numbers] + indexes - self.firsts[numbers] if len(indexes) else indexes
+        return found
+
+    def index_of(self, queue_offset: int) -> int:
+        """Return the number of the unit at ``queue_offset`` of a simple queue, or of the first one behind it."""
+        for number, segment in enumerate(self.segments):
+            base = segment.base_offset // self.unit_size
+            if queue_offset < base + segment.size // self.unit_size:
+                return int(self.firsts[number]) + max(queue_offset - base, 0)
+        return self.count

@@ -1,0 +1,126 @@
+"""Export by Spark's hands: the same files as without it, read by Spark as by everybody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit, NoSpace, OptionalMissing
+from rmqtool.export.choice import DEFAULT, OnCorrupt
+from rmqtool.export.parquet import PartitionBy
+from rmqtool.export.run import Request
+from rmqtool.scan.ranges import Effort
+from tests.exported import Row, export, part_files, read, rows_of
+
+pytest.importorskip("pyspark")
+
+from rmqtool.spark import job
+
+Unpacker = Callable[[str], Path]
+EMIT = replace(DEFAULT, on_corrupt=OnCorrupt.EMIT)
+
+
+def by_spark(to: Path, *stores: Path, choice: Any = EMIT, **more: Any) -> Any:
+    """Export on the session of these tests, which is active."""
+    request = Request(paths=tuple(map(str, stores)), directory=str(to), choice=choice, **more)
+    return job.run_spark_export(request, "local[2]", {}, Effort())
+
+
+def names(to: Path) -> list[str]:
+    return [str(path.relative_to(to)) for path in part_files(to)]
+
+
+def by_place(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["broker"], row["commitlog_offset"]))
+
+
+def test_spark_writes_the_files_that_are_written_without_it(spark: Any, store: Unpacker, tmp_path: Path) -> None:
+    roots = [store(name) for name in ("49-ipv6", "49-compressed-batch", "53-compress", "54-broker", "49-dledger")]
+    mine, theirs = tmp_path / "local", tmp_path / "spark"
+    here, there = export(mine, *roots, choice=EMIT), by_spark(theirs, *roots)
+    assert names(theirs) == names(mine)
+    assert [path.read_bytes() for path in part_files(theirs)] == [path.read_bytes() for path in part_files(mine)]
+    assert (there.rows, there.damages) == (here.rows, here.damages)
+    assert [damage.code for _, damage in there.damages] == ["BD-INFLATE"]
+    frame = spark.read.parquet(str(theirs))
+    assert [field.simpleString() for field in frame.schema] == [
+        field.simpleString() for field in spark.read.format("rocketmq").load(str(roots[0])).schema
+    ]
+    assert by_place(rows_of(frame.toArrow())) == by_place(rows_of(read(mine)))
+    assert spark.read.parquet(str(theirs / "_damage")).first()["code"] == "BD-INFLATE"
+
+
+def test_partitions_by_spark(spark: Any, store: Unpacker, tmp_path: Path) -> None:
+    by_spark(tmp_path / "out", store("54-broker"), partition_by=(PartitionBy.TOPIC,), choice=EMIT)
+    frame = spark.read.parquet(str(tmp_path / "out"))
+    assert frame.count() == 418
+    assert frame.filter("topic_part <> topic").count() == 0
+    assert frame.filter("topic_part = '%DLQ%G_order'").count() == frame.filter("topic = '%DLQ%G_order'").count() > 0
+
+
+def test_command_exports_through_spark(
+    spark: Any, store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "out"
+    status = main(["export", str(store("49-compressed-batch")), "--to", str(to), "--json", "--progress", "never"])
+    printed = json.loads(capsys.readouterr().out)
+    assert status == Exit.SKIPPED
+    assert (printed["rows"], printed["damaged"]["ranges"]) == (164, 1)
+    assert spark.read.parquet(str(to)).count() == 164
+
+
+def test_disk_full_in_a_task_is_one_sentence(
+    spark: Any, store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.schema = None
+
+        def __call__(self, asked: object) -> None:
+            raise NoSpace("no room")
+
+    monkeypatch.setattr("rmqtool.export.run.WriteWork", Full)
+    with pytest.raises(NoSpace, match=r"^no room$"):
+        by_spark(tmp_path / "out", store("54-broker"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_tells_of_every_split(spark: Any, store: Unpacker, tmp_path: Path) -> None:
+    told: list[object] = []
+
+    class Told:
+        def start(self, what: str, total: int | None, unit: str) -> None:
+            told.append((what, total, unit))
+
+        def advance(self, amount: int) -> None:
+            told.append(amount)
+
+        def finish(self) -> None:
+            told.append("end")
+
+    request = Request(paths=(str(store("54-broker")),), directory=str(tmp_path / "out"), choice=EMIT)
+    job.run_spark_export(request, "local[2]", {}, Effort(1, Told()))
+    assert told[0] == ("exporting", 4, "splits")
+    assert told[-1] == "end"
+    assert sum(amount for amount in told if isinstance(amount, int)) <= 4
+
+
+SAID = {
+    "ModuleNotFoundError: No module named 'pyarrow'\n more": "the executors' Python lacks a package: No module named",
+    "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9": "the executors run another Python",
+    'Cannot run program "/opt/none/python": error=2': "the executors have no such Python",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), SAID.items())
+def test_executors_that_cannot_work(text: str, sentence: str) -> None:
+    found = job._in_a_sentence(RuntimeError(f"Py4JJavaError: Job aborted.\n{text}"))
+    assert isinstance(found, OptionalMissing)
+    assert found.message.startswith(sentence)
+    assert "spark.archives" in (found.hint or "")

@@ -1,0 +1,110 @@
+"""Named topics are read by way of the queues: the same rows, fewer bytes of the log, damaged queues or not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.storage.posix import PosixReadableFile
+from tests.damaged import VERSIONS, Workshop, mutations
+from tests.exported import Row, rows_of
+from tests.stores import STORES
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.datasource import InputPartition
+
+from rmqtool.spark.options import parse_options
+from rmqtool.spark.reader import RocketMQReader
+from rmqtool.spark.schema import spark_schema
+
+Unpacker = Callable[[str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _small_logs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.scan.plan.READ_THROUGH", 0)
+
+
+def rows(root: Path, **options: str) -> list[Row]:
+    """Read every split in this process, as executors would."""
+    return read_splits(*planned(root, **options))
+
+
+def planned(root: Path, **options: str) -> tuple[RocketMQReader, list[InputPartition]]:
+    usual = {"path": str(root), "oncorrupt": "skip", "columns": "topic,commitlog_offset,msg_id"}
+    asked = parse_options(usual | options)
+    reader = RocketMQReader(asked, spark_schema(asked.choice))
+    return reader, reader.partitions()
+
+
+def read_splits(reader: RocketMQReader, splits: list[InputPartition]) -> list[Row]:
+    return [row for split in splits for batch in reader.read(split) for row in rows_of(batch)]
+
+
+@pytest.fixture
+def log_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Give the length of every read of a commit log from now on."""
+    lengths: list[int] = []
+    real = PosixReadableFile.pread
+
+    def pread(self: PosixReadableFile, length: int, file_offset: int) -> bytes:
+        found = real(self, length, file_offset)
+        if self.path.startswith("commitlog"):
+            lengths.append(len(found))
+        return found
+
+    monkeypatch.setattr(PosixReadableFile, "pread", pread)
+    return lengths
+
+
+SPLITS = ("4k", "20000", "128m")
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "count"),
+    [
+        ("49-basic", "128m", 4),
+        ("54-broker", "20000", 3),
+        ("53-lmq", "4k", 3),
+        *(pytest.param(name, split, 99, marks=pytest.mark.slow) for name in STORES for split in SPLITS),
+    ],
+)
+def test_every_topic_has_its_rows(name: str, split: str, count: int, store: Unpacker) -> None:
+    everything = rows(store(name))
+    topics = sorted({row["topic"] for row in everything})
+    for topic in topics[:: max(len(topics) // count, 1)]:
+        assert rows(store(name), topic=topic, splitsize=split) == [
+            row for row in everything if row["topic"] == topic
+        ], topic
+
+
+def test_rare_topic_reads_little_of_the_log(store: Unpacker, log_bytes: list[int]) -> None:
+    root = store("49-basic")
+    reader, splits = planned(root)
+    log_bytes.clear()
+    everything = read_splits(reader, splits)
+    whole = sum(log_bytes)
+    rare = min({row["topic"] for row in everything}, key=[row["topic"] for row in everything].count)
+    reader, splits = planned(root, topic=rare)
+    log_bytes.clear()
+    assert read_splits(reader, splits) == [row for row in everything if row["topic"] == rare]
+    assert 0 < sum(log_bytes) < 0.3 * whole
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_damaged_queues_mislead_nobody(version: str, count: int, tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path)
+    every = {key: mutation for key, mutation in mutations(version).items() if "/cq-" in key}
+    keys = sorted(random.Random(f"{version}-{count}").sample(sorted(every), min(count, len(every))))
+    for key in keys:
+        with workshop.damaged(version, every[key], abort=False) as root:
+            everything = rows(root)
+            for topic in sorted({row["topic"] for row in everything})[:2]:
+                found = rows(root, topic=topic, splitsize="20000")
+                assert found == [row for row in everything if row["topic"] == topic], (key, topic)
+    assert len(keys) >= 2
