@@ -17,6 +17,7 @@ from rmqtool.formats.java import INT_MAX, int32
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Batch, walk
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.java_numbers import parse_int
 from rmqtool.upstream.settings import StartSettings
@@ -26,6 +27,10 @@ _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _SYS_FLAG = _PREFIX.field("sys_flag")
 _SHORT = layouts.SHORT
 _CHUNK = 1 << 20
+# A batch is looked for in so many bytes, and in what is left of them while that is not too little.
+_BATCH_MOST = 4 << 20
+_BATCH_LEAST = 64 << 10
+_BATCH_FEWEST = 16
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -140,6 +145,17 @@ class RecordCheck:
             return self._parse(window, at, left, crc, body)
         except _JavaException:
             return self._failed()
+
+    def find_batch(self, window: SegmentWindow, at: int, limit: int) -> Batch | None:
+        """Return the records from ``at`` on that are in memory; None where there are too few to gain by it."""
+        if not self._plain:
+            return None
+        if not 0 <= at - window.start <= len(window.data) - _BATCH_LEAST:
+            window.slide(at, min(limit - at, _BATCH_MOST))
+        starts = walk(window.data, at - window.start, self._magics)
+        if len(starts) < _BATCH_FEWEST:
+            return None
+        return Batch(window.data, starts, self._settings.rules.multi_dispatch)
 
     def _allocate(self, total_size: int) -> None:
         if total_size > self._settings.largest_array:

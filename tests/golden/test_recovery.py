@@ -51,13 +51,27 @@ def test_a_sample_of_the_recorded_starts(version: str, tmp_path: Path) -> None:
 @every_version
 def test_what_is_told_does_not_depend_on_what_is_written(version: str, tmp_path: Path) -> None:
     """Without the contents of index files a start is rehearsed faster; nothing that is told may differ."""
-    for case in random.Random(SEED + 1).sample(list(cases(version)), SAMPLE // 2):
+    assert differing(random.Random(SEED + 1).sample(list(cases(version)), SAMPLE // 2), tmp_path) == []
+
+
+def differing(chosen: Iterable[Case], tmp_path: Path) -> list[str]:
+    """Return the cases in which a start that is only told says something else than one that is written."""
+    wrong = []
+    for case in chosen:
         root = case.prepare(tmp_path / "bases", tmp_path / "store")
-        with rehearsed(root, version, case.settings) as (written, _):
+        with rehearsed(root, case.version, case.settings) as (written, _):
             pass
-        with rehearsed(root, version, case.settings, contents=False) as (told, _):
+        with rehearsed(root, case.version, case.settings, contents=False) as (told, _):
             pass
-        assert told == written, case.name
+        if told != written:
+            wrong.append(case.name)
+    return wrong
+
+
+@pytest.mark.slow
+@every_version
+def test_nothing_that_is_told_depends_on_what_is_written(version: str, tmp_path: Path) -> None:
+    assert differing(cases(version), tmp_path) == []
 
 
 @pytest.mark.slow
