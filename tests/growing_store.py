@@ -1,19 +1,29 @@
-"""A store that grows while others read it: records laid by hand, appended to segments as a broker does."""
+"""A store that grows while others read it: records laid by hand, appended to segments as a broker does.
+
+    python -m tests.growing_store ROOT
+
+appends until its standard input ends, and prints how many messages it wrote.
+"""
 
 from __future__ import annotations
 
+import select
+import sys
 from pathlib import Path
 
 from tests.builders import blank, properties, record
 
 _LEAST_BLANK = 8
+_PACE = 0.005
+_AT_ONCE = 10
 
 
 class GrowingStore:
     """A commit log of small segments. Every message has a number of its own in its body and its key."""
 
-    def __init__(self, root: Path, segment_size: int = 16 << 10) -> None:
+    def __init__(self, root: Path, segment_size: int = 16 << 10, topic: str = "Growing") -> None:
         self.root = root
+        self.topic = topic.encode()
         self.segment_size = segment_size
         self.written = 0
         self.end = 0
@@ -76,7 +86,7 @@ class GrowingStore:
     def _record(self, number: int, physical_offset: int) -> bytes:
         return record(
             f"message {number} {self._salt}".encode() * (1 + number % 5),
-            b"Growing",
+            self.topic,
             properties(("KEYS", f"k{number}"), ("UNIQ_KEY", f"U{number:08}")),
             queue_id=number % 4,
             queue_offset=number // 4,
@@ -98,3 +108,17 @@ class GrowingStore:
     def _add_segment(self) -> None:
         with (self.root / "commitlog" / f"{self.end:020}").open("xb") as file:
             file.truncate(self.segment_size)
+
+
+def main(root: str) -> None:
+    """Append for as long as somebody holds the other end of the standard input; stop in the midst of a record."""
+    store = GrowingStore(Path(root), segment_size=256 << 10)
+    while not select.select([sys.stdin], [], [], _PACE)[0]:
+        store.append(_AT_ONCE)
+        store.append_torn()
+    store.complete()
+    print(store.written)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -177,17 +177,20 @@ def _locked(staging: str, directory: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(staging)
+        # A task of an export that was killed may be writing there still: what it leaves the next export clears.
+        shutil.rmtree(staging, ignore_errors=True)
         os.close(descriptor)
 
 
 def _clear(staging: str) -> None:
-    """Remove what a killed export left, the directory itself excepted: it is the lock."""
+    """Remove what a killed export left, the directory itself excepted: it is the lock.
+
+    A task of that export, on another machine perhaps, may be writing there still. It does so in a directory of its own.
+    """
     with os.scandir(staging) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+                shutil.rmtree(entry.path, ignore_errors=True)
             else:
                 os.unlink(entry.path)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,23 +15,10 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.export.choice import DEFAULT
 from rmqtool.export.columns import ABOUT
+from tests.schemas import validate
 from tests.stores import left_alone
 
 Unpacker = Callable[[str], Path]
-COUNT = {"type": "integer", "minimum": 0}
-OUTCOME: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "to": {"type": "string"},
-        "export": {"type": ["integer", "null"], "minimum": 1},
-        "rows": COUNT,
-        "files": COUNT,
-        "bytes": COUNT,
-        "sourceBytes": COUNT,
-        "damaged": {"type": "object", "properties": {"ranges": COUNT, "bytes": COUNT}, "required": ["ranges", "bytes"]},
-    },
-    "required": ["to", "export", "rows", "files", "bytes", "sourceBytes", "damaged"],
-}
 
 
 class Ran:
@@ -65,9 +51,11 @@ def test_export_without_spark(ran: Ran, writable_store: Unpacker, tmp_path: Path
 def test_json_is_the_shape_that_was_promised(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     status, out = ran(store("49-compressed-batch"), "--to", tmp_path / "out", "--engine", "local", "--json")
     found = json.loads(out)
-    jsonschema.validate(found, OUTCOME)
+    validate("export", found)
     assert status == Exit.SKIPPED
     assert (found["rows"], found["damaged"]["ranges"], found["export"]) == (164, 1, 1)
+    (manifest,) = (tmp_path / "out" / "_manifests").iterdir()
+    validate("export-manifest", json.loads(manifest.read_text()))
 
 
 def test_damage_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
@@ -198,4 +186,25 @@ def test_missing_java_is_one_line_to_type(
     assert status == Exit.OPTIONAL_MISSING
     assert error["message"] == "Spark needs Java 17 or newer: none is installed"
     assert error["hint"].startswith("pip install 'rmqtool[jre]'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_that_fails_leaves_nothing(store: Unpacker, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: it fails a write in the midst of a part."""
+    words = [
+        sys.executable,
+        "-m",
+        "rmqtool",
+        "export",
+        store("49-basic"),
+        "--to",
+        tmp_path / "out",
+        "--engine",
+        "local",
+    ]
+    limited = ["sh", "-c", 'ulimit -f 20; exec "$0" "$@"', *map(str, words)]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.WRITE_FAILED
+    assert "could not be written: File too large; nothing of this export was left at the target" in done.stderr
+    assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -31,6 +31,8 @@ PROMISED = {
     "diff": "same onlyA onlyB different rows",
     "produced": "status msgId offsetMsgId topic queueId queueOffset commitLogOffset storeTimestamp",
     "error": "error",
+    "export": "to export rows files bytes sourceBytes damaged",
+    "export-manifest": "manifestVersion number writtenBy schemaVersion choices read files damage",
 }
 # One store of each kind of layout: plain, delayed and transactional, timers, 5.4, multi-path, DLedger, RocksDB, killed.
 SHOWN = ("49-broker", "49-multidir", "49-killed-torn", "49-dledger", "53-timer", "53-rocksdb", "54-broker")

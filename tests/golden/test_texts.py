@@ -266,10 +266,18 @@ def _check_order(value: Any, shape: Shape, where: str) -> None:
         for key, item in value.items():
             _check_order(item, shape.values, f"{where}.{key}")
             rest = {other: value[other] for other in value if other != key}
-            assert list(config_files.with_entry(rest, key, item, shape)) == list(value), where
+            if not _shares_bin_with_a_later(key, list(value), shape):  # a new key goes behind all others of its bin
+                assert list(config_files.with_entry(rest, key, item, shape)) == list(value), where
     elif isinstance(shape, Sequence):
         for item in value:
             _check_order(item, shape.items, f"{where}[]")
+
+
+def _shares_bin_with_a_later(key: Any, keys: list[Any], shape: Table) -> bool:
+    later = keys[keys.index(key) + 1 :]
+    return any(
+        config_files.order_keys([key, other], shape) != config_files.order_keys([other, key], shape) for other in later
+    )
 
 
 @every_root

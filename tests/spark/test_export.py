@@ -16,7 +16,8 @@ from rmqtool.export.choice import DEFAULT, OnCorrupt
 from rmqtool.export.parquet import PartitionBy
 from rmqtool.export.run import Request
 from rmqtool.scan.ranges import Effort
-from tests.exported import Row, export, part_files, read, rows_of
+from tests.exported import Row, export, part_files, rows_of
+from tests.growing_store import GrowingStore
 
 pytest.importorskip("pyspark")
 
@@ -40,20 +41,35 @@ def by_place(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (row["broker"], row["commitlog_offset"]))
 
 
-def test_spark_writes_the_files_that_are_written_without_it(spark: Any, store: Unpacker, tmp_path: Path) -> None:
-    roots = [store(name) for name in ("49-ipv6", "49-compressed-batch", "53-compress", "54-broker", "49-dledger")]
+def test_spark_writes_the_files_that_are_written_without_it(
+    spark: Any, fixtures: Any, expected: list[Row], tmp_path: Path
+) -> None:
+    """Every store at once: the same files byte for byte, the same damage, and Spark reads back what is true."""
+    roots = [Path(one.root) for one in fixtures]
     mine, theirs = tmp_path / "local", tmp_path / "spark"
     here, there = export(mine, *roots, choice=EMIT), by_spark(theirs, *roots)
     assert names(theirs) == names(mine)
     assert [path.read_bytes() for path in part_files(theirs)] == [path.read_bytes() for path in part_files(mine)]
     assert (there.rows, there.damages) == (here.rows, here.damages)
-    assert [damage.code for _, damage in there.damages] == ["BD-INFLATE"]
     frame = spark.read.parquet(str(theirs))
     assert [field.simpleString() for field in frame.schema] == [
         field.simpleString() for field in spark.read.format("rocketmq").load(str(roots[0])).schema
     ]
-    assert by_place(rows_of(frame.toArrow())) == by_place(rows_of(read(mine)))
-    assert spark.read.parquet(str(theirs / "_damage")).first()["code"] == "BD-INFLATE"
+    assert by_place(rows_of(frame.toArrow())) == by_place(expected)
+    told = spark.read.parquet(str(theirs / "_damage")).collect()
+    assert [(row["code"], row["file"], row["offset"]) for row in told] == [
+        (damage.code, damage.file, damage.file_offset) for _, damage in there.damages
+    ]
+    assert "BD-INFLATE" in {row["code"] for row in told}
+
+
+def test_since_last_by_spark(spark: Any, tmp_path: Path) -> None:
+    store, to = GrowingStore(tmp_path / "broker-a" / "store"), tmp_path / "lake"
+    for count in (30, 200, 1):
+        store.append(count)
+        by_spark(to, store.root, since_last=True)
+    keys = sorted(row["msg_id"] for row in spark.read.parquet(str(to)).select("msg_id").collect())
+    assert keys == [f"U{number:08}" for number in range(231)]
 
 
 def test_partitions_by_spark(spark: Any, store: Unpacker, tmp_path: Path) -> None:
@@ -62,6 +78,16 @@ def test_partitions_by_spark(spark: Any, store: Unpacker, tmp_path: Path) -> Non
     assert frame.count() == 418
     assert frame.filter("topic_part <> topic").count() == 0
     assert frame.filter("topic_part = '%DLQ%G_order'").count() == frame.filter("topic = '%DLQ%G_order'").count() > 0
+
+
+def test_topics_of_digits_stay_texts(spark: Any, tmp_path: Path) -> None:
+    """Readers make numbers of such directories; the column keeps what the topic is."""
+    store = GrowingStore(tmp_path / "store", topic="020260101")
+    store.append(5)
+    by_spark(tmp_path / "out", store.root, partition_by=(PartitionBy.TOPIC,))
+    frame = spark.read.parquet(str(tmp_path / "out"))
+    assert frame.schema["topic_part"].dataType.simpleString() == "int"
+    assert [row["topic"] for row in frame.filter("topic = '020260101'").collect()] == ["020260101"] * 5
 
 
 def test_command_exports_through_spark(

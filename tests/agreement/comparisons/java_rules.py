@@ -10,7 +10,6 @@ from tests.agreement.ledger import Subject, comparison
 
 # Their unit holds a time, or an address in the ext file, in place of the hash.
 DELAYED = "SCHEDULE_TOPIC_XXXX"
-WITH_EXT = "49-ext"
 
 PREFIXES = {
     0x00: layouts.MESSAGE_PREFIX_V4V4,
@@ -23,7 +22,7 @@ PREFIXES = {
 @comparison("tags code, by Java's hash", rows="messages")
 def tags_codes(subject: Subject) -> None:
     """The tags code of a queue unit is the hash of the tags; 0 without any."""
-    if subject.name == WITH_EXT:
+    if subject.truth["config"].get("enableConsumeQueueExt"):
         return
     for message in subject.truth["messages"]:
         if message["tagsCodeInQueue"] is not None and message["topic"] != DELAYED:

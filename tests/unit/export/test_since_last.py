@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -223,3 +227,54 @@ def test_full_disk_is_seen_before_the_work(
     with pytest.raises(NoSpace, match="4096 are free there"):
         since_last(tmp_path / "lake", store, engine=engine)
     assert not (tmp_path / "lake").exists()
+
+
+@contextmanager
+def writer(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """Let another process append to a store that it makes."""
+    words = [sys.executable, "-m", "tests.growing_store", str(root)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def exporting(root: Path, to: Path, engine: str) -> subprocess.Popen[bytes]:
+    """Start the command in a process group of its own."""
+    words = ("export", str(root), "--to", str(to), "--since-last", "--engine", engine, "--split-size", "64k")
+    said = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-m", "rmqtool", *words], stdout=said, process_group=0)
+
+
+def kill_at_work(process: subprocess.Popen[bytes], staging: Path) -> None:
+    """Kill an export and all that it started as soon as a task of it has begun a file."""
+    while process.poll() is None and not any(staging.rglob("part-*")):
+        pass
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_command_ten_times_beside_a_writer_and_twice_killed(engine: str, tmp_path: Path) -> None:
+    """No process waits for another: what a kill or a torn record meets is left to chance."""
+    root, to = tmp_path / "broker-a" / "store", tmp_path / "lake"
+    counts = []
+    with writer(root) as appending:
+        while not any((root / "commitlog").glob("*")):
+            pass
+        for turn in range(10):
+            if turn in (3, 7):
+                kill_at_work(exporting(root, to, engine), to / "_staging")
+            assert exporting(root, to, engine).wait() == 0
+            found = keys(to)
+            assert found == wanted(len(found)), turn
+            counts.append(len(found))
+        written = int(appending.communicate()[0])
+    assert exporting(root, to, engine).wait() == 0
+    assert keys(to) == wanted(written)
+    assert counts == sorted(set(counts)), "every export found something new"
+    assert len(read_manifests(str(to))) == 11
+    assert not (to / "_staging").exists()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,26 @@ def test_new_target_has_files_and_manifest_and_nothing_beside_it(tmp_path: Path)
     assert found.number == 1
     assert found.read["broker-a"].end == 4711
     assert [file.path for file in found.files] == ["part-1.parquet", "dt=2026-01-01/part-1.parquet"]
+
+
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+def test_task_of_a_killed_export_that_still_writes_stops_nobody(
+    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(tmp_path / "out", Mode.ERROR, "part-1.parquet")
+    for staging in (tmp_path / "out" / "_staging", tmp_path / ".out.rmqtool"):
+        (staging / "try-0").mkdir(parents=True)
+    real = shutil.rmtree
+
+    def busy(path: str, ignore_errors: bool = False) -> None:
+        """Remove, but find a new file in the directory afterwards, as the removal of a directory in use does."""
+        real(path, ignore_errors)
+        if not ignore_errors:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+    monkeypatch.setattr(module.shutil, "rmtree", busy)
+    export(tmp_path / "out", mode, "part-2.parquet")
+    assert "out/part-2.parquet" in names(tmp_path)
 
 
 def test_failed_export_leaves_nothing(tmp_path: Path) -> None:
