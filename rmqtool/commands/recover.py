@@ -11,7 +11,7 @@ import typer
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Show
 from rmqtool.commands.options import Store as StoreWord
-from rmqtool.errors import Exit, Refused, WriteFailed
+from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
@@ -38,13 +38,13 @@ def recover(
     from rmqtool.storage.store import open_store
     from rmqtool.upstream.of_store import assumed, rehearse
 
-    choice = choose_store([store] if store else [])
-    opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    opened = open_store(_whole_store(store), version=broker.as_version, assignments=tuple(broker.conf or ()))
+    root = _as_typed(store, opened.root)
     with show.output() as output, rehearse(opened, contents=to is not None) as rehearsal:
         outcome = rehearsal.run()
         _say_what_was_taken(output, opened, assumed(opened, outcome))
         shown = outcome.as_json()
-        output.single(shown, recovery_lines(output, shown, choice.store, *_next_commands(choice.store)))
+        output.single(shown, recovery_lines(output, shown, root, *_next_commands(root)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
@@ -52,9 +52,27 @@ def recover(
     return Exit.DONE if outcome.loses_nothing else Exit.NO
 
 
-def _next_commands(store: str) -> tuple[str, str]:
+def _whole_store(word: str | None) -> str:
+    """Return STORE, which is no single file here: a broker starts on all of it."""
+    from rmqtool.storage.store import locate
+
+    store = choose_store([word] if word else []).store
+    if os.path.isfile(store) and not store.endswith((".conf", ".properties")):
+        filesystem, _, _ = locate(store)
+        filesystem.close()
+        hint = f"rmqtool recover {quote(filesystem.root)}"
+        raise UsageError(f"{store} is one file, and a broker starts on a whole store", hint=hint)
+    return store
+
+
+def _as_typed(word: str | None, root: str) -> str:
+    """Return the store's root as a person in this directory types it: relative, where STORE was and leads downwards."""
+    relative = os.path.relpath(root)
+    return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
+
+
+def _next_commands(root: str) -> tuple[str, str]:
     """Return the command that keeps what a broker's start would destroy, and the one that looks closer."""
-    root = store.rstrip("/") or "/"
     return f"cp -a {quote(root)} {quote(root + '.kept')}", f"rmqtool check {quote(root)}"
 
 

@@ -224,6 +224,32 @@ def test_what_is_not_modelled_is_refused(name, store, capsys):
     assert "not modelled" in err
 
 
+def test_a_broker_conf_names_the_store(store, tmp_path, capsys):
+    root = store("49-killed")
+    (tmp_path / "broker.conf").write_text(f"storePathRootDir={root}\nbrokerName=a\n")
+    status, out, _ = run(capsys, tmp_path / "broker.conf")
+    assert status == Exit.DONE
+    assert f"started on {root} would recover ABNORMALLY" in out.replace("\n  ", " ")
+
+
+def test_one_file_is_no_store(store, capsys):
+    root = store("49-killed")
+    status, _, err = run(capsys, root / "commitlog" / ("0" * 20))
+    assert status == Exit.USAGE
+    assert f"rmqtool recover {root}" in err
+
+
+def test_settings_change_the_answer(tmp_path, capsys):
+    case = find_case("5.3.3", "A/body-flip@last-mid/clean")
+    root = case.prepare(tmp_path / "bases", tmp_path / "store")
+    words = as_and_settings(case)
+    lost = [
+        json.loads(run(capsys, root, "--json", *words, *more)[1])["messagesLost"]
+        for more in ([], ["--conf", "checkCRCOnRecover=false"])
+    ]
+    assert lost == [case.outcome["valid_destroyed"], 0]
+
+
 def test_the_target_must_be_new(store, tmp_path, capsys):
     (tmp_path / "left").mkdir()
     (tmp_path / "left/mine").touch()
