@@ -120,6 +120,10 @@ class ConsumeQueue:
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
+
     def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
         """Fill the places before a unit that does not follow the last one.
 
@@ -167,6 +171,10 @@ class BatchConsumeQueue:
             self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
             self._last_physical_offset = unit.physical_offset
             self.next_offset = unit.msg_base_offset + unit.batch_size
+
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
 
     def write_pending(self) -> None:
         """Bring the units into the files."""

@@ -73,6 +73,7 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         dispatcher = engine.dispatcher
         self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
+        engine.retention.on_removed = self.reader.forget
         # What every put needs.
         self._now = setup.clock.now
         self._writer = engine.writer
@@ -254,6 +255,14 @@ class MessageStore:
         self._engine.writer.write_waiting()
         self._engine.upkeep.do_due()
         self.dispatch_now()
+
+    def clean_now(self) -> int:
+        """Remove what is expired if it is time to, and what leads to it; return how many segments went."""
+        return self._engine.retention.run(self._engine.log)
+
+    def clean_at_any_hour(self) -> None:
+        """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
+        self._engine.retention.ask()
 
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
