@@ -197,7 +197,7 @@ def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
 def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
     queues = ConsumeQueues(DerivedFiles(setup.files), state.queue_sizes, with_ext=setup.config.enable_consume_queue_ext)
     for key, end in state.queues.items():
-        queues.simple[key] = queues.restored(key, *end)
+        queues.simple[key] = queues.restored(key, end.max_offset, end.max_physic_offset, end.ext_end)
     for key, batch_end in state.batch_queues.items():
         files = queues.files_of(FileKind.BATCH_CONSUME_QUEUE, key)
         queues.batch[key] = BatchConsumeQueue(key, files, *batch_end)

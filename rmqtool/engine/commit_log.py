@@ -170,6 +170,12 @@ class CommitLog:
             made.directory.filesystem.unlink(made.segment.path)
             made.directory.filesystem.fsync_dir(made.directory.path)
 
+    def clear_next(self) -> None:
+        """Make sure that no record is found where the next one goes."""
+        if self._current is not None and self.room >= BLANK_SIZE and not self.pending_size:
+            self._current.pwrite(bytes(BLANK_SIZE), self.wrote_offset - self._base)
+            self._current.fdatasync()
+
     def remove_first(self) -> bool:
         """Remove the oldest segment, unless it is the last one, not forced yet, or in a directory that is only read."""
         first = self.segments.segments[0]

@@ -120,6 +120,14 @@ class ConsumeQueue:
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
+    def clear_behind(self) -> None:
+        """Clear the units that stand behind the end in its file."""
+        position = self.max_offset * UNIT_SIZE
+        rest = self._files.read(position, self._files.file_size)
+        left = len(rest.rstrip(b"\0"))
+        if left:
+            self._files.write(position, bytes(-(-left // UNIT_SIZE) * UNIT_SIZE))
+
     def remove_file(self, base: int) -> None:
         """Remove the file that begins at a position: nothing in it leads to a record any more."""
         self._files.remove(base)
