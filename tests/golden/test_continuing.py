@@ -18,7 +18,7 @@ from tests.replay import config_of
 from tests.stores import STORES, left_alone, truth
 
 _STALE = "units of records that a recovery cut off stand behind the end of a queue"
-REFUSED = {"49-ghost": _STALE, "49-recovered": _STALE}
+REFUSED = {"49-ghost": _STALE}
 # Their own brokers alone: the log is a group's, or the queues are in RocksDB, too or alone.
 FOREIGN = {"49-dledger": "DLedger", "53-rocksdb": "RocksDB", "54-rocksone": "RocksDB", "54-combine": "RocksDB"}
 CLEAN = [name for name in STORES if truth(name)["clean_shutdown"] and name not in FOREIGN and name not in REFUSED]
