@@ -36,6 +36,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry(
         "check", "rmqtool.commands.check:check", Panel.JUDGE, "Prove a store sound: every byte, every cross-reference."
     ),
+    Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "What two stores do not have in common."),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
