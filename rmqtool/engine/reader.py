@@ -21,7 +21,7 @@ from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.engine.reading import Limits, batch_units, get_messages, simple_units
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
-from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
+from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
@@ -148,6 +148,9 @@ class StoreReader:
             else:
                 files = ConsumeQueueFiles(QueueId(*key), segments)
                 low = files.min_offset(log_min, self._config.version)
+                # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
+                while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
+                    low += 1
             known = self._known[key] = _Known(files, log_min, low)
         elif isinstance(known.files, BatchQueueFiles):
             known = known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))
