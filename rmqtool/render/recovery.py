@@ -49,20 +49,27 @@ def _line(output: Output, label: str, words: str, style: str = "title") -> str:
 def _start_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
     reason = f": {text.neutral(shown['reason'])}" if "reason" in shown else ""
     if not shown["loads"]:
-        yield _line(output, "REFUSES", f"it does not load the store{reason}", "error")
+        yield from _broken(output, "REFUSES", f"it does not load the store{reason}")
         return
     yield _line(output, "keep", f"offsets {shown['minPhyOffset']} to {shown['maxPhyOffset']}")
     if shown["starts"] == "hangs":
-        yield _line(output, "HANGS", f"it never comes up{reason}", "error")
+        yield from _broken(output, "HANGS", f"it never comes up{reason}")
     elif not shown["starts"]:
-        yield _line(output, "FAILS", f"it does not start{reason}", "error")
+        yield from _broken(output, "FAILS", f"it does not start{reason}")
 
 
 def _counted(output: Output, action: str, files: Collection[Mapping[str, Any]]) -> Iterator[str]:
     named = [text.neutral(change["path"]) for change in files if change["action"] == action]
     if named:
         more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
-        yield from text.hanging(_line(output, action, ", ".join(named[:_SHOWN]) + more), output.look.width, _LABEL + 4)
+        yield from _broken(output, action, ", ".join(named[:_SHOWN]) + more, "title")
+
+
+def _broken(output: Output, label: str, words: str, style: str = "error") -> Iterator[str]:
+    """Yield a line, broken where the screen ends."""
+    first, *rest = text.hanging(f"  {label.ljust(_LABEL)}  {words}", output.look.width, _LABEL + 4)
+    yield _line(output, label, first[_LABEL + 4 :], style)
+    yield from rest
 
 
 def _rewind_lines(output: Output, rewinds: Collection[Mapping[str, Any]]) -> Iterator[str]:
