@@ -40,6 +40,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
+    Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.
