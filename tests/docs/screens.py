@@ -6,6 +6,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -22,6 +23,10 @@ from tests.stores import unpack
 _PIPE = re.compile(r" \| head -(\d+)$")
 # How long it took is another each time.
 _TOOK = re.compile(r"(?<= in )\d+(\.\d+)? m?s\b")
+
+# An index file has the time it was made for a name.
+_INDEX = re.compile(r"(?<=index/)\d{17}")
+_MADE = "20261118120600000"
 
 
 def _flip(root: Path) -> None:
@@ -46,11 +51,18 @@ def _cut_offsets(root: Path) -> None:
         path.write_bytes(path.read_bytes()[:200])
 
 
+def _copy(root: Path) -> None:
+    """Beside the store lies a copy of it, in which a byte of a body is another one."""
+    shutil.copytree(root, root.parent / "copy")
+    _flip(root.parent / "copy")
+
+
 INCIDENTS: dict[str, Callable[[Path], None]] = {
     "": lambda _root: None,
     "flip": _flip,
     "unmounted": _unmount,
     "cut offsets": _cut_offsets,
+    "copy": _copy,
 }
 
 
@@ -72,11 +84,18 @@ def run_example(example: Example) -> Shown:
     """Run ``example`` in a directory of its own where its store is called ``store``."""
     with tempfile.TemporaryDirectory(prefix="rmqtool-manual-") as directory:
         home = Path(directory, "broker-a")
-        INCIDENTS[example.incident](unpack(example.store, home))
+        root = unpack(example.store, home)
+        INCIDENTS[example.incident](root)
+        there = {path.name for path in root.glob("index/*")}
         with _at_home(home):
             shown = _run(example.command)
-    # Where it was run is of no interest to a reader.
-    return shown._replace(lines=tuple(line.replace(directory, "") for line in shown.lines))
+
+    def settled(line: str) -> str:
+        """Where and when it was run is another place and time each time."""
+        line = line.replace(directory, "")
+        return _INDEX.sub(lambda name: name[0] if name[0] in there else _MADE, line)
+
+    return shown._replace(lines=tuple(map(settled, shown.lines)))
 
 
 def _run(command: str) -> Shown:

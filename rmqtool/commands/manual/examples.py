@@ -57,9 +57,25 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn"),
         Example("What a finding means:", "rmqtool check --explain CL-TORN"),
     ),
+    "diff": (
+        Example(
+            "A store and its copy, in which a byte of a body is another one:",
+            "rmqtool diff store copy --tz UTC",
+            incident="copy",
+        ),
+        Example(
+            "The same as master and slave are compared, by the bytes at each place:",
+            "rmqtool diff store copy --by log --summary",
+            incident="copy",
+        ),
+    ),
+    "topic": (
+        Example("A new topic:", "rmqtool topic store create Orders --queues 4", "49-basic"),
+        Example("Nothing is deleted by accident; the exit status is 5.", "rmqtool topic store delete one", "49-basic"),
+    ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
-        Example("The same store under a 5.4 broker:", "rmqtool recover store --as 5.4", "49-killed-torn"),
+        Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),
     ),
     "init": (
         Example("An empty store with small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),

@@ -35,10 +35,16 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("check", Exit.DONE): "No finding at or above `--fail-on`.",
     ("check", Exit.NO): "Findings at or above `--fail-on`.",
     ("check", Exit.SKIPPED): "The check ended early (`--max-time`); what was judged until then was shown.",
+    ("diff", Exit.DONE): "The stores are the same.",
+    ("diff", Exit.NO): "They are not.",
+    ("diff", Exit.SKIPPED): "The same as far as both could be read.",
+    ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
     ("recover", Exit.DONE): "The broker would start, and would lose no message.",
     ("recover", Exit.NO): "The broker would lose messages, or would not start.",
     ("init", Exit.IN_USE): "Somebody holds the lock of that directory.",
     ("init", Exit.REFUSED): "The directory is not empty.",
+    ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",
+    ("topic", Exit.REFUSED): "Deleting needs `--yes`.",
     ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
     ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     ("produce", Exit.SKIPPED): "Some messages were refused; each is named.",
@@ -108,12 +114,26 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "that retention deleted leave no trace. The last lines of a check say what was proven and what was not.",
         ),
     ),
+    "diff": (
+        "What same means",
+        (
+            "By queue and by message two stores are the same when consumers would get the same from both. Their files "
+            "may differ all the same: in the order of the log, in sizes, in what retention has left.",
+        ),
+    ),
     "recover": (
         "What recover does not know",
         (
             "The rehearsal is of what a broker does until it serves. What it deletes later, by age or because the disk "
             "is full, and what clients send to it, is not part of it. Settings that are neither in broker.conf nor in "
             "`--conf` are taken as that version's defaults.",
+        ),
+    ),
+    "topic": (
+        "What can be lost",
+        (
+            "A topic that is deleted loses its queues: its messages stay in the log until they expire, and nobody "
+            "gets them. `rmqtool cat STORE -t TOPIC` still shows them.",
         ),
     ),
     "produce": (
