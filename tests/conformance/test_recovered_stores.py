@@ -35,7 +35,7 @@ def sample(version: str) -> list[Case]:
 
 
 def served_places(root: Path) -> dict[tuple[str, str], list[int]]:
-    """Return the places that our queues lead to, in their order, less those of messages that are lost."""
+    """Return the places that our queues lead to, in their order; those of messages that are lost may be among them."""
     files = PosixWritableFileSystem(str(root))
     found = {}
     for topic in files.listdir("consumequeue"):
@@ -52,6 +52,7 @@ def test_the_real_classes_serve_what_we_recovered(
 ) -> None:
     real_classes(version)
     stores: list[tuple[Case, Path, int]] = []
+    odd: set[str] = set()
     for number, case in enumerate(sample(version)):
         root = case.prepare(tmp_path / "bases", tmp_path / f"{number}" / "store")
         before = valid_records(root)
@@ -63,6 +64,8 @@ def test_the_real_classes_serve_what_we_recovered(
             lost = rehearsal.outcome.messages_lost or 0
         # Damage that is kept makes a broker cut the log: the model says how much, the command warns of it.
         stores.append((case, root, lost))
+        if report.misfits:
+            odd.add(case.name)
         assert lost == 0 or any(finding.code.startswith("CL-") for finding in report.findings), case.name
     outs = [tmp_path / f"{number}.json" for number in range(len(stores))]
     expected = [served_places(root) for _, root, _ in stores]
@@ -73,7 +76,8 @@ def test_the_real_classes_serve_what_we_recovered(
         shutil.copytree(root, copies[-1])
     start_many(version, copies, outs, settings=settings)
     compared, wrong = 0, []
-    for (case, _, lost), out, places in zip(stores, outs, expected, strict=True):
+    for (case, root, lost), out, places in zip(stores, outs, expected, strict=True):
+        valid = {record.physical_offset for record in valid_records(root)}
         answer = read_json(out)
         assert (case.name, answer["load"].get("result")) == (case.name, True)
         if lost:
@@ -83,9 +87,15 @@ def test_the_real_classes_serve_what_we_recovered(
             if queue is None:
                 assert (case.name, topic, own) == (case.name, topic, [])
                 continue
-            digest = hashlib.sha256("".join(f"{place}," for place in own).encode()).hexdigest()
-            if queue["served"] != len(own) or digest[:16] != queue["servedPhySha256"][:16]:
-                wrong.append((case.name, topic, queue_id, queue["served"], len(own)))
+            whole = [place for place in own if place in valid]
+            # Behind a record whose own number is wrong, the reader of the real classes believes no number any more.
+            count = queue["served" if case.name in odd else "readable"]
+            if count < len(whole):
+                wrong.append((case.name, topic, queue_id, count, len(whole)))
+            elif len(whole) == len(own):
+                digest = hashlib.sha256("".join(f"{place}," for place in own).encode()).hexdigest()
+                if queue["served"] != len(own) or not digest.startswith(queue["servedPhySha256"][:16]):
+                    wrong.append((case.name, topic, queue_id, queue["served"], len(own)))
         compared += 1
     assert wrong == []
     assert compared >= EACH // 2
