@@ -16,6 +16,7 @@ from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
     from rmqtool.storage.store import Store
+    from rmqtool.upstream.outcome import StartOutcome
     from rmqtool.upstream.rehearsal import Rehearsal
 
 
@@ -53,7 +54,7 @@ def recover(
         outcome = rehearsal.run()
         _say_what_was_taken(output, opened, assumed(opened, outcome))
         shown = outcome.as_json()
-        output.single(shown, recovery_lines(output, shown, root, *_next_commands(root)))
+        output.single(shown, recovery_lines(output, shown, root, *_next_commands(root, outcome)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
@@ -88,9 +89,11 @@ def _as_typed(word: str | None, root: str) -> str:
     return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
-def _next_commands(root: str) -> tuple[str, str]:
+def _next_commands(root: str, outcome: StartOutcome) -> tuple[str, str]:
     """Return the command that keeps what a broker's start would destroy, and the one that looks closer."""
-    return f"cp -a {quote(root)} {quote(root + '.kept')}", f"rmqtool check {quote(root)}"
+    ours_serves_them = bool(outcome.messages_lost or outcome.unreachable)
+    apply, aside = f"rmqtool recover {quote(root)} --apply", f"cp -a {quote(root)} {quote(root + '.kept')}"
+    return apply if ours_serves_them else aside, f"rmqtool check {quote(root)}"
 
 
 def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, object]) -> None:
