@@ -156,9 +156,12 @@ def columns_of(messages: Sequence[NewMessage], intake: Intake) -> MessageColumns
 def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
     """Return the tickets of messages that were stored by columns."""
     tickets = []
+    # One tuple for each queue, not for each message: the collector looks at all there are.
+    queues: dict[tuple[str, int], tuple[str, int]] = {}
     places = zip(put.physical_offsets.tolist(), put.queue_offsets.tolist(), put.sizes.tolist(), strict=True)
     for message, (physical_offset, queue_offset, size) in zip(messages, places, strict=True):
-        ticket = PutTicket((message.topic, message.queue_id), (), 1, store_host)
+        queue = message.topic, message.queue_id
+        ticket = PutTicket(queues.setdefault(queue, queue), (), 1, store_host)
         ticket.physical_offset = physical_offset
         ticket.queue_offset = queue_offset
         ticket.size = size

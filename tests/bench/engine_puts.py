@@ -28,7 +28,7 @@ from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 TOPICS = [f"BenchTopic{number}" for number in range(4)]
 TAGS = [f"Tag{letter}" for letter in "ABCDEFGH"]
-COLUMNS = 10_000
+COLUMNS = 5_000
 SYNC = ("sync", "pipelined")
 
 
