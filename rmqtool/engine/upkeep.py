@@ -16,6 +16,7 @@ from rmqtool.engine.disk_space import DiskSpace
 from rmqtool.engine.dispatcher import Dispatcher
 from rmqtool.engine.flusher import Flusher
 from rmqtool.engine.health import Health
+from rmqtool.engine.retention import Retention
 from rmqtool.errors import NoSpace, WriteFailed
 
 # 5.x writes the checkpoint this often; 4.9 only when it has forced the queues, or filled an index file.
@@ -30,6 +31,7 @@ class Parts(NamedTuple):
     dispatcher: Dispatcher
     checkpoint: Checkpoint
     disks: DiskSpace
+    retention: Retention
 
 
 class Upkeep:
@@ -71,6 +73,7 @@ class Upkeep:
         if now - self._last_look >= self._config.clean_resource_interval:
             self._last_look = now
             parts.disks.look()
+            parts.retention.run_if_due(parts.log)
 
     def flush_queues(self, least_pages: int = 0) -> None:
         """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so.
