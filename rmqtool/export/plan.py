@@ -46,7 +46,8 @@ def plan_sources(
     """
     if not paths:
         raise UsageError("no store is named")
-    logs = [read_store_log(path) for path in paths]
+    # Who reads may be a process of another machine, which has another current directory.
+    logs = [read_store_log(os.path.abspath(path)) for path in paths]
     names = _broker_names(logs)
     return [
         _source(name, log, choice, (starts or {}).get(name), settled) for name, log in zip(names, logs, strict=True)
