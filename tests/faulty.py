@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from rmqtool.errors import ReadFailed, StoreInUse, WriteFailed
 from rmqtool.storage import lock as broker_lock
@@ -133,7 +132,7 @@ class FaultyFileSystem(WritableFileSystem):
             raise read_failed("stat", self.shown(path), os_error(errno.ENOENT))
         self._begin("set_attributes", path)
         mtime_ns = inode.attributes.mtime_ns if attributes.mtime_ns is None else attributes.mtime_ns
-        inode.change(dress(replace(attributes, mtime_ns=mtime_ns)))
+        inode.change(dress(attributes._replace(mtime_ns=mtime_ns)))
         self.disk.end()
 
     def lock(self, path: str = "lock") -> Closable:
@@ -163,7 +162,7 @@ class FaultyFileSystem(WritableFileSystem):
 
     def _name(self, directory: Inode, change: Change) -> None:
         directory.change(change)
-        directory.attributes = replace(directory.attributes, mtime_ns=self.disk.tick())
+        directory.attributes = directory.attributes._replace(mtime_ns=self.disk.tick())
 
     def _find(self, path: str, error: Failure = ReadFailed) -> Inode | None:
         self.disk.require_power()
@@ -286,7 +285,7 @@ class FaultyWritableFile(FaultyReadableFile, WritableFile):
 
     def _change(self, change: Change) -> None:
         self.inode.change(change)
-        self.inode.attributes = replace(self.inode.attributes, mtime_ns=self._disk.tick())
+        self.inode.attributes = self.inode.attributes._replace(mtime_ns=self._disk.tick())
 
 
 class _FaultyLock(Closable):

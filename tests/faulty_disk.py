@@ -17,7 +17,7 @@ import errno
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rmqtool.storage.filesystem import Attributes, Kind, path_parts
 
@@ -206,7 +206,7 @@ class FaultyDisk:
 
     def new_inode(self, kind: Kind, attributes: Attributes) -> Inode:
         self._inodes += 1
-        inode = Inode(self._inodes, kind, replace(attributes, mtime_ns=self.tick()))
+        inode = Inode(self._inodes, kind, attributes._replace(mtime_ns=self.tick()))
         inode.durable = inode.copy()
         return inode
 

@@ -12,9 +12,8 @@ from rmqtool.commands.times import now_ms, parse_time, parse_zone
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.inspection.by_time import Boundary
     from rmqtool.inspection.lookup import Answer
-    from rmqtool.inspection.question import Narrowing, Question
+    from rmqtool.inspection.question import Boundary, Narrowing, Question
     from rmqtool.render.output import Output
     from rmqtool.storage.store import Store
 
@@ -109,7 +108,7 @@ def _question(what: str, kind: str | None, narrowing: Narrowing, group: str | No
 
 def _boundary(text: str | None, question: Question, store: Store, output: Output) -> Boundary:
     from rmqtool.config import Version
-    from rmqtool.inspection.by_time import Boundary
+    from rmqtool.inspection.question import Boundary
 
     if text is None:
         return Boundary.LOWER
@@ -138,7 +137,6 @@ def _decode(output: Output, question: Question) -> Exit:
 
 def _show(output: Output, store: Store, answer: Answer, group: str | None, history: bool) -> None:
     from rmqtool.formats.message_json import FIELDS, message_json
-    from rmqtool.inspection.history import tell_stories
     from rmqtool.inspection.question import decoded_json
     from rmqtool.render.query import answer_lines
 
@@ -148,6 +146,8 @@ def _show(output: Output, store: Store, answer: Answer, group: str | None, histo
     if decoded:
         head["decoded"] = decoded
     if history:
+        from rmqtool.inspection.history import tell_stories
+
         stories = tell_stories(store, answer.iter_messages(store), group)
         head["history"] = [event for story in stories for event in story.events_json()]
         head["stories"] = [story.as_json() for story in stories]

@@ -76,7 +76,8 @@ _V53 = Version.V5_3
 _V54 = Version.V5_4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Only StoreConfig is ever made: what this class would generate for itself cost every command milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class Settings:
     """One attribute for each setting; the attribute's default is that of 5.3."""
 

@@ -41,7 +41,7 @@ class _NotTaken(Exception):
     """A text that a broker does not take as the value of a setting; the argument says what it wants."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoreConfig(Settings):
     """All settings of one store. Values never change; the ``with_`` methods return a changed copy.
 

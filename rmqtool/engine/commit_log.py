@@ -69,6 +69,8 @@ class CommitLog:
         # Directories whose disks are too full for a new segment.
         self.full_directories: Callable[[], frozenset[LogDirectory]] = frozenset
         self._pending: list[bytes] = []
+        # Where a record may end at most: a blank must fit behind it. Without a segment no record fits.
+        self.last_end = -1
         self._current: WritableFile | None = None
         self._base = tail.offset - tail.offset % segment_size
         self._unsynced: dict[int, WritableFile] = {}
@@ -76,8 +78,7 @@ class CommitLog:
         self._guard = threading.Lock()
         self._creation = threading.Lock()
         if segments and (last := self.segments.find(tail.offset)) is not None:
-            self._current = self._open(last)
-            self._base = last.base_offset
+            self._go_on_in(self._open(last), last.base_offset)
 
     @property
     def min_offset(self) -> int:
@@ -125,9 +126,9 @@ class CommitLog:
         """Append bytes that fit, and commit them, when nothing waits for that."""
         file = self._current
         assert file is not None, "there is room only in a segment"
-        offset = self.wrote_offset
-        self._unsynced[self._base] = file
-        file.pwrite(data, offset - self._base)
+        offset, base = self.wrote_offset, self._base
+        self._unsynced[base] = file
+        file.pwrite(data, offset - base)
         self.store_timestamp = store_timestamp
         self.wrote_offset = self.committed_offset = offset + len(data)
         self._committed_timestamp = store_timestamp
@@ -155,7 +156,11 @@ class CommitLog:
             self.wrote_offset = made.segment.base_offset
             self.commit()
         self.segments.add(made.segment)
-        self._current, self._base = made.file, made.segment.base_offset
+        self._go_on_in(made.file, made.segment.base_offset)
+
+    def _go_on_in(self, file: WritableFile, base: int) -> None:
+        self._current, self._base = file, base
+        self.last_end = base + self.segment_size - BLANK_SIZE
 
     def discard_prepared(self) -> None:
         """Remove a segment that was made and never used."""

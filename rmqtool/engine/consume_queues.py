@@ -137,7 +137,7 @@ class ConsumeQueue:
             return None
         topic, queue_id = self.key
         text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
-        finding = new_finding("CL-QUEUE", text, Place(topic=topic, queue_id=queue_id))
+        finding = new_finding("CL-QOFF", text, Place(topic=topic, queue_id=queue_id), commitLogOffset=physical_offset)
         if gap <= _WIDEST_GAP and fits:
             self._pending.append(_FILLER * gap)
             self.next_offset = queue_offset

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rmqtool.engine.commit_log import CommitLog, Tail
@@ -22,7 +22,7 @@ from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.findings import registry
+from rmqtool.findings import Finding, registry
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
@@ -34,7 +34,7 @@ from rmqtool.storage.walk import Place, SegmentWalk
 _PASS = 4096
 _PIECE = 2 << 20
 # Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
-LEAST_FOR_BULK = 64 << 10
+LEAST_FOR_BULK = 16 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
 # Told (queue, next offset) of every queue that grew.
@@ -145,7 +145,7 @@ class Dispatcher:
             return None
         taken = dispatch_piece(piece, options.rules, self.queues, self.index if options.with_index else None)
         for finding in taken.findings:
-            self._health.report(finding)
+            self._report(finding)
         self._finish_pass(Tail(taken.end, max(self.dispatched.store_timestamp, taken.last_store_timestamp)))
         return taken.records
 
@@ -208,7 +208,7 @@ class Dispatcher:
                 queue = self.queues.simple_queue((entry.topic, entry.queue_id))
                 finding = queue.put(entry.unit, entry.queue_offset, ext)
                 if finding is not None:
-                    self._health.report(finding)
+                    self._report(finding)
             # Only the message's own queue has an extension.
             ext = None
 
@@ -216,8 +216,16 @@ class Dispatcher:
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
-        self._health.report(registry.new_finding("CL-QUEUE", text, registry.Place(topic=topic)))
+        place = registry.Place(topic=topic)
+        self._report(registry.new_finding("CL-TOPIC", text, place, commitLogOffset=physical_offset))
         return False
+
+    def _report(self, finding: Finding) -> None:
+        """Keep what is odd about a record, with the file that the record lies in."""
+        physical_offset = finding.data["commitLogOffset"]
+        if isinstance(physical_offset, int) and (segment := self._log.segments.find(physical_offset)) is not None:
+            finding = replace(finding, file=segment.path, offset=physical_offset - segment.base_offset)
+        self._health.report(finding)
 
     def _finish_pass(self, reached: Tail) -> None:
         grown = self.queues.write_pending()

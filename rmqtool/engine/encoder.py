@@ -11,10 +11,11 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import FixedFields, Record, encode_length, encode_topic, make_record, text_template
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqtool.formats.hosts import parse_address
-from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, encode_text, string_length
+from rmqtool.engine.record import Record, encode_length, encode_topic, text_template
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.hosts import IPV4_LENGTH, parse_address
+from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, crc31, encode_text, string_length
 from rmqtool.formats.properties import (
     BUILT_BINS,
     CRC_BLOCK_LENGTH,
@@ -32,6 +33,10 @@ _RECORD_OVER_BODY = 64 << 10
 _LEAST_MAX_MESSAGE_SIZE = 10
 _MOST_TOPICS_KNOWN = 1 << 16
 _NAME_LIMIT = 255
+_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
+_HOST_BITS = _BORN_V6 | _STORE_V6
+_PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
+_new = tuple.__new__
 _NO_NAMES = frozenset({"", ".", ".."})
 
 
@@ -59,20 +64,20 @@ class Encoder:
         self._is_batch_topic = is_batch_topic
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
-        self._topics: dict[str, TopicRules] = {}
+        self.topics: dict[str, TopicRules] = {}
 
     def topic_rules(self, topic: str) -> TopicRules:
         """Return what the name of a topic decides."""
-        rules = self._topics.get(topic)
+        rules = self.topics.get(topic)
         if rules is None:
-            if len(self._topics) >= _MOST_TOPICS_KNOWN:
-                self._topics.clear()
-            rules = self._topics[topic] = self._make_topic_rules(topic)
+            if len(self.topics) >= _MOST_TOPICS_KNOWN:
+                self.topics.clear()
+            rules = self.topics[topic] = self._make_topic_rules(topic)
         return rules
 
     def forget_topics(self) -> None:
         """Forget what was known of topics: their settings changed."""
-        self._topics.clear()
+        self.topics.clear()
 
     def _make_topic_rules(self, topic: str) -> TopicRules:
         raw = encode_text(topic)
@@ -102,29 +107,66 @@ class Encoder:
 
     def text(self, properties: Mapping[str, str], bins: int | None) -> bytes:
         """Return the property text of a mapping."""
-        if self.has_property_crc and CRC_PROPERTY in properties:
-            properties = {name: value for name, value in properties.items() if name != CRC_PROPERTY}
-        template = text_template(tuple(properties), bins or self._bins, not self.is_4_9)
-        return template(properties)
+        return self.text_maker(tuple(properties), bins)(properties)
+
+    def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
+        """Return what makes the text of a mapping with these ``names``."""
+        if self.has_property_crc and CRC_PROPERTY in names:
+            names = tuple(name for name in names if name != CRC_PROPERTY)
+        return text_template(names, bins or self._bins, not self.is_4_9)
 
     def encode(
-        self, fixed: FixedFields, body: bytes, flag: int, topic: bytes, raw_properties: bytes
+        self, message: NewMessage, rules: TopicRules, queue_id: int, store_host: Host, now: int, text: bytes
     ) -> Record | PutStatus:
-        """Return the record, or which limit it breaks."""
-        length = len(raw_properties)
-        if self.has_property_crc:
-            text, _ = split_property_crc(raw_properties)
-            raw_properties = text if not text or is_terminated(text) else text + _SEPARATOR
-            length = len(raw_properties) + CRC_BLOCK_LENGTH
+        """Return the record of a message with a property text, or which limit it breaks.
+
+        Addresses of sixteen bytes set their bits.
+        """
+        length, has_crc = len(text), self.has_property_crc
+        if has_crc:
+            text, _ = split_property_crc(text)
+            text = text if not text or is_terminated(text) else text + _SEPARATOR
+            length = len(text) + CRC_BLOCK_LENGTH
         if length > MAX_PROPERTIES_LENGTH:
-            too_long = self.is_4_9 and string_length(raw_properties.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
+            too_long = self.is_4_9 and string_length(text.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
             return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
-        if len(body) > self.max_body:
+        body = message.body or b""
+        born_ip, born_port = message.born_host or store_host
+        store_ip, store_port = store_host
+        sys_flag = message.sys_flag
+        if len(born_ip) != IPV4_LENGTH:
+            sys_flag |= _BORN_V6
+        if len(store_ip) != IPV4_LENGTH:
+            sys_flag |= _STORE_V6
+        pack, size = _PREFIXES[sys_flag & _HOST_BITS]
+        tail = rules.encoded + encode_length(length) + text
+        size += len(body) + len(tail) + (CRC_BLOCK_LENGTH if has_crc else 0)
+        if len(body) > self.max_body or size > self.max_record:
             return PutStatus.MESSAGE_ILLEGAL
-        record = make_record(
-            fixed, body, flag, topic + encode_length(length) + raw_properties, has_crc=self.has_property_crc
+        born_timestamp = message.born_timestamp
+        # Around the constructor of named tuples, which costs as much as all the rest.
+        return _new(
+            Record,
+            (
+                size,
+                pack,
+                rules.magic,
+                crc31(body),
+                queue_id,
+                message.flag,
+                sys_flag,
+                now if born_timestamp is None else born_timestamp,
+                born_ip,
+                born_port,
+                store_ip,
+                store_port,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body,
+                tail,
+                has_crc,
+            ),
         )
-        return record if record.size <= self.max_record else PutStatus.MESSAGE_ILLEGAL
 
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()

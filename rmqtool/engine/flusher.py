@@ -9,13 +9,13 @@ upstream: MappedFile.flush swallows the error, and later puts are acknowledged.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from rmqtool.config import StoreConfig
 from rmqtool.engine.checkpoint import Checkpoint
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.group_commit import GroupCommit, Turn
 from rmqtool.engine.health import Health
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.writer import Writer
@@ -35,29 +35,33 @@ class Flusher:
         self._health = health
         self._clock = clock
         self._config = config
-        self._lock = threading.Lock()
+        self._turns = GroupCommit(lambda: log.flushed_offset)
         self._last_flush = self._last_thorough = self._last_commit = clock.monotonic()
 
     def flush(self) -> bool:
         """Force all that is written, also what the off-heap pool holds; False when the store no longer writes."""
-        with self._lock:
+        self._turns.take_turn()
+        try:
             return self._flush()
+        finally:
+            self._turns.end_turn()
 
     def wait_flushed(self, physical_offset: int) -> PutStatus:
         """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
         deadline = self._clock.monotonic() + self._config.sync_flush_timeout
-        while self._log.flushed_offset < physical_offset:
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                return PutStatus.FLUSH_DISK_TIMEOUT
-            if self._lock.acquire(timeout=left / 1000):
-                try:
-                    if self._log.flushed_offset < physical_offset and not self._flush():
-                        return PutStatus.UNKNOWN_ERROR
-                finally:
-                    self._lock.release()
+        turn = Turn.TOO_LATE
+        # The store's clock decides when it is too late, not how long a lock was waited for.
+        while turn is Turn.TOO_LATE and (left := deadline - self._clock.monotonic()) > 0:
+            turn = self._turns.wait(physical_offset, left / 1000)
+        if turn is Turn.MINE:
+            try:
+                if self._log.flushed_offset < physical_offset and not self._flush():
+                    return PutStatus.UNKNOWN_ERROR
+            finally:
+                self._turns.end_turn()
         # It may have taken longer than the producer was promised.
-        return PutStatus.PUT_OK if self._clock.monotonic() <= deadline else PutStatus.FLUSH_DISK_TIMEOUT
+        in_time = turn is not Turn.TOO_LATE and self._clock.monotonic() <= deadline
+        return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
     def _flush(self) -> bool:
         if self._health.failure is not None:
@@ -87,10 +91,13 @@ class Flusher:
             self._flush_dirty(0 if thorough else config.flush_commit_log_least_pages)
 
     def _flush_dirty(self, least_pages: int) -> None:
-        with self._lock:
+        self._turns.take_turn()
+        try:
             is_dirty = self._log.committed_offset > self._log.flushed_offset
             if is_dirty and self._log.pages_to_flush() >= least_pages:
                 self._flush()
+        finally:
+            self._turns.end_turn()
 
     def commit_if_due(self) -> None:
         """Bring into the file what the off-heap pool holds, by pages and time."""

@@ -6,14 +6,16 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from rmqtool.config import Version
 from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.late_records import InnerBatchRecord, LateParts, MultiDispatchRecord, inner_count, names_queues
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Record, fixed_fields
+from rmqtool.engine.record import Record
 from rmqtool.engine.schedule import Destination, delay_level, find_destination
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.formats.batches import iter_batch_items
@@ -30,12 +32,24 @@ MATTERS = frozenset(
 _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
 
+# Messages of so many kinds are known by the names of their properties.
+_MOST_KINDS = 4096
+
+
+class _Kind(NamedTuple):
+    """What the names of a message's properties decide."""
+
+    is_plain: bool
+    text: Callable[[Mapping[str, str]], bytes]
+
+
 class Intake:
     """Makes tickets by the rules of the store's version and settings."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._config = encoder.config
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
         self._levels = len(parse_delay_levels(self._config.message_delay_level))
         # Since 5.4 each record of a batch keeps exactly the properties that the client gave it.
         self._joins_batch_properties = self._config.version < Version.V5_4
@@ -43,26 +57,40 @@ class Intake:
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of ``message``, not yet written, or why it is not stored."""
         encoder = self._encoder
-        rules = encoder.topic_rules(message.topic)
+        topic, given = message.topic, message.properties
+        rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
             return rules.refusal
         if message.body is None and not encoder.is_4_9:
             return PutStatus.MESSAGE_ILLEGAL
-        given = message.properties
-        properties = decode_properties(given) if isinstance(given, bytes) else given
-        if not MATTERS.isdisjoint(properties) or rules.is_batch or message.sys_flag & _NEEDS_A_LOOK:
+        text = message.property_text
+        if isinstance(given, bytes):
+            properties: Mapping[str, str] = decode_properties(given)
+            is_plain = MATTERS.isdisjoint(properties)
+            text = given if text is None else text
+        else:
+            properties, names = given, tuple(given)
+            kind = self._kinds.get(names) or self._kind_of(names)
+            is_plain = kind.is_plain
+            if text is None and is_plain:
+                bins = message.property_bins
+                text = kind.text(given) if bins is None else encoder.text(given, bins)
+        if not is_plain or rules.is_batch or text is None or message.sys_flag & _NEEDS_A_LOOK:
             return self._accept_special(message, rules, properties, now)
         queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, queue_id, store_host, now)
-        text = message.property_text
-        if text is None:
-            text = given if isinstance(given, bytes) else encoder.text(properties, message.property_bins)
-        record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+        record = encoder.encode(message, rules, queue_id, store_host, now, text)
         if isinstance(record, Record):
-            return PutTicket((message.topic, queue_id), (record,), 1, store_host)
+            return PutTicket((topic, queue_id), (record,), 1, store_host)
         return record
+
+    def _kind_of(self, names: tuple[str, ...]) -> _Kind:
+        """Return what the names of properties decide; messages of one kind share it."""
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+        kind = self._kinds[names] = _Kind(MATTERS.isdisjoint(names), self._encoder.text_maker(names))
+        return kind
 
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
@@ -84,17 +112,16 @@ class Intake:
         store_host = message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, found.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, found.queue_id, store_host, now)
         ticket = PutTicket((found.topic, found.queue_id), (), count, store_host)
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
-        parts = LateParts(encoder, message, fixed, rules, found.properties)
+        parts = LateParts(encoder, message, rules, found.properties, (found.queue_id, store_host, now))
         if is_inner:
             ticket.late = InnerBatchRecord(parts, ticket.queue)
         elif names_queues(found.topic, found.properties, self._config, is_4_9=encoder.is_4_9):
             ticket.late = MultiDispatchRecord(parts, ticket.queue)
         else:
             text = self._text_of(message, found)
-            record = encoder.encode(fixed, message.body or b"", message.flag, rules.encoded, text)
+            record = encoder.encode(message, rules, found.queue_id, store_host, now, text)
             if isinstance(record, PutStatus):
                 return record
             ticket.records = (record,)
@@ -126,7 +153,6 @@ class Intake:
         store_host = message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, message.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        fixed = fixed_fields(message, rules.magic, message.queue_id, store_host, now)
         shared = b""
         if self._joins_batch_properties:
             given = message.properties
@@ -136,7 +162,8 @@ class Intake:
             if isinstance(item, Flaw):
                 return PutStatus.MESSAGE_ILLEGAL
             text = join_properties(item.raw_properties, shared)
-            record = encoder.encode(fixed, item.body, item.flag, rules.encoded, text)
+            one = replace(message, body=item.body, flag=item.flag)
+            record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
             if isinstance(record, PutStatus):
                 return record
             records.append(record)

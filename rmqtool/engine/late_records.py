@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from rmqtool.config import StoreConfig
 from rmqtool.engine.encoder import Encoder, TopicRules
-from rmqtool.engine.message import NewMessage
+from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueKey, QueueOffsets
-from rmqtool.engine.record import FixedFields, Record
+from rmqtool.engine.record import Record
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.dispatch import topic_allows_lmq
 from rmqtool.formats.topics import LMQ_PREFIX
@@ -29,19 +29,18 @@ _SHORT_MAX = 32767
 
 
 class LateParts(NamedTuple):
-    """What is known of a record before its queue offsets."""
+    """What is known of a record before its queue offsets; ``place``: its queue, the store's host, and now."""
 
     encoder: Encoder
     message: NewMessage
-    fixed: FixedFields
     rules: TopicRules
     properties: Mapping[str, str]
+    place: tuple[int, Host, int]
 
     def encode(self, properties: Mapping[str, str]) -> Record | PutStatus:
         """Return the record with these properties."""
         text = self.encoder.text(properties, self.message.property_bins)
-        body = self.message.body or b""
-        return self.encoder.encode(self.fixed, body, self.message.flag, self.rules.encoded, text)
+        return self.encoder.encode(self.message, self.rules, *self.place, text)
 
 
 class MultiDispatchRecord:

@@ -8,25 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from rmqtool.engine.message import Host, NewMessage
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, SysFlag
-from rmqtool.formats.commit_log import PREFIXES
-from rmqtool.formats.hosts import IPV4_LENGTH
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import (
-    CRC_BLOCK_LENGTH,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     encode_property_crc,
     order_properties,
 )
 
-_BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
-_HOST_BITS = _BORN_V6 | _STORE_V6
-_PLACED = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
 encode_length = layouts.SHORT.packer.pack
 
 
@@ -38,63 +31,64 @@ class Record(NamedTuple):
 
     size: int
     pack: Callable[..., bytes]
-    before_place: tuple[int, int, int, int, int]
-    between: tuple[int, int, bytes, int]
-    behind_store_time: tuple[bytes, int, int, int, int]
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_ip: bytes
+    born_port: int
+    store_ip: bytes
+    store_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
     body: bytes
     tail: bytes
     has_crc: bool
 
     def encode(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """Return the bytes of the record at its place."""
-        prefix = self.pack(
-            *self.before_place,
+        (
+            size,
+            pack,
+            magic,
+            body_crc,
+            queue_id,
+            flag,
+            sys_flag,
+            born,
+            born_ip,
+            born_port,
+            store_ip,
+            store_port,
+            reconsume_times,
+            prepared,
+            body,
+            tail,
+            has_crc,
+        ) = self
+        prefix = pack(
+            size,
+            magic,
+            body_crc,
+            queue_id,
+            flag,
             queue_offset,
             physical_offset,
-            *self.between,
+            sys_flag,
+            born,
+            born_ip,
+            born_port,
             store_timestamp,
-            *self.behind_store_time,
+            store_ip,
+            store_port,
+            reconsume_times,
+            prepared,
+            len(body),
         )
-        data = b"".join((prefix, self.body, self.tail))
-        return data + encode_property_crc(crc31(data)) if self.has_crc else data
-
-
-# What all records of one put share: packer and size of the prefix; magic and queue id; what Record calls ``between``;
-# the beginning of ``behind_store_time``. A plain tuple: one is made for every message.
-FixedFields: TypeAlias = tuple[
-    Callable[..., bytes], int, int, int, tuple[int, int, bytes, int], tuple[bytes, int, int, int]
-]
-_new = tuple.__new__
-
-
-def make_record(fixed: FixedFields, body: bytes, flag: int, tail: bytes, *, has_crc: bool) -> Record:
-    """Return the record of a body."""
-    pack, size, magic, queue_id, between, behind = fixed
-    length = len(body)
-    size += length + len(tail)
-    if has_crc:
-        size += CRC_BLOCK_LENGTH
-    before = (size, magic, crc31(body), queue_id, flag)
-    # Around the constructor of named tuples, which costs as much as all the rest.
-    return _new(Record, (size, pack, before, between, (*behind, length), body, tail, has_crc))
-
-
-def fixed_fields(message: NewMessage, magic: int, queue_id: int, store_host: Host, now: int) -> FixedFields:
-    """Return the fixed fields of a message; addresses of sixteen bytes set their bits."""
-    born_timestamp = message.born_timestamp
-    address, port = message.born_host or store_host
-    sys_flag = message.sys_flag
-    if len(address) != IPV4_LENGTH:
-        sys_flag |= _BORN_V6
-    if len(store_host[0]) != IPV4_LENGTH:
-        sys_flag |= _STORE_V6
-    return (
-        *_PLACED[sys_flag & _HOST_BITS],
-        magic,
-        queue_id,
-        (sys_flag, now if born_timestamp is None else born_timestamp, address, port),
-        (*store_host, message.reconsume_times, message.prepared_transaction_offset),
-    )
+        data = prefix + body + tail
+        return data + encode_property_crc(crc31(data)) if has_crc else data
 
 
 def encode_topic(topic: bytes, magic: int) -> bytes:

@@ -71,7 +71,7 @@ class MessageStore:
         self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
         # What every put needs.
-        self._clock = setup.clock
+        self._now = setup.clock.now
         self._writer = engine.writer
         self._health = engine.health
         self._accept = engine.intake.accept
@@ -183,7 +183,7 @@ class MessageStore:
 
     def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
         engine = self._engine
-        ready = make_ready(columns, engine.encoder, self._clock.now(), put)
+        ready = make_ready(columns, engine.encoder, self._now(), put)
         written = self._writer.write_with(lambda now: write_ready(ready, put, engine.log, engine.offsets, now))
         status = PutStatus.PUT_OK if written else PutStatus.UNKNOWN_ERROR
         if written and self.setup.is_sync and len(ready.rows):
@@ -193,7 +193,7 @@ class MessageStore:
 
     def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
         """Return the ticket of a message, refused or ready to be written."""
-        now = self._clock.now()
+        now = self._now()
         busy_since = self._writer.busy_since
         found: PutTicket | PutStatus
         if not self._takes_puts or not self._health.is_writeable:
@@ -276,9 +276,10 @@ class MessageStore:
         return 0
 
     def _dispatch_in_thread(self) -> float:
-        if self.dispatch_now() < _BUSY_PASS:
-            return _REST
-        return _REST_WHEN_BUSY if self._engine.dispatcher.listeners else _REST_UNOBSERVED
+        is_busy = self.dispatch_now() >= _BUSY_PASS
+        if self._engine.dispatcher.listeners:
+            return _REST_WHEN_BUSY if is_busy else _REST
+        return _REST_UNOBSERVED if is_busy else _REST_WHEN_BUSY
 
     def add_listener(self, listener: Listener) -> None:
         """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""

@@ -24,22 +24,34 @@ class PutTicket:
     for prepared and rolled-back transactions. The offsets are those of the first record; -1 when nothing was stored.
     """
 
-    # What most tickets have stands here: one is made for every message.
-    late: LateRecord | None = None
-    waits = True
-    is_written = False
-    status: PutStatus | None = None
-    physical_offset = -1
-    queue_offset = -1
-    store_timestamp = 0
-    size = 0
-    record_offsets: Sequence[int] = ()
+    __slots__ = (
+        "count",
+        "is_written",
+        "late",
+        "physical_offset",
+        "queue",
+        "queue_offset",
+        "record_offsets",
+        "records",
+        "size",
+        "status",
+        "store_host",
+        "store_timestamp",
+        "waits",
+    )
 
     def __init__(self, queue: QueueKey, records: Sequence[Record], count: int, store_host: tuple[bytes, int]) -> None:
         self.queue = queue
         self.records = records
         self.count = count
         self.store_host = store_host
+        self.late: LateRecord | None = None
+        self.waits = True
+        self.is_written = False
+        self.status: PutStatus | None = None
+        self.physical_offset = self.queue_offset = -1
+        self.store_timestamp = self.size = 0
+        self.record_offsets: Sequence[int] = ()
 
     @property
     def is_ok(self) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import FileKind
+from rmqtool.inspection.question import Boundary
 from rmqtool.inspection.queue_bounds import (
     QueueBounds,
     QueueRow,
@@ -41,13 +41,6 @@ _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
 _HOSTS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
 _HEAD = max(layout.size for layout in PREFIXES.values())
-
-
-class Boundary(StrEnum):
-    """Which offset answers for a time that no message has: of the first later one, or of the last earlier one."""
-
-    LOWER = "lower"
-    UPPER = "upper"
 
 
 class StoreTimes(NamedTuple):

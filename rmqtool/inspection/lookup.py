@@ -14,11 +14,10 @@ from rmqtool.formats.compression import inflate_body
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.ids import decode_offset_msg_id
-from rmqtool.inspection.by_time import Boundary, TimeLookup
 from rmqtool.inspection.key_search import KeySearch
 from rmqtool.inspection.log_search import LogSearch
 from rmqtool.inspection.place_search import find_at, find_first_since
-from rmqtool.inspection.question import Narrowing, Question, QuestionKind
+from rmqtool.inspection.question import Boundary, Narrowing, Question, QuestionKind
 from rmqtool.inspection.queue_search import QueueSearch, check_units, find_in_queue
 from rmqtool.inspection.regions import time_words
 from rmqtool.inspection.topic_names import find_topics, near_topics
@@ -27,6 +26,7 @@ from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
+    from rmqtool.inspection.by_time import TimeLookup
     from rmqtool.scan.ranges import Effort
 
 # So many of the messages found are compared with their queues.
@@ -186,7 +186,7 @@ class Lookup:
             answer.places.append(search.found.physical_offset)
             answer.answered_by += search.answered_by
         elif search.found is None:
-            bounds = TimeLookup(self.store).bounds.get(queue)
+            bounds = self._times().bounds.get(queue)
             if search.expired:
                 answer.reasons.append("the message is gone: its unit leads before the beginning of the log")
             if bounds is not None:
@@ -224,7 +224,7 @@ class Lookup:
             answer.places = [found.physical_offset] if found is not None else []
             answer.answered_by += ["log"] if found is not None else []
             return
-        times = TimeLookup(self.store)
+        times = self._times()
         exact = self.narrowing.topics.exact
         queues = [queue for queue in times.bounds if self.narrowing.allows_queue(*queue)]
         if exact is not None and self.narrowing.queue_id is not None and not queues:
@@ -241,6 +241,12 @@ class Lookup:
                 answer.places.append(unit.physical_offset)
         answer.answered_by.append("queue")
         answer.places = sorted(set(answer.places))
+
+    def _times(self) -> TimeLookup:
+        # Imported where it is needed: it brings the configuration along, and most questions are for a key.
+        from rmqtool.inspection.by_time import TimeLookup
+
+        return TimeLookup(self.store)
 
     def _tell_log(self, answer: Answer, log: LogSearch) -> None:
         if log.ranges:

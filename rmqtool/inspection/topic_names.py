@@ -9,8 +9,6 @@ from rmqtool.errors import OptionalMissing
 from rmqtool.filters.patterns import TopicPatterns
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX
-from rmqtool.inspection.queue_bounds import read_database_bounds
-from rmqtool.storage.configs import read_configs
 from rmqtool.storage.store import Store
 
 
@@ -31,6 +29,10 @@ def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
 
 
 def _iter_known(store: Store) -> Iterator[str]:
+    # Imported where they are needed: a topic that is named in full needs neither queues nor configuration.
+    from rmqtool.inspection.queue_bounds import read_database_bounds
+    from rmqtool.storage.configs import read_configs
+
     for kind in (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE):
         yield from (queue.topic for queue in store.listing.queues(kind))
     yield from (queue.topic for queue in read_database_bounds(store))

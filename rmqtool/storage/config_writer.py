@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats import paths
@@ -67,7 +66,7 @@ class ConfigText:
         try:
             with self._files.create(aside) as file:
                 if old is not None:
-                    self._files.set_attributes(aside, replace(Attributes.of(old), mtime_ns=None))
+                    self._files.set_attributes(aside, Attributes.of(old)._replace(mtime_ns=None))
                 file.pwrite(data, 0)
                 file.fsync()
             self._files.rename(aside, target)

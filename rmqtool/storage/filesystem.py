@@ -20,11 +20,10 @@ import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
 
@@ -50,16 +49,14 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One name in a directory."""
 
     name: str
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """What ``lstat`` says of a file or directory; ``mode`` is the permission bits alone."""
 
     kind: Kind
@@ -79,8 +76,7 @@ class Status:
         return (self.device, self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(NamedTuple):
     """What a file or directory is given beside its bytes; an ``mtime_ns`` of None leaves the time alone."""
 
     mode: int
@@ -94,8 +90,7 @@ class Attributes:
         return cls(status.mode, status.owner, status.group, status.mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """A span of a file that may hold something else than zeros."""
 
     file_offset: int
@@ -107,8 +102,7 @@ class Extent:
         return self.file_offset + self.length
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(NamedTuple):
     """Bytes of the disk beneath a file system; ``available`` is what this process may still use."""
 
     total: int
@@ -116,8 +110,7 @@ class Space:
     available: int
 
 
-@dataclass(frozen=True, slots=True)
-class LockState:
+class LockState(NamedTuple):
     """Whether somebody holds the store's lock, and which process, where the kernel tells."""
 
     held: bool

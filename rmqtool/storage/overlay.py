@@ -14,7 +14,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import ReadFailed, RmqtoolError, StoreInUse, WriteFailed
@@ -84,7 +84,7 @@ class _Node:
         if self.changed_ns is None:
             return self.status
         now = self.changed_ns
-        return replace(self.status, size=self.content.size, mtime_ns=now, ctime_ns=now)
+        return self.status._replace(size=self.content.size, mtime_ns=now, ctime_ns=now)
 
 
 class OverlayFileSystem(WritableFileSystem):
@@ -201,8 +201,8 @@ class OverlayFileSystem(WritableFileSystem):
             node = self._regular("change the attributes of", path, writing=True)
         before = node.status_now()
         mtime_ns = before.mtime_ns if attributes.mtime_ns is None else attributes.mtime_ns
-        node.status = replace(
-            before, mode=attributes.mode, owner=attributes.owner, group=attributes.group, mtime_ns=mtime_ns
+        node.status = before._replace(
+            mode=attributes.mode, owner=attributes.owner, group=attributes.group, mtime_ns=mtime_ns
         )
         node.changed_ns = None
 

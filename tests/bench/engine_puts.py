@@ -154,6 +154,7 @@ def measure_rebuild(arguments: argparse.Namespace) -> dict[str, float]:
     config = StoreConfig.default(Version(arguments.version)).with_values(values, Origin.COMMAND_LINE)
     before, start = processor_time(), time.perf_counter()
     with MessageStore.open(Setup(PosixWritableFileSystem(str(directory)), config)) as store:
+        # As the peer: until the last record is dispatched, and before anything is forced.
         after, end = processor_time(), time.perf_counter()
         units = sum(queue.max_offset for queue in store.queues())
     return {

@@ -65,7 +65,8 @@ def messages(name: str, version: Version) -> list[NewMessage]:
         if number % 11 == 5:
             message = replace(message, store_host=IPV6, reconsume_times=3)
         if number % 13 == 4:
-            message = compressed(replace(message, body=b"rocket" * 900), (BodyCodec.ZLIB, BodyCodec.LZ4)[number % 2])
+            codecs = (BodyCodec.ZLIB, BodyCodec.LZ4, BodyCodec.ZSTD)
+            message = compressed(replace(message, body=b"rocket" * 900), codecs[number % 3])
         if number % 17 == 6:
             message = replace(message, sys_flag=(0x4, 0x8, 0xC)[number % 3], prepared_transaction_offset=number)
         if version is not V4_9 and number % 19 == 7:
@@ -166,7 +167,7 @@ def test_the_real_classes_read_what_we_wrote(
     given, out = tmp_path / "config.json", tmp_path / "out.json"
     given.write_text(json.dumps(settings_of(config, root)))
     with left_alone(root):
-        status = truth(READERS[version], root, out, config=given, put=version is V4_9)
+        status = truth(READERS[version], root, out, config=given, put=True)
     answer = read_json(out)
     assert status == 0, answer.get("error")
     expected = ours(root, config)
@@ -176,8 +177,10 @@ def test_the_real_classes_read_what_we_wrote(
         assert theirs.get("recordCheck") is None
     assert_queues(answer, root)
     assert answer["index_files"][-1]["indexCount"] > 1
-    for put in answer.get("putProbe", ()):
-        assert (put["status"], put["readBack"]) == ("PUT_OK", True), put
+    probed = answer["putProbe"]
+    assert len(probed) >= 5
+    for put in probed:
+        assert (put["status"], put["queueOffset"], put["readBack"]) == ("PUT_OK", put["expectedQueueOffset"], True), put
 
 
 def assert_queues(answer: dict[str, Any], root: Path) -> None:

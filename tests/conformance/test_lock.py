@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import StoreInUse
+from rmqtool.cli import main
+from rmqtool.engine.store import MessageStore
+from rmqtool.errors import Exit, StoreInUse
 from rmqtool.storage.filesystem import LockState
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from tests.engine_stores import a_message, small_setup, small_store
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("java") and shutil.which("javac")), reason="no JDK: java and javac are not on the path"
@@ -88,3 +91,19 @@ def test_a_broker_does_not_start_while_we_hold_the_lock(classes: Path, tmp_path:
                 assert answer == "already started"
         with broker(classes, tmp_path / "lock") as answer:
             assert answer.startswith("started ")
+
+
+def test_the_engine_waits_for_no_broker_and_changes_nothing(classes: Path, tmp_path: Path) -> None:
+    with PosixWritableFileSystem(str(tmp_path)) as files:
+        with small_store(files=files) as store:
+            assert store.put(a_message()).is_ok
+        before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
+        with broker(classes, tmp_path / "lock") as answer:
+            _, pid = answer.split()
+            with pytest.raises(StoreInUse, match=rf"process {pid} \(java\)"):
+                MessageStore.open(small_setup(files=files))
+            assert main(["produce", str(tmp_path), "x", "-t", "T"]) == Exit.IN_USE
+        after = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
+        assert {path for path in before if before[path] != after[path]} <= {tmp_path / "lock"}
+        with MessageStore.open(small_setup(files=files)) as store:
+            assert store.put(a_message()).queue_offset == 1

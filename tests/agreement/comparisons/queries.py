@@ -13,10 +13,10 @@ from rmqtool.config import Version
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.formats import index
 from rmqtool.inspection.broker_query import query_message
-from rmqtool.inspection.by_time import Boundary, TimeLookup
+from rmqtool.inspection.by_time import TimeLookup
 from rmqtool.inspection.index_lookup import Indexes
 from rmqtool.inspection.lookup import Lookup
-from rmqtool.inspection.question import Narrowing, QuestionKind, ask
+from rmqtool.inspection.question import Boundary, Narrowing, QuestionKind, ask
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.posix_write import PosixWritableFileSystem

@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("out", metavar="OUT.json", type=Path)
         command.add_argument("--config", metavar="CFG", type=Path, help="settings")
     asked.add_argument("--queries", metavar="Q", type=Path)
-    asked.add_argument("--put", action="store_true", help="4.9: append to every queue and find it again")
+    asked.add_argument("--put", action="store_true", help="append to every queue and find it again")
     broker.add_argument("seconds", metavar="SECONDS", type=int)
     broker.add_argument("--clients", metavar="FILE", type=Path)
     for command in (started, broker):

@@ -53,11 +53,9 @@ def truth(
 ) -> int:
     """Write to ``out`` what the real classes of ``version`` answer about ``store``; 0 unless they refused it.
 
-    ``config`` and ``queries`` may be truth files: the settings and the questions in them are used. ``put`` (4.9):
-    the real store appends one message to every queue and must find it again.
+    ``config`` and ``queries`` may be truth files: the settings and the questions in them are used. ``put``: the real
+    store appends one message to every queue and must find it again.
     """
-    if put and generation(version) != "4":
-        raise OracleError("put is for 4.9 only")
     with _scratch() as scratch:
         words: list[object] = [store.resolve(), out.resolve()]
         for option, path in (("--config", config), ("--queries", queries)):

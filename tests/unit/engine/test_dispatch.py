@@ -18,6 +18,7 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit, Ind
 from rmqtool.storage.filesystem import ReadableFileSystem
 from tests.engine_stores import (
     ENTRIES,
+    SEGMENT,
     UNITS_PER_FILE,
     a_message,
     clock_of,
@@ -127,7 +128,9 @@ def test_a_gap_is_reported_and_keeps_its_place(version: Version) -> None:
         assert [unit.physical_offset for unit in found if unit != FILLER] == offsets
         assert found[5:7] == [FILLER, FILLER]
         (finding,) = store.condition().findings
-        assert (finding.code, finding.topic, finding.queue_id) == ("CL-QUEUE", "T", 0)
+        assert (finding.code, finding.topic, finding.queue_id) == ("CL-QOFF", "T", 0)
+        base = offsets[5] // SEGMENT * SEGMENT
+        assert (finding.file, finding.offset) == (f"commitlog/{base:020d}", offsets[5] - base)
         assert store.put(a_message()).queue_offset == 9
 
 
@@ -207,7 +210,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(version: Version) -> None:
         assert [unit.physical_offset for unit in units(files, "T", 0) if unit != FILLER] == kept
         assert [unit == FILLER for unit in units(files, "T", 0)] == [number == 4 for number in range(10)]
         codes = [finding.code for finding in store.condition().findings]
-        assert codes == ["CL-MAGIC", "CL-QUEUE"]
+        assert codes == ["CL-MAGIC", "CL-QOFF"]
         assert store.condition().findings[0].offset == offsets[4]
 
 

@@ -38,6 +38,7 @@ public class Truth5 {
         Map<String, Object> queries = null;
         boolean keep = false;
         for (; i < a.length; i++) {
+            if (a[i].equals("--put")) { put = true; continue; }
             if (a[i].equals("--config")) {
                 Map<String, Object> m = parse(read(new File(a[++i])));
                 if (!(m.get("config") instanceof Map)) { Map<String, Object> w = new TreeMap<>(); w.put("config", m); m = w; }
@@ -52,6 +53,36 @@ public class Truth5 {
         System.out.println("truth " + out + " messages=" + ((List<?>) r.get("messages")).size() + " bytes=" + out.length());
         System.out.flush();
         Runtime.getRuntime().halt(0);
+    }
+
+    static boolean put = false;
+
+    /** the real store appends one message to every queue and must find it again */
+    static void putProbe(DefaultMessageStore s, List<String[]> queues, Map<String, Object> out) throws Exception {
+        List<Object> l = new ArrayList<>();
+        for (String[] tq : queues) {
+            String topic = tq[0]; int q = Integer.parseInt(tq[1]);
+            if (topic.equals("SCHEDULE_TOPIC_XXXX") || topic.startsWith("%LMQ%")) continue;
+            long expected = s.getMaxOffsetInQueue(topic, q);
+            MessageExtBrokerInner m = new MessageExtBrokerInner();
+            m.setTopic(topic); m.setQueueId(q); m.setBody("probe".getBytes()); m.setTags("Probe"); m.setKeys("probe-key");
+            m.setBornHost(new java.net.InetSocketAddress("127.0.0.1", 1)); m.setStoreHost(new java.net.InetSocketAddress("127.0.0.1", 10911)); m.setBornTimestamp(1);
+            m.setTagsCode("Probe".hashCode());
+            m.setPropertiesString(MessageDecoder.messageProperties2String(m.getProperties()));
+            PutMessageResult p = s.putMessage(m);
+            Map<String, Object> x = map("topic", topic, "queueId", q, "expectedQueueOffset", expected, "status", p.getPutMessageStatus().name());
+            if (p.isOk()) {
+                x.put("queueOffset", p.getAppendMessageResult().getLogicsOffset()); x.put("commitLogOffset", p.getAppendMessageResult().getWroteOffset());
+                for (int i = 0; i < 1000 && (s.dispatchBehindBytes() > 0 || s.getMaxOffsetInQueue(topic, q) <= expected); i++) Thread.sleep(5);
+                GetMessageResult g = s.getMessage("truth", topic, q, expected, 1, null);
+                x.put("readBack", g.getMessageCount() == 1 && g.getMessageMapedList().get(0).getByteBuffer().getLong(28) == p.getAppendMessageResult().getWroteOffset());
+                QueryMessageResult k = s.queryMessage(topic, "probe-key", 4, 0, Long.MAX_VALUE);
+                x.put("foundByKey", k.getMessageBufferList().size());
+                g.release(); k.release();
+            }
+            l.add(x);
+        }
+        out.put("putProbe", l);
     }
 
     static Map<String, Object> run(File storeDir, Map<String, Object> meta, Map<String, Object> queries, boolean keep) throws Exception {
@@ -566,6 +597,7 @@ public class Truth5 {
             gm.add(e);
         }
         r.put("getMessage", gm);
+        if (put) putProbe(s, all, r);
         if (!clean) {
             s.shutdown();
             Map<String, Object> c = new TreeMap<>();
