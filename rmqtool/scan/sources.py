@@ -41,7 +41,7 @@ class Source:
     @property
     def live(self) -> bool:
         """Whether a broker is writing."""
-        return self.store is not None and self.store.filesystem.lock_state().held
+        return self.store is not None and self.store.is_live
 
     def list_files(self) -> list[LogFile]:
         """Return the files of the log as they are now; of one file that was named, that one."""

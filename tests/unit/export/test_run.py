@@ -99,6 +99,13 @@ def test_export_leaves_the_store_alone(writable_store: Unpacker, tmp_path: Path)
         export(tmp_path / "out", root, choice=replace(SKIP, split_size=4 << 10))
 
 
+def test_lock_that_is_a_directory_stops_no_reader(writable_store: Unpacker, tmp_path: Path) -> None:
+    root = writable_store("54-broker")
+    (root / "lock").unlink()
+    (root / "lock").mkdir()
+    assert export(tmp_path / "out", root, choice=SKIP).rows == 418
+
+
 def test_paths_are_those_of_any_process(store: Unpacker, monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor has another current directory."""
     root = store("54-broker")
