@@ -67,7 +67,8 @@ def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settl
     if settled or log.live:
         end = log.end.physical_offset
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
-    plan = read_plan(files, choice.selection(), log.queues, live=log.live)
+    # What is written meanwhile is the next export's: its queues tell nothing of what is missing now.
+    plan = read_plan(files, choice.selection(), log.queues, live=log.live or settled)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
     return Source(broker, log, plan, choice, ranges, missing)
 

@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.errors import StoreError
 from rmqtool.export.choice import DEFAULT, OnCorrupt
+from tests.builders import queue_unit
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.exported import Row, export, read, rows_of
 
@@ -59,3 +60,12 @@ def test_tables_hold_what_exports_hold(version: str, count: int, tmp_path: Path)
             assert sorted(status.partition(":")[0] for status in statuses) == damages, (key, split_size)
         told += len(damages)
     assert told > 0
+
+
+def test_log_that_is_gone_beside_its_queues_is_no_empty_table(tmp_path: Path) -> None:
+    queue = tmp_path / "consumequeue" / "T" / "0"
+    queue.mkdir(parents=True)
+    (tmp_path / "commitlog").mkdir()
+    (queue / f"{0:020}").write_bytes(queue_unit(0, 100, 0))
+    with pytest.raises(StoreError, match="ST-MOUNT: the commit log is empty, yet queues exist"):
+        rows(tmp_path, "128m")
