@@ -78,12 +78,16 @@ def _next_commands(root: str) -> tuple[str, str]:
 
 def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, object]) -> None:
     """Say which broker and sizes the answer is about, where nobody stated them."""
-    from rmqtool.formats.paths import LOCK
+    from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
 
     if store.version_reason != "as asked":
         output.note(f"as a {store.version} broker ({store.version_reason}); --as asks for another")
     if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
         output.note("a broker is running on this store: this is what a start on what is on disk now would do")
+    if store.filesystem.is_directory(CONSUME_QUEUE_EXT):
+        output.note(
+            f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
+        )
     for name, value in by_default.items():
         output.note(f"no file shows {name}: {value} is taken; --conf {name}=... states it")
 

@@ -37,6 +37,7 @@ def _story(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     """Yield label, words and style of each thing there is to say."""
     yield from _reading(output, shown)
     yield from _destroyed(output, shown)
+    yield from _leftovers(output, shown["lost"])
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
         count = _number(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
@@ -77,7 +78,8 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     cut = shown["cut"]
     lost: dict[str, list[Row]] = {}
     for part in shown["lost"]:
-        lost.setdefault(part["file"], []).append(part)
+        if not part["leftover"]:
+            lost.setdefault(part["file"], []).append(part)
     indexes = {index["file"] for index in shown["indexLost"]}
     queues = [path for path in deleted if path.startswith("consumequeue/")]
     for path, parts in lost.items():
@@ -98,6 +100,15 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
             f"{count}, {text.size(sum(deleted[path] for path in queues))}: {_listed(sorted(topics))}",
             "error",
         )
+
+
+def _leftovers(output: Output, lost: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+    parts = [part for part in lost if part["leftover"]]
+    if parts:
+        words = (
+            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}"
+        )
+        yield "LEFTOVER", words, "title"
 
 
 def _messages(output: Output, parts: Iterable[Row]) -> str:
@@ -151,8 +162,9 @@ def _number(number: int, one: str, many: str) -> str:
 
 def _verdict(output: Output, shown: Row, keep: str, look: str) -> Iterator[str]:
     trapped = any(trap["loses"] for trap in shown["traps"])
-    if shown["messagesLost"]:
-        count = _number(shown["messagesLost"], "whole message", "whole messages")
+    destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
+    if destroyed:
+        count = _number(destroyed, "whole message", "whole messages")
         yield from verdict_lines(output, f"this start would destroy {count}", Severity.ERROR, [keep])
     elif shown["starts"] is not True:
         words = "read the traps" if trapped else "no message is lost by trying"
