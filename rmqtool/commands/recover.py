@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Show
+from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work
 from rmqtool.commands.options import Store as StoreWord
 from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
+    from rmqtool.render.recovery import Next
     from rmqtool.storage.store import Store
     from rmqtool.upstream.rehearsal import Rehearsal
 
@@ -26,6 +27,10 @@ def recover(
         str | None,
         typer.Option("--to", metavar="DIR", help="Write the store as that broker would leave it into a new directory."),
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Make the store whole ourselves: no valid message is lost by it.")
+    ] = False,
+    progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -33,7 +38,12 @@ def recover(
 
     The start is rehearsed over an overlay: lock, load, recovery of queues and log, index, dispatch, stop. Exits 1 when
     whole messages would be lost, or the broker would not come up.
+
+    With --apply our own recovery does better: it keeps every valid message, also behind damage, cuts only a torn end,
+    puts queues, index and checkpoint right, and writes nothing where nothing is wrong.
     """
+    if apply:
+        return _apply(store, to, broker, Work(progress=progress), show)
     from rmqtool.render.recovery import recovery_lines
     from rmqtool.storage.store import open_store
     from rmqtool.upstream.of_store import assumed, rehearse
@@ -44,12 +54,20 @@ def recover(
         outcome = rehearsal.run()
         _say_what_was_taken(output, opened, assumed(opened, outcome))
         shown = outcome.as_json()
-        output.single(shown, recovery_lines(output, shown, root, *_next_commands(root)))
+        output.single(shown, recovery_lines(output, shown, root, _next_commands(root)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
     opened.close()
     return Exit.DONE if outcome.loses_nothing else Exit.NO
+
+
+def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:
+    from rmqtool.commands.recover_apply import apply_recovery
+
+    if to is not None:
+        raise UsageError("--to writes what a broker would do, --apply does better: only one of them")
+    return apply_recovery(choose_store([store] if store else []).store, broker, work, show)
 
 
 def _whole_store(word: str | None) -> str:
@@ -71,9 +89,16 @@ def _as_typed(word: str | None, root: str) -> str:
     return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
-def _next_commands(root: str) -> tuple[str, str]:
-    """Return the command that keeps what a broker's start would destroy, and the one that looks closer."""
-    return f"cp -a {quote(root)} {quote(root + '.kept')}", f"rmqtool check {quote(root)}"
+def _next_commands(root: str) -> dict[Next, str]:
+    """Return what to type: to keep what a broker's start would destroy, to keep a copy, to look closer."""
+    from rmqtool.render.recovery import Next
+
+    store = quote(root)
+    return {
+        Next.KEEP: f"rmqtool recover {store} --apply",
+        Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
+        Next.LOOK: f"rmqtool check {store}",
+    }
 
 
 def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, object]) -> None:
