@@ -67,7 +67,7 @@ def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show
 
     if to is not None:
         raise UsageError("--to writes what a broker would do, --apply does better: only one of them")
-    return apply_recovery(choose_store([store] if store else []).store, broker, work, show)
+    return apply_recovery(_whole_store(store), broker, work, show)
 
 
 def _whole_store(word: str | None) -> str:
