@@ -37,6 +37,14 @@ STEPS = (
     Step("What would its broker do at the next start?", "python -m rmqtool recover {store}"),
     Step("A new, empty store.", "python -m rmqtool init {store}-new --conf mappedFileSizeCommitLog=1048576"),
     Step(
+        "Messages into it, each on the disk before it is acknowledged.",
+        "python -m rmqtool produce {store}-new 'in the beginning' 'and then' -t Greetings --key greeting --flush sync",
+    ),
+    Step(
+        "And one into the real store, which goes on where its broker stopped.",
+        "python -m rmqtool produce {store} hello -t Greetings",
+    ),
+    Step(
         "Every value we read from such stores, compared with what the real classes read.", "python -m tests.agreement"
     ),
     Step(

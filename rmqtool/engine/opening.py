@@ -147,7 +147,7 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
     if listing.log_directories:
         found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
         return Refused(
-            f"the commit log is not in {paths.COMMIT_LOG}, where the settings say, but in {found}",
+            f"the commit log is not where the settings say, in {','.join(config.commit_log_dirs)}, but in {found}",
             file=shown,
             hint=f"give the broker's setting: --conf storePathCommitLog={found}",
         )
