@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqtool.bulk.properties import Properties
     from rmqtool.bulk.records import Records
 
-_PIECE = 2 << 20
+_PIECE = 8 << 20
 # So many sound records behind a break, and the columns take over again.
 _SOUND_AGAIN = 64
 # A record whose structure and place are right keeps its unit: what is wrong with it is its reader's matter.
