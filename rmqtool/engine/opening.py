@@ -36,7 +36,7 @@ from rmqtool.formats.paths import ABORT, INDEX, FileKind
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import FoundFile, StoreListing, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem, WritableFileSystem, join
-from rmqtool.storage.index_files import DEFAULT, Geometry, open_index
+from rmqtool.storage.index_files import DEFAULT, Geometry, open_index, read_header
 from rmqtool.storage.log_end import find_log_end, read_record
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
 from rmqtool.storage.walk import SegmentWalk
@@ -330,9 +330,17 @@ def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tup
     names = sorted(file.what.name or "" for file in found)
     if not names:
         return [], configured
-    path = join(INDEX, names[-1])
-    with listing.filesystem.open_read(path) as file:
-        opened = open_index(file, (configured,))
+    hints = [configured]
+    for name in names[-2:]:
+        path = join(INDEX, name)
+        with listing.filesystem.open_read(path) as file:
+            opened = open_index(file, hints)
+            header = read_header(file)
+        if opened is not None:
+            # A file without entries shows no geometry, but it has that of the one before.
+            hints.insert(0, opened.geometry)
+    if opened is None and header is not None and header.index_count <= 1 and len(names) == 1:
+        return [], configured
     if opened is None:
         raise _needs_recovery("the bytes of the index file fit no number of slots", path)
     if opened.header.end_phy_offset >= log_end > 0:

@@ -140,8 +140,9 @@ class IndexCheck:
         if self.is_rewriting:
             keys = self._beyond(self._keys(batch, self._rules))
             known = set(self._service.names)
-            self._service.put_keys(keys, last_place)
-            self._service.write_pending()
+            if len(keys.key_hashes):
+                self._service.put_keys(keys, last_place)
+                self._service.write_pending()
             for name in self._service.names:
                 if name not in known:
                     self._before_write(join(INDEX, name), "create")
