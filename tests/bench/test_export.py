@@ -198,7 +198,8 @@ def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsy
         run_spark_export(request, "local[2]", {}, Effort())
 
     by_spark()
-    here, there = clock_seconds(exporting(store, tmp_path / "local", 2), by_spark)
+    by_spark()
+    here, there = clock_seconds(exporting(store, tmp_path / "local", 2), by_spark, rounds=5)
     peaks = spark.sparkContext.parallelize(range(4), 4).map(lambda _: resource.getrusage(resource.RUSAGE_SELF)[2])
     peak = max(peaks.collect()) >> 10
     with capsys.disabled():
