@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -21,6 +24,7 @@ from tests.faulty_disk import FaultyDisk
 
 every_version = pytest.mark.parametrize("version", list(Version))
 OWNER, GROUP = 4711, 815
+NOBODY = 65534
 
 
 def stopped_store(version: Version) -> FaultyDisk:
@@ -63,17 +67,32 @@ def test_every_new_file_belongs_to_the_owner_of_its_neighbours(version: Version)
     assert kinds == {0o640}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="to root every file may be written")
-def test_the_store_of_another_user_is_refused_and_unchanged(tmp_path: Path) -> None:
-    setup = small_setup(files=PosixWritableFileSystem(str(tmp_path)))
-    with MessageStore.create(setup) as store:
-        store.put(a_message())
-    for path in tmp_path.rglob("*"):
-        path.chmod(0o400 if path.is_file() else 0o500)
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with pytest.raises(WriteFailed):
-        MessageStore.open(setup)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+@contextmanager
+def as_another_user() -> Iterator[None]:
+    """Root may write every file, so root becomes somebody else for a while."""
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(was)
+
+
+def test_the_store_of_another_user_is_refused_and_unchanged() -> None:
+    with TemporaryDirectory() as directory:  # not below pytest's own, which only its owner may enter
+        root = Path(directory)
+        setup = small_setup(files=PosixWritableFileSystem(directory))
+        with MessageStore.create(setup) as store:
+            store.put(a_message())
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o444 if path.is_file() else 0o555)
+        before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+        with as_another_user(), pytest.raises(WriteFailed):
+            MessageStore.open(setup)
+        assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+        for path in (root, *root.rglob("*")):
+            path.chmod(0o755)
 
 
 @every_version
