@@ -18,6 +18,7 @@ from rmqtool.cli import command_tree
 from rmqtool.commands.manual import texts
 from rmqtool.commands.manual.command_pages import statuses_of
 from rmqtool.commands.manual.examples import EXAMPLES, Example, examples_of
+from rmqtool.commands.manual.json_page import iter_fields
 from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.manual.recipes import RECIPES
 from rmqtool.commands.manual.store_page import layouts_by_name
@@ -164,6 +165,11 @@ def test_every_field_of_every_layout_stands_in_the_page_of_the_store() -> None:
         for part in declared.subcons:
             name = upstream_name(part.name)
             assert name in page or f"{name}Ip" in page
+
+
+def test_every_field_of_json_says_what_it_means() -> None:
+    mute = [(name, field) for name in schema_names() for field, _, says in iter_fields(read_schema(name)) if not says]
+    assert mute == [], 'give it a "description" in rmqtool/render/schemas, then `make docs`'
 
 
 def fields_of(schema: Any) -> Iterator[str]:
