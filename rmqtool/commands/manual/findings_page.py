@@ -50,7 +50,7 @@ def _items(entry: CodeEntry) -> Iterator[tuple[str, tuple[str, ...]]]:
     elif entry.severity is Severity.NOTICE:
         yield "Fix", ("None is needed.",)
     else:
-        yield "Fix", ("No command mends it; what can be read is unharmed.",)
+        yield "Fix", ("By hand: no command does it.",)
 
 
 def _fix(text: str) -> str:
