@@ -29,12 +29,12 @@ def message_of(value: object) -> NewMessage:
     Raises ``UsageError`` with what is wrong.
     """
     if not isinstance(value, Mapping):
-        raise UsageError("a message is a JSON object")
+        raise UsageError('a message must be a JSON object, as in {"topic": "T", "body": "text"}')
     topic, queue, flag = value.get("topic"), value.get("queueId", -1), value.get("flag", 0)
     if not isinstance(topic, str) or not topic:
         raise UsageError('"topic" is missing', hint="name one with -t")
     if not _is_int(queue) or not _is_int(flag):
-        raise UsageError('"queueId" and "flag" are whole numbers')
+        raise UsageError('"queueId" and "flag" must be whole numbers')
     return NewMessage(topic, _body(value), queue, _properties(value), flag)
 
 
@@ -47,7 +47,7 @@ def _body(value: Mapping[str, Any]) -> bytes:
     if encoding == "none" or (text is None and "bodyEncoding" not in value):
         return b""
     if not isinstance(text, str):
-        raise UsageError('"body" is a text')
+        raise UsageError('"body" must be a text')
     if encoding == "utf8":
         return text.encode("utf-8", "surrogateescape")
     if encoding != "base64":
@@ -55,13 +55,13 @@ def _body(value: Mapping[str, Any]) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise UsageError('"body" is no base64') from None
+        raise UsageError('"body" is not base64, as "bodyEncoding" says') from None
 
 
 def _properties(value: Mapping[str, Any]) -> dict[str, str]:
     given = value.get("properties") or {}
     if not isinstance(given, Mapping):
-        raise UsageError('"properties" is an object')
+        raise UsageError('"properties" must be an object, as in {"name": "value"}')
     properties = {name: one for name, one in given.items() if name not in _GIVEN_BY_BROKERS}
     for key, name in _OWN.items():
         if value.get(key) is not None:

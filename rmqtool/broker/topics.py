@@ -77,7 +77,7 @@ class TopicConfigs:
         if refusal is not None:
             raise UsageError(refusal)
         if topic in self.table:
-            raise Refused(f"there is a topic {topic} already", hint="rmqtool topic STORE alter TOPIC changes it")
+            raise Refused(f"there is a topic {topic} already", hint=f"rmqtool topic STORE alter {topic}")
         self._refuse_own(topic)
         wanted = {"readQueueNums": DEFAULT_QUEUES, "writeQueueNums": DEFAULT_QUEUES, **settings}
         return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **self._checked(wanted)))
@@ -133,7 +133,7 @@ class TopicConfigs:
     def _refuse_own(self, topic: str) -> None:
         own = topic in SYSTEM_TOPICS or topic == AUTO_CREATE_TOPIC or topic in find_own_names(self.table)
         if own:
-            raise Refused(f"{topic} is the broker's own: it makes and needs it")
+            raise Refused(f"{topic} is the broker's own: it makes and needs it", hint="rmqtool topic STORE list")
 
     def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings that a broker would take, by its names."""

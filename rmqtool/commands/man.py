@@ -58,7 +58,11 @@ def _directory() -> Path:
     for directory in (package / "man", package.parent / "man"):
         if (directory / f"{_NAME}.1").is_file():
             return directory
-    raise StoreError("the pages of the manual are not installed", file=str(package / "man"), hint="make docs")
+    raise StoreError(
+        "the pages of the manual are not installed",
+        file=str(package / "man"),
+        hint="install rmqtool again; in a clone: make docs",
+    )
 
 
 def _paged(text: str) -> bool:

@@ -121,7 +121,9 @@ def _write(rehearsal: Rehearsal, target: str) -> None:
     from rmqtool.storage.posix_write import PosixWritableFileSystem
 
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Refused(f"{target} exists and is not empty", file=target, hint="name a new directory")
+        raise Refused(
+            f"{target} exists and is not empty", file=target, hint="name a directory that is empty or not there yet"
+        )
     try:
         os.makedirs(target, exist_ok=True)
     except OSError as error:

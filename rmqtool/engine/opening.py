@@ -192,7 +192,11 @@ def _check_log_directories(directories: Sequence[LogDirectory], version: Version
             for entry in filesystem.listdir(path):
                 if entry.kind is Kind.DIRECTORY and version is Version.V4_9:
                     shown = filesystem.shown(join(path, entry.name))
-                    raise StoreError("a directory lies among the segments; a 4.9 broker does not load that", file=shown)
+                    raise StoreError(
+                        "a directory lies among the segments; a 4.9 broker does not load that",
+                        file=shown,
+                        hint="move it out of the store",
+                    )
 
 
 def _whole_segments(files: WritableFileSystem, listing: StoreListing, config: StoreConfig) -> list[Segment]:

@@ -107,7 +107,9 @@ class MessageStore:
         for filesystem, path in directories:
             if filesystem.exists(path) and filesystem.listdir(path):
                 shown = filesystem.shown(path)
-                raise Refused("there is a commit log already, and a new store takes no place of another", file=shown)
+                raise Refused(
+                    "there is a commit log already; nothing was made", file=shown, hint="name another directory"
+                )
             make_directories(filesystem, path)
         make_directories(setup.files, paths.CONSUME_QUEUE)
         return cls.open(setup)

@@ -426,11 +426,11 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "CF-JSON",
         _ERROR,
         "A configuration file does not parse.",
-        "a broker takes the copy .bak, or starts with an empty table",
+        "a broker takes the copy .bak; where that does not parse either it does not start",
         None,
         ("load {} failed, and try to load backup file",),
         (
-            "all: take .bak; a missing or empty .bak is an empty table",
+            "all: take .bak; a missing or empty .bak is an empty table, one that does not parse ends the start",
             "4.9: with topics.json and its .bak unreadable, the failing start wipes all consumer offsets",
         ),
     ),

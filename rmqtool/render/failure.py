@@ -17,7 +17,7 @@ def failure_text(error: RmqtoolError) -> str:
     picture = getattr(error, "caret", None)
     if picture is not None:
         lines += picture().split("\n")
-    if error.file is not None:
+    if error.file is not None and (error.offset is not None or error.file not in error.message):
         lines.append("in " + neutral(error.file) + (f", offset {error.offset}" if error.offset is not None else ""))
     elif error.offset is not None:
         lines.append(f"at offset {error.offset}")

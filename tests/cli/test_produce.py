@@ -112,10 +112,10 @@ def test_objects_in_and_lines_out(
     ("line", "said"),
     [
         (b"{", "line 1 is no JSON"),
-        (b"5", "line 1: a message is a JSON object"),
+        (b"5", "line 1: a message must be a JSON object"),
         (b'{"body": "x"}', 'line 1: "topic" is missing'),
-        (b'{"topic": "T", "body": 5}', '"body" is a text'),
-        (b'{"topic": "T", "body": "!", "bodyEncoding": "base64"}', "no base64"),
+        (b'{"topic": "T", "body": 5}', '"body" must be a text'),
+        (b'{"topic": "T", "body": "!", "bodyEncoding": "base64"}', "not base64"),
         (b'{"topic": "T", "body": "!", "bodyEncoding": "hex"}', "bodyEncoding"),
         (b'{"topic": "T", "body": "x", "queueId": "1"}', "whole numbers"),
         (b'{"topic": "T", "body": "x", "properties": []}', ""),

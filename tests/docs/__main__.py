@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqtool.cli import command_tree
-from rmqtool.commands.manual.examples import EXAMPLES
+from rmqtool.commands.manual.examples import EXAMPLES, Example
 from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.table import COMMANDS
 from tests.docs.screens import run_example
@@ -13,10 +13,20 @@ from tests.docs.screens import run_example
 MAN = Path(__file__).resolve().parents[2] / "man"
 
 
+def screen(example: Example) -> tuple[str, ...]:
+    """Run an example that must still do what the page says."""
+    shown = run_example(example)
+    if shown.status != example.status:
+        raise SystemExit(
+            "\n".join([f"$ {example.command}", *shown.lines, f"status {shown.status}, not {example.status}"])
+        )
+    return shown.lines
+
+
 def main() -> None:
     """Write every page that has changed, and remove those that are no more."""
+    files = manual_files(command_tree(), screen)
     MAN.mkdir(exist_ok=True)
-    files = manual_files(command_tree(), lambda example: run_example(example).lines)
     for name, text in files.items():
         (MAN / name).write_text(text, encoding="ascii")
     for path in MAN.glob("rmqtool*"):

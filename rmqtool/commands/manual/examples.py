@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqtool.errors import Exit
+
 
 class Example(NamedTuple):
     """One command line. ``store`` is the fixture that lies beside it as the directory ``store``.
 
-    ``incident`` is what happened to that store before: one of those that the runner of the examples knows.
+    ``incident`` is what happened to that store before: one of those that the runner of the examples knows. A command
+    line that ends with another ``status`` is no example any more.
     """
 
     says: str
     command: str
     store: str = "53-broker"
     incident: str = ""
+    status: Exit = Exit.DONE
 
 
 EXAMPLES: dict[str, tuple[Example, ...]] = {
@@ -42,10 +46,11 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(
             "A key that nobody sent: every place that could prove the opposite was searched, and the exit status is 1.",
             "rmqtool query store order-4711 -t T_normal --tz UTC",
+            status=Exit.NO,
         ),
     ),
     "stat": (
-        Example("Who fills the disk?", "rmqtool stat store --top 5 --tz UTC"),
+        Example("Who fills the disk?", "rmqtool stat store -n 5 --tz UTC"),
         Example("What goes next, and who has not read it?", "rmqtool stat store retention --tz UTC"),
         Example("What lies where in the log?", "rmqtool stat store --map --tz UTC"),
     ),
@@ -54,7 +59,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("The first unit of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
     ),
     "check": (
-        Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn"),
+        Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn", status=Exit.NO),
         Example("What a finding means:", "rmqtool check --explain CL-TORN"),
     ),
     "diff": (
@@ -62,16 +67,23 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "A store and its copy, in which a byte of a body is another one:",
             "rmqtool diff store copy --tz UTC",
             incident="copy",
+            status=Exit.NO,
         ),
         Example(
             "The same as master and slave are compared, by the bytes at each place:",
             "rmqtool diff store copy --by log --summary",
             incident="copy",
+            status=Exit.NO,
         ),
     ),
     "topic": (
         Example("A new topic:", "rmqtool topic store create Orders --queues 4", "49-basic"),
-        Example("Nothing is deleted by accident; the exit status is 5.", "rmqtool topic store delete one", "49-basic"),
+        Example(
+            "Nothing is deleted by accident; the exit status is 5.",
+            "rmqtool topic store delete one",
+            "49-basic",
+            status=Exit.REFUSED,
+        ),
     ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
@@ -79,7 +91,11 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "init": (
         Example("An empty store with small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
-        Example("A directory that is in use is left alone; the exit status is 5.", "rmqtool init store"),
+        Example(
+            "A directory that is in use is left alone; the exit status is 5.",
+            "rmqtool init store",
+            status=Exit.REFUSED,
+        ),
     ),
     "produce": (
         Example(
@@ -88,7 +104,12 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             r" --template '{status} {topic}/{queueId}@{queueOffset}\n'",
             "49-basic",
         ),
-        Example("Without a topic nothing is stored; the exit status is 2.", "rmqtool produce store hello", "49-basic"),
+        Example(
+            "Without a topic nothing is stored; the exit status is 2.",
+            "rmqtool produce store hello",
+            "49-basic",
+            status=Exit.USAGE,
+        ),
     ),
     "export": (
         Example("Which columns there are:", "rmqtool export store --schema"),
@@ -96,7 +117,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "man": (
         Example("The beginning of a page:", "rmqtool man check | head -8"),
-        Example("A page that is not there; the exit status is 2.", "rmqtool man fsck"),
+        Example("A page that is not there; the exit status is 2.", "rmqtool man fsck", status=Exit.USAGE),
     ),
 }
 
@@ -105,5 +126,5 @@ def examples_of(command: str) -> tuple[Example, ...]:
     """Return the examples of a command: its own, or what can be shown of any command."""
     return EXAMPLES.get(command) or (
         Example("What it takes:", f"rmqtool {command} --help"),
-        Example("Where there is no store:", f"rmqtool {command} nowhere"),
+        Example("Where there is no store:", f"rmqtool {command} nowhere", status=Exit.NOT_A_STORE),
     )

@@ -13,7 +13,8 @@ _INTRODUCTION = (
     "A finding says what is wrong or odd, in which file and at which offset, what follows from it, and what to type "
     "next. `rmqtool check` and `rmqtool info` report them; the other commands name the same codes where they step over "
     "damage. Codes are never renamed.",
-    "`error`: data is damaged or lost, or a broker would not start. `warning`: something needs you, or a broker will "
+    "The word behind a code is its severity. `error`: data is damaged or lost, or a broker would not start. "
+    "`warning`: something needs you, or a broker will "
     "change the store. `notice`: odd, and harmless as it is. Whoever finds a thing may know better than its code: the "
     "severity of a finding can differ from the one listed here.",
     "The broker's lines are as they stand in its log; {} stands for what it fills in. The fix is a command where one "
@@ -27,7 +28,7 @@ def findings_page() -> Page:
     for family, what in FAMILIES.items():
         sections.append(Section(f"{family}: {what}", ()))
         sections += [
-            Section(entry.code, (Text(entry.meaning), Items(tuple(_items(entry)))), inner=True)
+            Section(f"{entry.code}, {entry.severity}", (Text(entry.meaning), Items(tuple(_items(entry)))), inner=True)
             for entry in iter_codes(f"{family}-")
         ]
     sections.append(
@@ -38,7 +39,6 @@ def findings_page() -> Page:
 
 
 def _items(entry: CodeEntry) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "Severity", (f"`{entry.severity}`",)
     if entry.consequence:
         yield "Consequence", (entry.consequence,)
     if entry.broker_lines:
@@ -50,7 +50,7 @@ def _items(entry: CodeEntry) -> Iterator[tuple[str, tuple[str, ...]]]:
     elif entry.severity is Severity.NOTICE:
         yield "Fix", ("None is needed.",)
     else:
-        yield "Fix", ("No command mends it; what can be read is unharmed.",)
+        yield "Fix", ("By hand: no command does it.",)
 
 
 def _fix(text: str) -> str:

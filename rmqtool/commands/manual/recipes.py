@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqtool.commands.manual.examples import Example
+from rmqtool.errors import Exit
 
 Recipe = tuple[str, tuple[str | Example, ...]]
 
@@ -27,12 +28,14 @@ RECIPES: tuple[Recipe, ...] = (
                 "rmqtool recover store --as 4.9",
                 "53-broker",
                 "cut offsets",
+                Exit.NO,
             ),
             Example(
                 "What exactly is wrong with the file?",
                 "rmqtool check store --quick --only CF",
                 "53-broker",
                 "cut offsets",
+                Exit.NO,
             ),
             "`rmqtool recover STORE --to DIR` writes the store as that broker would leave it into a new directory, to "
             "look at before it happens. `--as` asks another version.",
@@ -41,7 +44,12 @@ RECIPES: tuple[Recipe, ...] = (
     (
         "Messages vanished after a power cut",
         (
-            Example("Look at what the log still holds, and where it ends:", "rmqtool check store", "49-killed-torn"),
+            Example(
+                "Look at what the log still holds, and where it ends:",
+                "rmqtool check store",
+                "49-killed-torn",
+                status=Exit.NO,
+            ),
             "CL-TORN at the end is normal: that record was never acknowledged by a broker that flushes "
             "synchronously. CL-MID and CL-GAP are not: valid messages stand behind the damage, and a start after a "
             "crash deletes them. Save them first: "
@@ -58,6 +66,7 @@ RECIPES: tuple[Recipe, ...] = (
                 "rmqtool check store --only CL --tz UTC",
                 "53-broker",
                 "flip",
+                Exit.NO,
             ),
             "`rmqtool dump FILE@OFFSET-END` names the bytes there.",
             "Whether the next start cuts the log there depends on the version and on how the last one stopped: "
@@ -73,6 +82,7 @@ RECIPES: tuple[Recipe, ...] = (
                 "rmqtool check store --quick --only ST",
                 "53-broker",
                 "unmounted",
+                Exit.NO,
             ),
             "Mount the volume, then look again with `rmqtool info STORE`.",
         ),
@@ -80,7 +90,7 @@ RECIPES: tuple[Recipe, ...] = (
     (
         "The disk is full",
         (
-            Example("Who fills it?", "rmqtool stat store --by topic,tag --top 5 --tz UTC"),
+            Example("Who fills it?", "rmqtool stat store --by topic,tag -n 5 --tz UTC"),
             Example("What goes next, and who has not read it yet?", "rmqtool stat store retention --tz UTC"),
             "A broker deletes whole files of the log, the oldest first, whoever has read them. Never delete a file of "
             "the log by hand while a broker runs, and none from the middle.",
@@ -127,7 +137,12 @@ RECIPES: tuple[Recipe, ...] = (
         (
             "After a crash, brokers delete the newest index file and index only what they scan again. "
             "`rmqtool query` reads the log where the index ends, so it finds the message anyway.",
-            Example("Which keys are in no index file?", "rmqtool check store --only IX --tz UTC", "53-killed"),
+            Example(
+                "Which keys are in no index file?",
+                "rmqtool check store --only IX --tz UTC",
+                "53-killed",
+                status=Exit.NO,
+            ),
         ),
     ),
     (

@@ -43,8 +43,14 @@ def layouts_by_name() -> dict[str, Layout[tuple[object, ...]]]:
 
 
 def _tables(part: Part) -> Iterator[Block]:
-    for name in part.layouts:
-        layout = layouts_by_name()[name]
+    known = layouts_by_name()
+    alone = [known[name] for name in part.layouts if known[name].fields[0].name == "value"]
+    if alone:
+        yield Table(
+            ("name", "type", "size"), tuple((one.name.lower(), one.fields[0].kind, str(one.size)) for one in alone)
+        )
+    for layout in (known[name] for name in part.layouts if known[name] not in alone):
+        name = layout.name
         yield Text(f"`{_words(name)}`, {layout.size} bytes: {layout.doc[:1].lower()}{layout.doc[1:]}.")
         rows: list[tuple[str, ...]] = [
             (str(field.offset), str(field.size), field.kind, field.upstream_name, field.doc) for field in layout.fields
