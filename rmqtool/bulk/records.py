@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ _SHORT_DTYPE, _WIDE_DTYPE = (np.dtype(prefix.dtype()) for prefix in (_SHORT_PREF
 _LENGTH_SIZE = layouts.SHORT.size
 _LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
 _CRC_MASK = 0x7FFFFFFF
+# Below this mean length a call of ISA-L costs more than it saves, and a view of the bytes more than a copy.
+_SHORT = 512
 
 
 @dataclass(slots=True)
@@ -222,9 +224,13 @@ def body_crcs(records: Records, crc32: Crc32 | None = None) -> npt.NDArray[np.in
 
 
 def _crcs(data: Bytes, begins: Ints, ends: Ints, crc32: Crc32 | None) -> npt.NDArray[np.int32]:
-    view, of = data.data, crc32 or CRC32
+    source: Any = data.data
+    of = crc32 or CRC32
+    if crc32 is None and int((ends - begins).sum()) < _SHORT * len(begins):
+        of, base = zlib.crc32, cast("object", data.base)
+        source = base if isinstance(base, bytes) and len(base) == len(data) else source
     pieces: Iterable[tuple[int, int]] = zip(begins.tolist(), ends.tolist(), strict=True)
-    crcs = np.fromiter([of(view[begin:end]) for begin, end in pieces], np.uint32, len(begins))
+    crcs = np.array([of(source[begin:end]) for begin, end in pieces], np.uint32)
     return (crcs & _CRC_MASK).astype(np.int32)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,7 @@ from rmqtool.errors import Exit, UsageError
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
     from rmqtool.scan.body_program import BodyProgram
-    from rmqtool.scan.ranges import Effort
+    from rmqtool.scan.ranges import Answered, Effort
     from rmqtool.scan.reading import Damage, Note, Part
     from rmqtool.scan.request import Request
     from rmqtool.scan.sources import Source
@@ -117,6 +118,7 @@ def cat(
 def _check(which: Which, look: Look, offset: int | None, group: str | None, limit: int | None, show: Show) -> None:
     """Refuse words that contradict each other."""
     arranged = look.order is not OrderBy.LOG or which.sample is not None
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
     clashes = (
         (which.unread != (group is not None), "--unread and -g belong together: -g GROUP --unread"),
         (which.unread and offset is not None, "--unread says itself from which offset on"),
@@ -124,6 +126,7 @@ def _check(which: Which, look: Look, offset: int | None, group: str | None, limi
         (which.carve and (which.follow or arranged or which.unread or offset is not None), _CARVE),
         (look.count and (arranged or limit is not None or look.decode is not None), "--count counts all there are"),
         (look.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are no rows; take --body base64"),
+        (look.body is BodyStyle.RAW and is_terminal, "raw bodies are not for a terminal: > FILE, or --body hex"),
         (look.body is BodyStyle.HEX and (show.json or show.jsonl), "JSON holds bodies as text or as base 64"),
     )
     for clash, why in clashes:
@@ -170,16 +173,16 @@ def _carve(output: Output, path: str, request: Request, look: Look) -> Exit:
         raise UsageError(f"{path} is no file", hint="rmqtool cat --carve FILE")
     directory, name = os.path.split(os.path.abspath(path))
     found = iter_carved(LogFile(0, os.path.getsize(path), directory, name, name), request.selection)
+    if look.count:
+        return _show_count(output, found)
     return _show_events(output, found if request.limit is None else iter_limited(found, request.limit), look)
 
 
 def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Exit:
-    from rmqtool.scan.request import iter_followed, iter_messages
+    from rmqtool.scan.request import iter_followed, iter_messages, iter_numbers
 
-    if source.queues and not source.files:
-        output.note("the commit log is empty, yet queues exist: is its volume not mounted?")
     if look.count:
-        return _show_count(output, source, request, effort)
+        return _show_count(output, iter_numbers(source, request, effort))
     if which.follow:
         return _show_events(output, iter_followed(source, request, effort, partial(time.sleep, _PAUSE)), look)
     if request.is_plain and _is_made_of_columns(output, look):
@@ -193,14 +196,15 @@ def _is_made_of_columns(output: Output, look: Look) -> bool:
     return as_they_are and output.look.mode in ("json", "jsonl")
 
 
-def _show_count(output: Output, source: Source, request: Request, effort: Effort) -> Exit:
+def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note]) -> Exit:
     from rmqtool.scan.ranges import Answered
-    from rmqtool.scan.reading import Note
-    from rmqtool.scan.request import iter_numbers
+    from rmqtool.scan.reading import Note, Part
 
     messages, damages = 0, []
-    for event in iter_numbers(source, request, effort):
-        if isinstance(event, Answered):
+    for event in events:
+        if isinstance(event, Part):
+            messages += len(event.records)
+        elif isinstance(event, Answered):
             messages += event.found.messages
             damages += event.found.damages
         elif isinstance(event, Note):

@@ -82,7 +82,7 @@ class Output:
         self.look = look
         self._stdout = stdout
         self._stderr = stderr
-        self._pending: list[bytes] = []
+        self._pending: list[bytes | bytearray | memoryview] = []
         self._pending_size = 0
         self._in_array = False
         self._wrote_object = False
@@ -191,14 +191,14 @@ class Output:
             self._spell_json([value])
         self._settle()
 
-    def json_lines(self, chunks: Iterable[bytes]) -> None:
+    def json_lines(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
         """Pass on rows that are JSON lines already: whole lines, UTF-8. Only for the two JSON modes."""
         for chunk in chunks:
-            lines = _for_terminal(chunk.decode("utf-8")).encode("utf-8") if self._is_terminal else chunk
+            lines = _for_terminal(str(chunk, "utf-8")).encode("utf-8") if self._is_terminal else chunk
             if self.look.mode is Mode.JSON:
                 self._write(b",\n" if self._in_array else b"[\n")
                 self._in_array = True
-                lines = lines.rstrip(b"\n").replace(b"\n", b",\n")
+                lines = bytes(lines).rstrip(b"\n").replace(b"\n", b",\n")
             self._write(lines)
         self._settle()
 
@@ -257,7 +257,7 @@ class Output:
         out = self._bytes_out()
         try:
             if self._pending:
-                out.write(b"".join(self._pending))
+                out.write(self._pending[0] if len(self._pending) == 1 else b"".join(self._pending))
                 self._pending.clear()
                 self._pending_size = 0
             out.flush()
@@ -330,7 +330,9 @@ class Output:
         # Half a surrogate pair is no UTF-8; its escape is what JSON spells too.
         self._write(text.encode("utf-8", "backslashreplace"))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        if len(data) > _CHUNK and self._pending:
+            self.flush()  # alone it need not be copied
         self._pending.append(data)
         self._pending_size += len(data)
         if self._pending_size > _CHUNK:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from rmqtool.formats import paths
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.scan.logs import LogFile
 from rmqtool.scan.plan import COVERED_RANGE, RANGE, Plan, find_gaps, plan_ranges
-from rmqtool.scan.reading import STALE, TORN, Damage, Note, Range, is_damage
+from rmqtool.scan.reading import STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
+from rmqtool.storage.filesystem import join, split
 
 
 class Answer(Protocol):
@@ -55,10 +57,12 @@ def iter_answers(
     progress.start("reading", sum(map(range_length, ranges)), "bytes")
     file: LogFile | None = None
     at: int | None = None
+    settled = False
     for asked in ranges:
         early = next(ahead) if ahead is not None else None
         if asked.file != file:
             file, at = asked.file, None if asked.is_guess else asked.start
+            settled = False
             if file in gaps:
                 yield gaps[file]
         if at is None or at < _end(asked):
@@ -67,8 +71,11 @@ def iter_answers(
             yield found
             at = found.reached
             if found.left_over is not None:
+                settled = True
                 yield from _judged(found.left_over, plan, asked.file)
         progress.advance(range_length(asked))
+    if not plan.files or file == plan.files[-1]:
+        yield from _missing_end(plan, settled=settled)
     progress.finish()
 
 
@@ -84,10 +91,30 @@ def range_length(asked: Range) -> int:
 def _judged(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
     """Yield what is to be said of something behind the last record of a file."""
     place = f"{left_over.file}@{left_over.file_offset}"
+    begin = file.base_offset + left_over.file_offset
     if is_damage(left_over, records_behind=plan.has_records_behind(file), live=plan.live):
         yield left_over
+    elif left_over.code == UNWRITTEN:
+        extent = plan.find_extent(begin, file.end_offset)
+        if extent is not None:
+            yield left_over._replace(length=extent - begin, message="zeros where queues name messages")
     elif left_over.code == STALE:
         text = f"behind the end of the log, at {place}, stand records that a recovery cut off: they are left out"
         yield Note(text)
     elif left_over.code == TORN:
         yield Note(f"the record at {place} is not whole yet: a broker is writing")
+
+
+def _missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
+    """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
+    if not plan.files and plan.witnesses:
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
+    if not plan.files or settled:
+        return
+    last = plan.files[-1]
+    extent = plan.find_extent(last.end_offset)
+    if extent is not None:
+        name = join(split(last.name)[0], paths.segment_name(last.end_offset))
+        text = f"the log ends at {last.end_offset}, queues name messages up to {extent}"
+        yield Damage("CL-GAP", name, 0, extent - last.end_offset, text)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rmqtool.bulk.bodies import Bounds
 from rmqtool.bulk.jsonl import Lines, iter_json_lines
+from rmqtool.formats.layout import Buffer
 from rmqtool.formats.message_json import encode_line
 from rmqtool.scan.covering import reader_of
 from rmqtool.scan.pool import Write
@@ -17,13 +18,13 @@ from rmqtool.scan.reading import Damage, Part, Range
 from rmqtool.scan.selection import Selection
 
 # Lines are three times as large as small messages, and making them takes some times that.
-_BOUNDS = Bounds(most_rows=4096, most_bytes=8 << 20)
+_BOUNDS = Bounds(most_rows=8192, most_bytes=8 << 20)
 
 
 class Text(NamedTuple):
     """Whole lines, how many of them are messages, and the damages among them."""
 
-    data: bytes
+    data: Buffer
     messages: int
     damages: list[Damage]
 
@@ -39,7 +40,7 @@ def iter_texts(part: Part) -> Iterator[Text]:
         damages = [part.body_damage(lines.first_row + row, flaw) for row, flaw in lines.flaws]
         messages = len(lines.offsets) - 1
         if not damages:
-            yield Text(lines.text.tobytes(), messages, [])
+            yield Text(lines.text.data, messages, [])
         else:
             yield Text(b"".join(_spliced(lines, damages)), messages, damages)
 

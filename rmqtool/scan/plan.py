@@ -13,7 +13,7 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.scan.columns import WINDOW
 from rmqtool.scan.logs import LogFile, LogKind
-from rmqtool.scan.queue_units import QueueFiles
+from rmqtool.scan.queue_units import BEHIND, QueueFiles, find_extent
 from rmqtool.scan.reading import Damage, Range
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import join, split
@@ -34,6 +34,7 @@ class Plan:
 
     ``first_times`` are the store times of their first records, None where none begins. Where there are ``queues``,
     they lead to the wanted messages. ``live`` says that a broker is writing: the end of the log is not settled.
+    ``witnesses`` are all queues that the store keeps in files: they tell what is gone from the end of the log.
     """
 
     files: Sequence[LogFile]
@@ -41,11 +42,21 @@ class Plan:
     wanted: Sequence[LogFile]
     queues: Sequence[QueueFiles] = ()
     live: bool = False
+    witnesses: Sequence[QueueFiles] = ()
 
     def has_records_behind(self, file: LogFile) -> bool:
         """Return whether records follow in the files behind ``file``."""
         behind = self.files.index(file) + 1
         return any(time is not None for time in self.first_times[behind:])
+
+    def find_extent(self, begin: int, end: int = BEHIND) -> int | None:
+        """Return where the messages end that queues name from ``begin``, where the log has none, up to ``end``."""
+        if self.live:
+            return None
+        try:
+            return find_extent(self.witnesses, begin, end)
+        except ReadFailed:  # the queues are a help, no more
+            return None
 
 
 def read_first_time(file: LogFile) -> int | None:
@@ -70,7 +81,7 @@ def read_plan(
     times = [read_first_time(file) for file in files]
     wanted = plan_files(files, times, selection)
     through_queues = selection.names_queues and sum(file.size for file in wanted) > READ_THROUGH
-    return Plan(files, times, wanted, queues if through_queues else (), live)
+    return Plan(files, times, wanted, queues if through_queues else (), live, queues)
 
 
 def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:

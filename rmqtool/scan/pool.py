@@ -17,8 +17,9 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from rmqtool.errors import Bug, RmqtoolError
+from rmqtool.formats.layout import Buffer
 
-Write = Callable[[bytes], object]
+Write = Callable[[Buffer], object]
 # What is done: given a task and where output goes, return a small value. Work, tasks and values are pickled.
 Work = Callable[[Any, Write], Any]
 

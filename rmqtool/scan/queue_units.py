@@ -18,6 +18,8 @@ from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.store import Store
 
+# A record that stands in no queue hardly is larger: upstream's default for the largest message.
+_NEAR = 4 << 20
 # The places of units that are not there.
 BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
 
@@ -93,6 +95,25 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
         return np.ones(len(indexes), np.bool_)
     wanted: Mask = opened.queue_offsets(indexes) >= least
     return wanted
+
+
+def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
+    """Return where the last record ends that units name from ``begin`` up to ``end``; None where they are not believed.
+
+    Records of a log lie side by side and nearly all stand in a queue: one unit is believed that names ``begin``
+    itself, several when the first names a place near it. A damaged unit hardly does either.
+    """
+    count, nearest, extent = 0, end, begin
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            first, last = opened.first_from(begin), opened.first_from(end)
+            if last > first:
+                (unit,) = opened.read(last - 1, last)
+                count += last - first
+                nearest = min(nearest, opened.physical_offset(first))
+                extent = max(extent, int(unit["physical_offset"]) + int(unit["size"]))
+    is_believed = nearest == begin or (count > 1 and nearest - begin <= _NEAR)
+    return extent if is_believed else None
 
 
 class Named(NamedTuple):

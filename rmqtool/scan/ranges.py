@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from rmqtool.formats.layout import Buffer
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.scan.chain import iter_answers, range_length
 from rmqtool.scan.plan import RANGE, Plan
@@ -33,7 +34,7 @@ class Answered:
     reached: int | None
     left_over: Damage | None
     found: Any
-    data: tuple[bytes, ...] = ()
+    data: tuple[Buffer, ...] = ()
 
 
 RangeWork = Callable[[Range, Write], Answered]
@@ -51,7 +52,7 @@ def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort)
     """Yield what ``work`` makes of the ranges, and what lies between files."""
 
     def here(asked: Range) -> Answered:
-        written: list[bytes] = []
+        written: list[Buffer] = []
         return replace(work(asked, written.append), data=tuple(written))
 
     if effort.jobs == 1 or sum(map(range_length, ranges)) < _ALONE:

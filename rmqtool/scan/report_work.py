@@ -200,5 +200,5 @@ def _joined(
             whole = None
 
 
-def _drop(_data: bytes) -> None:
+def _drop(_data: object) -> None:
     raise AssertionError("a report is a value, nothing is written beside it")

@@ -47,6 +47,8 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
         selection = replace(selection, topics=parse_patterns([source.topic]), queue_id=source.queue_id)
     selection = bound_by_queues(source.files, source.queues, selection)
     plan = read_plan(source.files, selection, source.queues, live=source.live)
+    if not source.directories:
+        plan = replace(plan, witnesses=())  # one file was named: what lies behind it was not asked for
     if request.last is not None and request.order is not Order.QUEUE:
         place = find_last_place(plan, selection.scope(), request.last, effort)
         selection = replace(selection, physical_from=max(place, selection.physical_from))

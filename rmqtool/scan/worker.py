@@ -9,6 +9,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 
 from rmqtool.errors import RmqtoolError
+from rmqtool.formats.layout import Buffer
 from rmqtool.scan.pool import Failed
 
 
@@ -40,7 +41,7 @@ class _Output:
         self.descriptor = descriptor
         self.size = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: Buffer) -> None:
         """Append ``data``."""
         with memoryview(data) as view:
             done = 0

@@ -26,7 +26,7 @@ _PIECE = 64 << 10
 SLOTS, ENTRIES = 5_000_000, 20_000_000
 
 
-def _outgoing(first: int, count: int, body_length: int, queues: int, letters: bytes) -> Outgoing:
+def _outgoing(first: int, count: int, body_length: int, topics: int, queues: int, letters: bytes) -> Outgoing:
     numbers = np.arange(first, first + count)
     tails = []
     for number in numbers.tolist():
@@ -38,11 +38,11 @@ def _outgoing(first: int, count: int, body_length: int, queues: int, letters: by
                 65 + number % 8,
             )
         )
-        tails.append(encode_tail(b"Orders%d" % (number % 4), properties))
+        tails.append(encode_tail(b"Orders%d" % (number % topics), properties))
     return Outgoing(
         bodies=[letters[number % 4096 : number % 4096 + body_length] for number in numbers.tolist()],
         tails=tails,
-        queue_ids=numbers // 4 % (queues // 4),
+        queue_ids=numbers // topics % (queues // topics),
         queue_offsets=numbers // queues,
         born_timestamps=START + numbers // 10,
         store_timestamps=START + numbers // 10 + 1,
@@ -62,9 +62,12 @@ def _write_sparse(file: BinaryIO, data: bytes) -> None:
 
 
 def write_large_store(
-    root: Path, total: int, *, segment: int = 256 << 20, body_length: int = 1024, queues: int = 200
+    root: Path, total: int, *, segment: int = 256 << 20, body_length: int = 1024, topics: int = 4, queues: int = 200
 ) -> int:
-    """Write a store whose log has about ``total`` bytes; return how many messages it holds."""
+    """Write a store whose log has about ``total`` bytes; return how many messages it holds.
+
+    ``queues`` is of all ``topics`` together.
+    """
     letters = np.random.default_rng(7).integers(97, 123, 4096 + body_length, np.uint8).tobytes()
     rules = DispatchRules()
     (root / "commitlog").mkdir(parents=True)
@@ -77,7 +80,7 @@ def write_large_store(
         with (root / "commitlog" / f"{base:020d}").open("wb") as file:
             at = 0
             while segment - at > CHUNK * (body_length + 300):
-                slab = encode_records(_outgoing(number, CHUNK, body_length, queues, letters), base + at)
+                slab = encode_records(_outgoing(number, CHUNK, body_length, topics, queues, letters), base + at)
                 file.write(slab.data)
                 records, declined = decode_records(slab.data, slab.physical_offsets - base - at)
                 assert declined is None

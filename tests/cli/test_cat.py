@@ -388,6 +388,7 @@ def test_carving(store, tmp_path, capsysbinary):
     assert places(messages_of(out)) == [p for p in places(sound("49-basic")) if p >= 70_000]
     assert status == Exit.DONE
     assert "bytes are records" in err
+    assert run(capsysbinary, "--carve", blob, "--count")[1] == f"{len(messages_of(out))}\n"
 
 
 # --- statuses and words ----------------------------------------------------------------------------------------------
@@ -426,9 +427,10 @@ def test_an_empty_log_beside_queues(writable_store, capsysbinary):
 
     root = writable_store("49-basic")
     shutil.rmtree(root / "commitlog")
-    status, out, err = run(capsysbinary, root)
-    assert (status, out) == (Exit.DONE, "")
-    assert "not mounted" in err
+    status, out, _ = run(capsysbinary, root, "--jsonl")
+    assert status == Exit.SKIPPED
+    assert [(damage["code"], damage["file"]) for damage in damages_of(out)] == [("ST-MOUNT", "commitlog")]
+    assert "not mounted" in out
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -483,6 +485,14 @@ def test_a_terminal_is_not_commanded(tmp_path, monkeypatch):
         os.close(main_end)
         assert "owned" in shown
         assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e"}
+    main_end, tty = pty.openpty()
+    words = [sys.executable, "-m", "rmqtool", "cat", root, "--body", "raw"]
+    refused = subprocess.run(words, stdout=tty, stderr=subprocess.PIPE, check=False)
+    assert (refused.returncode, b"not for a terminal" in refused.stderr) == (Exit.USAGE, True)
+    os.close(tty)
+    with pytest.raises(OSError, match="Input/output error"):  # nothing was written, and the other end is closed
+        os.read(main_end, 1)
+    os.close(main_end)
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])

@@ -16,7 +16,6 @@ from rmqtool.scan.ranges import Answered, Effort
 from rmqtool.scan.reading import Damage, Note, Part
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.store import open_store
-from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
 from tests.seeded_stores import make_segment
 from tests.stores import every_store, truth
 
@@ -114,31 +113,3 @@ def test_a_range_that_was_begun_in_a_body_is_read_again(seed, tmp_path, small_ra
     alone, _ = lines_of(root)
     assert [line["commitLogOffset"] - made.base for line in alone if "damage" not in line] == made.starts
     assert lines_of(root, jobs=2)[0] == alone
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory):
-    return Workshop(tmp_path_factory.mktemp("damaged"))
-
-
-# The size of a record was raised so that it reaches into the next: it counts as damage here, and as valid there.
-OVERLAP = "A/recordlen-consistent-shift@last-mid"
-
-
-def check_damaged(version, keys, workshop):
-    every = mutations(version)
-    for key in keys:
-        with workshop.damaged(version, every[key], abort=True) as root:
-            wanted = outcomes(version)[key]["valid_in_mutated"] - (key == OVERLAP)
-            assert (key, len(offsets(parts_of(root)))) == (key, wanted)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_valid_message_of_a_damaged_store(version, workshop):
-    check_damaged(version, [*sample(version, 60, seed=2), OVERLAP], workshop)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_valid_message_of_every_damaged_store(version, workshop):
-    check_damaged(version, sorted(mutations(version)), workshop)
