@@ -5,6 +5,7 @@ Upstream: the reading half of ``DefaultMessageStore``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
@@ -61,7 +62,7 @@ class _Known(NamedTuple):
 
 
 class StoreReader:
-    """Reads what is dispatched. One thread at a time."""
+    """Reads what is dispatched."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class StoreReader:
         self._index = index_service
         self._limits = Limits(config)
         self._open = OpenFiles()
+        self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
         self._ext: dict[QueueKey, SegmentQueue] = {}
 
@@ -85,7 +87,11 @@ class StoreReader:
         self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
     ) -> GetMessageResult:
         """Return up to ``most`` messages from a queue offset on."""
-        key = topic, queue_id
+        with self._lock:
+            return self._get((topic, queue_id), offset, most, message_filter)
+
+    def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
+        topic, queue_id = key
         low, high = self.bounds(topic, queue_id)
         status, following = _place(offset, low, high)
         if not self._limits.corrects_offsets and status is not GetMessageStatus.OFFSET_OVERFLOW_ONE:
@@ -115,13 +121,15 @@ class StoreReader:
         if queue is None or not queue.max_offset:
             # upstream: an empty batch queue has no minimum.
             return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
-        return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
+        with self._lock:
+            return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
 
     def forget(self) -> None:
         """Forget which files there are: some were removed."""
-        self._known.clear()
-        self._ext.clear()
-        self._open.close()
+        with self._lock:
+            self._known.clear()
+            self._ext.clear()
+            self._open.close()
 
     def close(self) -> None:
         """Close the files."""
@@ -165,6 +173,10 @@ class StoreReader:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the queue offset for a time, by the rules of the store's version; 4.9 knows no boundary."""
+        with self._lock:
+            return self._offset_by_time(topic, queue_id, timestamp, boundary)
+
+    def _offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
         low, high = self.bounds(topic, queue_id)
         if not high:
             return 0

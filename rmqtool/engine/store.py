@@ -73,6 +73,7 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         dispatcher = engine.dispatcher
         self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
+        engine.retention.on_removed = self.reader.forget
         # What every put needs.
         self._now = setup.clock.now
         self._writer = engine.writer
@@ -82,6 +83,7 @@ class MessageStore:
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Where the store was when it was opened: one that nobody has changed is closed as it was.
         self._opened_at = self._reached()
+        self._has_leftovers = False
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -110,6 +112,7 @@ class MessageStore:
             try:
                 mark_open(setup.files, setup.config.version)
                 store = cls(setup, engine, lock)
+                store._has_leftovers = any(end.has_leftovers for end in state.queues.values())
                 store._catch_up()
             except BaseException:
                 engine.close_files()
@@ -255,6 +258,14 @@ class MessageStore:
         self._engine.upkeep.do_due()
         self.dispatch_now()
 
+    def clean_now(self) -> int:
+        """Remove what is expired if it is time to, and what leads to it; return how many segments went."""
+        return self._engine.retention.run(self._engine.log)
+
+    def clean_at_any_hour(self) -> None:
+        """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
+        self._engine.retention.ask()
+
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
         engine, health = self._engine, self._engine.health
@@ -340,6 +351,7 @@ class MessageStore:
             if engine.writer.waiting or self._reached() != self._opened_at:
                 self.flush_now()
                 self.dispatch_now()
+                self._clear_leftovers()
                 engine.upkeep.flush_queues()
             if engine.health.is_writeable and not engine.dispatcher.behind:
                 engine.log.discard_prepared()
@@ -353,6 +365,16 @@ class MessageStore:
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
+
+    def _clear_leftovers(self) -> None:
+        """Clear what a broker has cut from this store before and left: behind new messages it would come back.
+
+        upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
+        """
+        if self._has_leftovers and self._health.is_writeable:
+            self._engine.log.clear_next()
+            for queue in self._engine.dispatcher.queues.simple.values():
+                queue.clear_behind()
 
     def _reached(self) -> tuple[int, int]:
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset

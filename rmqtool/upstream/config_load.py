@@ -33,12 +33,13 @@ _TABLES = {
 class LoadedConfig:
     """One config file: where the broker takes it from, and whether it writes it anew.
 
-    ``empty`` is also said of a file that was read and holds nothing.
+    ``empty`` is also said of a file that was read and holds nothing, ``damaged`` of one that was not taken.
     """
 
     file: str
     loaded_from: Source
     rewritten: bool
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,12 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
         found[name] = ("empty", {})
     return ConfigLoad(
         tuple(
-            LoadedConfig(paths.config_path(name), found[name][0], _is_rewritten(name, found, version, unreadable))
+            LoadedConfig(
+                paths.config_path(name),
+                found[name][0],
+                _is_rewritten(name, found, version, unreadable),
+                _is_damaged(files, name, dialect),
+            )
             for name in _TABLES
             if name != paths.CONSUMER_FILTER
         ),
@@ -100,6 +106,11 @@ def _load_file(files: StoreView, name: str, table: str, dialect: Dialect) -> tup
         entries = decoded.value.get(table) or {}
         return source if entries else "empty", entries
     return "empty", {}
+
+
+def _is_damaged(files: StoreView, name: str, dialect: Dialect) -> bool:
+    path = paths.config_path(name)
+    return files.is_file(path) and isinstance(decode_config(name, files.read_whole(path) or b"?", dialect), Flaw)
 
 
 def _is_rewritten(

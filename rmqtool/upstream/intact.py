@@ -40,8 +40,9 @@ class LogFile(NamedTuple):
 
 
 class LostMessages(NamedTuple):
-    """Whole messages of one topic that a start takes away."""
+    """Whole messages of one topic in one file that a start takes away."""
 
+    path: str
     topic: str
     messages: int
     first_store_timestamp: int
@@ -107,30 +108,30 @@ def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: 
     return message if crc31(message.raw_body) == message.body_crc else None
 
 
-def find_lost(before: StoreView, store: MessageStore, loaded: bool) -> list[LostMessages]:
+def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageStore, loaded: bool) -> list[LostMessages]:
     """Return the whole messages that are gone: their file was deleted, or they lie outside of what the broker serves.
 
     A broker that refuses to start serves nothing, and takes away only what it deletes.
     """
-    lost: dict[str, LostMessages] = {}
+    lost: dict[tuple[str, str], LostMessages] = {}
     low, high = store.commit_log.mapped.min_offset, store.commit_log.mapped.max_offset
-    for file in find_log_files(before, store.settings.commit_log_dirs):
+    for file in log_files:
         spans = [(0, file.size)]
         if store.files.is_file(file.path):
             spans = [(0, low - file.start), (max(0, high - file.start), file.size)] if loaded else []
         for begin, end in spans:
             for message in iter_whole_records(before, file, begin, end):
-                known = lost.get(message.topic)
-                lost[message.topic] = _with(known, message)
+                key = file.path, message.topic
+                lost[key] = _with(lost.get(key), file.path, message)
     return sorted(lost.values())
 
 
-def _with(known: LostMessages | None, message: Message) -> LostMessages:
+def _with(known: LostMessages | None, path: str, message: Message) -> LostMessages:
     time = message.store_timestamp
     if known is None:
-        return LostMessages(message.topic, 1, time, time)
+        return LostMessages(path, message.topic, 1, time, time)
     first, last = min(known.first_store_timestamp, time), max(known.last_store_timestamp, time)
-    return LostMessages(message.topic, known.messages + 1, first, last)
+    return LostMessages(path, message.topic, known.messages + 1, first, last)
 
 
 def count_unreachable(store: MessageStore) -> int:
