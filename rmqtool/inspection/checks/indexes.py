@@ -29,7 +29,9 @@ _PIECE = 1 << 20
 _ZEROS = bytes(_PIECE)
 # Up to so many entries of a file may blame their records.
 _FEW = 20
-_SAMPLE = 16
+# Whether tags are indexed is told by so many entries at so many places of a file.
+_SPOTS = 6
+_NEIGHBOURS = 8
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
 _NO_KEY = "its record has no such key"
 _TIME = "its time is not that of its record"
@@ -114,11 +116,18 @@ class IndexJudge:
         yield from self._check_links(file, geometry, examination)
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
-        """Return whether one of a few entries is that of a tag."""
-        for number in range(1, entries + 1, max(entries // _SAMPLE, 1)):
-            entry = IndexFile(part.file, part.geometry, part.header).entry(number)
-            record = None if entry is None else read_record(self.case.log, entry.phy_offset)
-            if entry is None or record is None or not record.tags:
+        """Return whether one of some entries is that of a tag. The entries of a message stand together."""
+        found = IndexFile(part.file, part.geometry, part.header)
+        records: dict[int, Message | None] = {}
+        starts = range(1, entries + 1, max(entries // _SPOTS, 1))
+        for number in (at for start in starts for at in range(start, min(start + _NEIGHBOURS, entries + 1))):
+            entry = found.entry(number)
+            if entry is None:
+                continue
+            place = entry.phy_offset
+            record = records[place] if place in records else read_record(self.case.log, place)
+            records[place] = record
+            if record is None or not record.tags:
                 continue
             if entry.key_hash == index.key_hash(index.tag_key_text(record.topic, record.tags)):
                 return True
