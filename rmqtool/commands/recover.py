@@ -15,8 +15,8 @@ from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
+    from rmqtool.render.recovery import Next
     from rmqtool.storage.store import Store
-    from rmqtool.upstream.outcome import StartOutcome
     from rmqtool.upstream.rehearsal import Rehearsal
 
 
@@ -54,7 +54,7 @@ def recover(
         outcome = rehearsal.run()
         _say_what_was_taken(output, opened, assumed(opened, outcome))
         shown = outcome.as_json()
-        output.single(shown, recovery_lines(output, shown, root, *_next_commands(root, outcome)))
+        output.single(shown, recovery_lines(output, shown, root, _next_commands(root)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
@@ -89,21 +89,30 @@ def _as_typed(word: str | None, root: str) -> str:
     return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
-def _next_commands(root: str, outcome: StartOutcome) -> tuple[str, str]:
-    """Return the command that keeps what a broker's start would destroy, and the one that looks closer."""
-    ours_serves_them = bool(outcome.messages_lost or outcome.unreachable)
-    apply, aside = f"rmqtool recover {quote(root)} --apply", f"cp -a {quote(root)} {quote(root + '.kept')}"
-    return apply if ours_serves_them else aside, f"rmqtool check {quote(root)}"
+def _next_commands(root: str) -> dict[Next, str]:
+    """Return what to type: to keep what a broker's start would destroy, to keep a copy, to look closer."""
+    from rmqtool.render.recovery import Next
+
+    store = quote(root)
+    return {
+        Next.KEEP: f"rmqtool recover {store} --apply",
+        Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
+        Next.LOOK: f"rmqtool check {store}",
+    }
 
 
 def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, object]) -> None:
     """Say which broker and sizes the answer is about, where nobody stated them."""
-    from rmqtool.formats.paths import LOCK
+    from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
 
     if store.version_reason != "as asked":
         output.note(f"as a {store.version} broker ({store.version_reason}); --as asks for another")
     if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
         output.note("a broker is running on this store: this is what a start on what is on disk now would do")
+    if store.filesystem.is_directory(CONSUME_QUEUE_EXT):
+        output.note(
+            f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
+        )
     for name, value in by_default.items():
         output.note(f"no file shows {name}: {value} is taken; --conf {name}=... states it")
 

@@ -18,10 +18,10 @@ from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.reading import Limits, batch_units, get_messages, simple_units
+from rmqtool.engine.reading import Limits, LogWindow, batch_units, get_messages, simple_units
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
-from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
+from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
@@ -79,6 +79,8 @@ class StoreReader:
         self._index = index_service
         self._limits = Limits(config)
         self._open = OpenFiles()
+        # Apart from the log's own, which close when a segment is removed.
+        self._log_files = OpenFiles()
         self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
         self._ext: dict[QueueKey, SegmentQueue] = {}
@@ -111,7 +113,7 @@ class StoreReader:
                     result.next_begin_offset = offset + per_file - offset % per_file
                 return result
             units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code))
-        get_messages(units, self._log, self._limits, result, most, message_filter)
+        get_messages(units, LogWindow(self._log, self._log_files), self._limits, result, most, message_filter)
         return result
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:
@@ -130,16 +132,20 @@ class StoreReader:
             self._known.clear()
             self._ext.clear()
             self._open.close()
+            self._log_files.close()
 
     def close(self) -> None:
         """Close the files."""
         self._open.close()
+        self._log_files.close()
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
         known = self._known.get(key)
         is_batch = isinstance(self._queues.simple.get(key) or self._queues.batch.get(key), BatchConsumeQueue)
         log_min = self._log.min_offset
         if known is None or known.log_min != log_min or _has_outgrown(known, max_offset):
+            if known is not None and known.log_min != log_min:
+                self._log_files.close()
             segments = self._segments(FileKind.BATCH_CONSUME_QUEUE if is_batch else FileKind.CONSUME_QUEUE, key)
             files: ConsumeQueueFiles | BatchQueueFiles
             if is_batch:
@@ -148,6 +154,9 @@ class StoreReader:
             else:
                 files = ConsumeQueueFiles(QueueId(*key), segments)
                 low = files.min_offset(log_min, self._config.version)
+                # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
+                while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
+                    low += 1
             known = self._known[key] = _Known(files, log_min, low)
         elif isinstance(known.files, BatchQueueFiles):
             known = known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any
 
 from rmqtool.findings import Severity
@@ -12,15 +13,22 @@ from rmqtool.render.verdict import verdict_lines
 
 _LABEL = 9
 _SHOWN = 8
+# Our recovery puts log, queues and index right, not what these are about.
+_ONLY_A_COPY_HELPS = {"no log", "offsets wiped", "empty table"}
 
 Row = Mapping[str, Any]
 
 
-def recovery_lines(output: Output, shown: Row, store: str, keep: str, look: str) -> Iterator[str]:
-    """Yield the story of a start: ``shown`` is the JSON object.
+class Next(Enum):
+    """What to type after a story: what keeps the data instead, a copy where that does not help, a closer look."""
 
-    The last line is the command that keeps what the start would destroy, or the one that looks closer.
-    """
+    KEEP = auto()
+    COPY = auto()
+    LOOK = auto()
+
+
+def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, str]) -> Iterator[str]:
+    """Yield the story of a start: ``shown`` is the JSON object, the last line one of the ``commands``."""
     how = "normally, as after a clean stop" if shown["mode"] == "normal" else "ABNORMALLY: abort is there"
     yield from text.hanging(
         f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
@@ -30,13 +38,14 @@ def recovery_lines(output: Output, shown: Row, store: str, keep: str, look: str)
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
         yield from rest
-    yield from _verdict(output, shown, keep, look)
+    yield from _verdict(output, shown, commands)
 
 
 def _story(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     """Yield label, words and style of each thing there is to say."""
     yield from _reading(output, shown)
     yield from _destroyed(output, shown)
+    yield from _leftovers(output, shown["lost"])
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
         count = _number(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
@@ -77,7 +86,8 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     cut = shown["cut"]
     lost: dict[str, list[Row]] = {}
     for part in shown["lost"]:
-        lost.setdefault(part["file"], []).append(part)
+        if not part["leftover"]:
+            lost.setdefault(part["file"], []).append(part)
     indexes = {index["file"] for index in shown["indexLost"]}
     queues = [path for path in deleted if path.startswith("consumequeue/")]
     for path, parts in lost.items():
@@ -98,6 +108,15 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
             f"{count}, {text.size(sum(deleted[path] for path in queues))}: {_listed(sorted(topics))}",
             "error",
         )
+
+
+def _leftovers(output: Output, lost: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+    parts = [part for part in lost if part["leftover"]]
+    if parts:
+        words = (
+            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}"
+        )
+        yield "LEFTOVER", words, "title"
 
 
 def _messages(output: Output, parts: Iterable[Row]) -> str:
@@ -149,22 +168,22 @@ def _number(number: int, one: str, many: str) -> str:
     return f"{text.count(number)} {one if number == 1 else many}"
 
 
-def _verdict(output: Output, shown: Row, keep: str, look: str) -> Iterator[str]:
-    trapped = any(trap["loses"] for trap in shown["traps"])
-    if shown["messagesLost"]:
-        count = _number(shown["messagesLost"], "whole message", "whole messages")
-        yield from verdict_lines(output, f"this start would destroy {count}", Severity.ERROR, [keep])
+def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterator[str]:
+    traps = {trap["name"] for trap in shown["traps"] if trap["loses"]}
+    destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
+    unreachable = shown["messagesUnreachable"]
+    severity: Severity | None = Severity.WARNING
+    then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.KEEP
+    if destroyed:
+        words = f"this start would destroy {_number(destroyed, 'whole message', 'whole messages')}"
+        severity = Severity.ERROR
     elif shown["starts"] is not True:
-        words = "read the traps" if trapped else "no message is lost by trying"
-        yield from verdict_lines(
-            output, f"this broker would not come up; {words}", Severity.ERROR, [keep if trapped else look]
-        )
-    elif trapped:
+        words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
+        severity, then = Severity.ERROR, then if traps else Next.LOOK
+    elif traps:
         words = "this start would lose no message; read the traps"
-        yield from verdict_lines(output, words, Severity.WARNING, [keep])
-    elif shown["messagesUnreachable"]:
-        count = _number(shown["messagesUnreachable"], "stands", "stand")
-        words = f"this start would lose no message, but {count} in no queue"
-        yield from verdict_lines(output, words, Severity.WARNING, [look])
+    elif unreachable:
+        words = f"this start would lose no message, but {_number(unreachable, 'stands', 'stand')} in no queue"
     else:
-        yield from verdict_lines(output, "this start would lose no message")
+        words, severity = "this start would lose no message", None
+    yield from verdict_lines(output, words, severity, [commands[then]] if severity else [])

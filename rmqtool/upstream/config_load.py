@@ -29,16 +29,22 @@ _TABLES = {
 }
 
 
+# Where a broker of 5.x keeps them otherwise.
+_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata")
+_TOLD = [name for name in _TABLES if name != paths.CONSUMER_FILTER]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
     """One config file: where the broker takes it from, and whether it writes it anew.
 
-    ``empty`` is also said of a file that was read and holds nothing, ``damaged`` of one that was not taken.
+    ``empty`` is also said of a file that was read and holds nothing, ``damaged`` of one that was not taken. None stands
+    for what cannot be known: the broker keeps its settings in a database.
     """
 
     file: str
-    loaded_from: Source
-    rewritten: bool
+    loaded_from: Source | None
+    rewritten: bool | None
     damaged: bool = False
 
 
@@ -56,6 +62,8 @@ class _Unreadable(Exception):
 
 def load_config(files: StoreView, version: Version) -> ConfigLoad:
     """Load the files in a broker's order; those behind the one that fails are not read, so their tables are empty."""
+    if any(files.is_directory(f"{paths.CONFIG}/{name}") for name in _DATABASES):
+        return ConfigLoad(tuple(LoadedConfig(paths.config_path(name), None, None) for name in _TOLD), None)
     dialect = dialect_of(str(version))
     found: dict[str, tuple[Source, dict[Any, Any]]] = {}
     unreadable = None
@@ -75,8 +83,7 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
                 _is_rewritten(name, found, version, unreadable),
                 _is_damaged(files, name, dialect),
             )
-            for name in _TABLES
-            if name != paths.CONSUMER_FILTER
+            for name in _TOLD
         ),
         unreadable,
     )

@@ -36,8 +36,8 @@ def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConf
         if geometry is not None:
             found |= {_SLOTS: geometry.slots, _ENTRIES: geometry.entries}
     inside = {segment.path.rpartition("/")[0] for segment in listing.log_segments}
-    if inside == set(listing.log_directories) and "" not in inside:
-        found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in listing.log_directories)
+    if inside and "" not in inside:
+        found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in sorted(inside))
     unstated = {name: value for name, value in found.items() if value and name not in config.origins}
     return config.with_values(unstated, Origin.STORE)
 

@@ -7,7 +7,7 @@ is looked for wherever a magic number stands, so damage in front of it does not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
@@ -23,6 +23,7 @@ from rmqtool.upstream.startup import MessageStore
 
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _MAGIC_AT = _START.field("magic").offset
 _MAGICS = (_START.packer.pack(0, magic)[_MAGIC_AT:] for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
 _MAGIC = re.compile(b"|".join(map(re.escape, _MAGICS)))
@@ -40,13 +41,17 @@ class LogFile(NamedTuple):
 
 
 class LostMessages(NamedTuple):
-    """Whole messages of one topic in one file that a start takes away."""
+    """Whole messages of one topic in one file that a start takes away.
+
+    ``leftover``: they stand behind the end of the log and are older than its last message: an earlier start cut them.
+    """
 
     path: str
     topic: str
     messages: int
     first_store_timestamp: int
     last_store_timestamp: int
+    leftover: bool = False
 
 
 def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile]:
@@ -123,7 +128,28 @@ def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageSto
             for message in iter_whole_records(before, file, begin, end):
                 key = file.path, message.topic
                 lost[key] = _with(lost.get(key), file.path, message)
-    return sorted(lost.values())
+    return sorted(_told_apart(lost.values(), before, store))
+
+
+def _told_apart(lost: Collection[LostMessages], before: StoreView, store: MessageStore) -> Iterator[LostMessages]:
+    """Yield them, those marked that the log had cut off before its last message was stored."""
+    last_kept = _last_kept_timestamp(before, store)
+    newest: dict[str, int] = {}
+    for part in lost:
+        newest[part.path] = max(newest.get(part.path, 0), part.last_store_timestamp)
+    for part in lost:
+        older = last_kept is not None and newest[part.path] < last_kept
+        yield part._replace(leftover=older and store.files.is_file(part.path))
+
+
+def _last_kept_timestamp(before: StoreView, store: MessageStore) -> int | None:
+    log = store.commit_log
+    file = None if log.last_record is None else log.mapped.find(log.last_record)
+    if log.last_record is None or file is None:
+        return None
+    head = before.read(file.path, log.last_record - file.start, _LONGEST_PREFIX.size).ljust(_LONGEST_PREFIX.size, b"\0")
+    sys_flag = _PREFIX.decode(head).sys_flag
+    return PREFIXES[sys_flag & 0x30].decode(head).store_timestamp
 
 
 def _with(known: LostMessages | None, path: str, message: Message) -> LostMessages:

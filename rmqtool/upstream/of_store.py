@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rmqtool.errors import StoreError
 from rmqtool.formats import paths
+from rmqtool.formats.paths import FileKind
 from rmqtool.storage.overlay import Action
 from rmqtool.storage.store import Store
 from rmqtool.upstream.found_settings import assumed_settings, with_found_settings
@@ -22,6 +23,8 @@ def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:
         raise StoreError("the start of a DLedger broker is not modelled", file=store.root, hint=_LOOK)
     if paths.CONSUME_QUEUE in store.listing.databases():
         raise StoreError("the start of a broker with RocksDB queues is not modelled", file=store.root, hint=_LOOK)
+    if any(True for _ in store.listing.of_kind(FileKind.BATCH_CONSUME_QUEUE)):
+        raise StoreError("the start of a broker with batch queues is not modelled", file=store.root, hint=_LOOK)
     settings = StartSettings.of(with_found_settings(store.config, store.listing))
     return Rehearsal(store.filesystem, settings, contents=contents)
 

@@ -82,12 +82,17 @@ class StartOutcome:
     @property
     def loses_nothing(self) -> bool:
         """Whether the broker comes up, and nothing is lost by it."""
-        return self.starts is True and not self.messages_lost and not any(trap.loses for trap in self.traps)
+        return self.starts is True and not self.messages_destroyed and not any(trap.loses for trap in self.traps)
 
     @property
     def messages_lost(self) -> int:
-        """Whole messages that are no longer served."""
+        """Whole messages that the files hold and that are not served."""
         return sum(part.messages for part in self.lost)
+
+    @property
+    def messages_destroyed(self) -> int:
+        """Those of them that an earlier start had not cut already."""
+        return sum(part.messages for part in self.lost if not part.leftover)
 
     def as_json(self) -> dict[str, object]:
         """Return the object of the contract."""
@@ -140,6 +145,7 @@ class StartOutcome:
                     "messages": part.messages,
                     "firstStoreTimestamp": part.first_store_timestamp,
                     "lastStoreTimestamp": part.last_store_timestamp,
+                    "leftover": part.leftover,
                 }
                 for part in self.lost
             ],

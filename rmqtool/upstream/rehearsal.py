@@ -57,6 +57,8 @@ class Rehearsal(Closable):
         if constructed:
             store.shutdown(started)
         mapped = store.commit_log.mapped
+        lost = tuple(find_lost(self._base, log_files, store, loads))
+        leftovers_alone = bool(lost) and all(part.leftover for part in lost)
         changes = merge_changes(after_load, self._changes())
         abort_stays = self._files.exists(paths.ABORT)
         return StartOutcome(
@@ -71,9 +73,11 @@ class Rehearsal(Closable):
             queues=self._queues() if loads else None,
             scan=self._scan(len(log_files)),
             cut=read_cut(self._base, store.commit_log),
-            lost=tuple(find_lost(self._base, log_files, store, loads)),
+            lost=lost,
             lost_indexes=tuple(read_lost_indexes(self._base, changes)),
-            rewinds=tuple(find_rewinds(self._base, store)) if loads else (),
+            rewinds=tuple(find_rewinds(self._base, store, mapped.max_offset if leftovers_alone else None))
+            if loads
+            else (),
             unreachable=unreachable,
             traps=(
                 *config_traps(config, self._settings),

@@ -16,7 +16,7 @@ from tests.golden_files import check_golden
 from tests.mutations import apply_mutation, read_catalogue, set_abort
 from tests.recovery import LEFT_OUT, VERSIONS, base_sizes, cases, sizes_as_words, undetermined
 from tests.schemas import validate
-from tests.stores import left_alone, truth, unpack
+from tests.stores import STORES, left_alone, truth, unpack
 
 WRITTEN_PER_VERSION = 8
 SEED = 12
@@ -217,11 +217,53 @@ def test_the_broker_is_guessed_and_said_and_so_are_sizes_that_nothing_shows(tmp_
     assert "mappedFileSizeConsumeQueue: 6000000 is taken" in err
 
 
-@pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb"])
+@pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb", "53-compress"])
 def test_what_is_not_modelled_is_refused(name, store, capsys):
     status, _, err = run(capsys, store(name))
     assert status == Exit.NOT_A_STORE
     assert "not modelled" in err
+
+
+NOT_MODELLED = {"49-dledger", "53-compress", "53-rocksdb", "54-combine", "54-rocksone"}
+
+
+@pytest.mark.parametrize("name", sorted(set(STORES) - NOT_MODELLED))
+def test_a_start_after_a_clean_stop_changes_nothing_that_counts(name, store, capsys):
+    """Every store that a real broker left: what is said of it is what the broker said before it stopped."""
+    root = store(name)
+    status, out, _ = run(capsys, root, "--json")
+    shown = json.loads(out)
+    validate("recover", shown)
+    known = truth(name).get("after_recovery", truth(name))
+    assert (shown["loads"], shown["starts"], shown["maxPhyOffset"]) == (True, True, known["max_phy"])
+    assert [part for part in shown["lost"] if not part["leftover"]] == []
+    assert status == (Exit.NO if name == "49-ghost" else Exit.DONE)
+    if name not in ("49-ghost", "49-killed-torn"):
+        assert shown["rewinds"] == []
+    if "after_recovery" not in truth(name):
+        assert {change["path"] for change in shown["files"]} <= {"checkpoint"}
+
+
+def test_what_an_earlier_start_cut_is_told_apart(store, capsys):
+    """Stale messages stand behind the log's end; they count as not served, but this start does not destroy them."""
+    status, out, _ = run(capsys, store("49-recovered"), "--json")
+    shown = json.loads(out)
+    assert status == Exit.DONE
+    assert shown["messagesLost"] == sum(part["messages"] for part in shown["lost"] if part["leftover"]) == 28
+
+
+def test_queues_with_leftovers_that_turn_dispatch_off(store, capsys):
+    """The real start of this store was 100 bytes behind the log for ever: it takes a ghost for its last message."""
+    status, out, _ = run(capsys, store("49-ghost"), "--json")
+    shown = json.loads(out)
+    assert status == Exit.NO
+    assert [trap["name"] for trap in shown["traps"]] == ["dispatch off", "abort stays"]
+    assert f"ends at {shown['maxPhyOffset'] + 100}" in shown["traps"][0]["message"]
+
+
+def test_a_database_of_settings_is_not_taken_for_empty_tables(store, capsys):
+    shown = json.loads(run(capsys, store("53-rocksdbv2"), "--json")[1])
+    assert {config["loadedFrom"] for config in shown["config"]} == {None}
 
 
 def test_a_broker_conf_names_the_store(store, tmp_path, capsys):
