@@ -18,12 +18,12 @@ from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import small_config
 
 TOPICS = ("orders", "payments", "a.topic", "%RETRY%group")
-BURST = 2000
+BURST = 1500
 SETTINGS = {
-    "mappedFileSizeCommitLog": 256 << 10,
-    "mappedFileSizeConsumeQueue": 500 * 20,
-    "maxHashSlotNum": 500,
-    "maxIndexNum": 2000,
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 1000 * 20,
+    "maxHashSlotNum": 3000,
+    "maxIndexNum": 12_000,
 }
 
 

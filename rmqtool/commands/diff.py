@@ -80,7 +80,7 @@ def _show(output: Output, found: Differences, stores: tuple[Store, Store], limit
     from itertools import islice
 
     from rmqtool.inspection.diff import diff_head, iter_json_rows
-    from rmqtool.render.diff import DIFFERENCES, diff_lines
+    from rmqtool.render.diff import DIFFERENCES, diff_lines, diff_words
     from rmqtool.render.output import Mode
 
     rows: Any = iter(()) if summary else iter_json_rows(found, *stores)
@@ -88,7 +88,8 @@ def _show(output: Output, found: Differences, stores: tuple[Store, Store], limit
     if output.is_human:
         for line in diff_lines(output, head, islice(rows, _SHOWN if limit is None else limit)):
             output.line(line)
-    elif output.look.mode in (Mode.JSON, Mode.JSONL):
+    elif output.look.mode is Mode.JSON:
         output.long_single(head, "rows", islice(rows, limit))
     else:
         output.rows(rows, [column.key for column in DIFFERENCES], lambda _: (), limit)
+        output.aside({"summary": head}, diff_words(head))

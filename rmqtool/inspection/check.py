@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
 from rmqtool.inspection.checks.queues import QueueJudge
-from rmqtool.inspection.checks.segments import iter_reports
+from rmqtool.inspection.checks.segments import iter_reports, start_crew
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
@@ -226,23 +227,21 @@ class Check:
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""
         log, queues, index = LogJudge(self.case), QueueJudge(self.case), IndexJudge(self.case)
-        yield from self._guarded(index.examine())
-        self.summary.indexes = len(index.examined)
         start = max(self.options.start, self.case.log.min_offset)
-        reports = iter_reports(self.case, index, self.options.start, self._effort)
         commits: list[Half] = []
-        for report in reports:
-            yield from self._guarded(log.take(report))
-            commits += report.commits
-            queues.take(report)
-            index.take(report)
-            self.summary.messages, self.summary.bytes = log.records, log.record_bytes
-            after = report.base_offset + report.size
-            if self._deadline is not None and self._now() >= self._deadline and after < self.case.log.end_offset:
-                self.summary.complete = False
-                self.summary.resume = f"log:{after}"
-                reports.close()
-                break
+        crew = start_crew(self.case, self._effort)
+        reports = iter_reports(self.case, index, self.options.start, self._effort, crew)
+        with nullcontext() if crew is None else closing(crew), closing(reports):
+            yield from self._guarded(index.examine())
+            self.summary.indexes = len(index.examined)
+            for report in reports:
+                yield from self._guarded(log.take(report))
+                commits += report.commits
+                queues.take(report)
+                index.take(report)
+                self.summary.messages, self.summary.bytes = log.records, log.record_bytes
+                if self._is_late(report.base_offset + report.size):
+                    break
         self.summary.complete = self.summary.complete and log.is_complete
         log.finish(learn_end=self.summary.complete and not self.case.live)
         walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
@@ -254,6 +253,15 @@ class Check:
         if self.options.wants("TX"):
             yield from self._guarded(internal.check_commits(self.case, commits))
         self._sequences = queues.sequences if walk.is_whole else None
+
+    def _is_late(self, reached: int) -> bool:
+        """Return whether time is over, and remember where to go on."""
+        late = self._deadline is not None and self._now() >= self._deadline
+        if not late or reached >= self.case.log.end_offset:
+            return False
+        self.summary.complete = False
+        self.summary.resume = f"log:{reached}"
+        return True
 
     def _walk(self, start: int, log_end: int) -> Walk:
         """Return which part of the log was read through."""

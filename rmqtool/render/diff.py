@@ -110,15 +110,19 @@ def _why(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> str:
     return ", ".join(names) or "its unit in the queue, or bytes that say the same"
 
 
-def _verdict(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
+def diff_words(head: Mapping[str, Any]) -> str:
+    """Return what a comparison came to in one line."""
     parts = [f"{count(head[kind])} {words}" for kind, words in _WORDS.items() if head[kind]]
     if parts:
-        yield from verdict_lines(output, f"the stores differ: {', '.join(parts)}", Severity.ERROR, _next(head))
-    elif head["complete"]:
-        yield from verdict_lines(output, f"the stores are the same, compared by {head['by']}")
-    else:
-        text = "nothing differs in what could be read, but damage hides some of it"
-        yield from verdict_lines(output, text, Severity.WARNING, _next(head))
+        return f"the stores differ: {', '.join(parts)}"
+    if head["complete"]:
+        return f"the stores are the same, compared by {head['by']}"
+    return "nothing differs in what could be read, but damage hides some of it"
+
+
+def _verdict(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
+    severity = Severity.ERROR if not head["same"] else None if head["complete"] else Severity.WARNING
+    yield from verdict_lines(output, diff_words(head), severity, _next(head) if severity is not None else ())
 
 
 def _next(head: Mapping[str, Any]) -> list[str]:

@@ -251,6 +251,7 @@ def _have_odd_heads(records: Records) -> Mask:
     """Return which records ``check_head`` has something to say about."""
     flags = records.column("sys_flag")
     found: Mask = flags & ~np.int32(_KNOWN_SYS_FLAGS) != 0
+    found |= (flags & COMPRESSION_MASK != 0) & (flags & int(SysFlag.COMPRESSED) == 0)
     for name in ("born_host_port", "store_host_port"):
         port = records.column(name)
         found |= (port < 1) | (port > _MOST_PORT)
@@ -276,6 +277,8 @@ def check_head(message: Message) -> Iterator[RecordFlaw]:
 def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
     if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
         yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
+    if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} names a codec, and no body is compressed"
     for name in ("born_host_port", "store_host_port"):
         port = getattr(message, name)
         if not 1 <= port <= _MOST_PORT:

@@ -40,10 +40,25 @@ class Failed(NamedTuple):
     text: str
 
 
-def run_in_order(work: Work, tasks: Iterable[Any], jobs: int) -> Generator[Done, None, None]:
+class Crew:
+    """Workers that are started before their work is known: they load ``module`` while the caller prepares it."""
+
+    def __init__(self, jobs: int, module: str) -> None:
+        self.waiting = [_Worker() for _ in range(jobs)]
+        for worker in self.waiting:
+            worker.connection.send(module)
+
+    def close(self) -> None:
+        """End those that got no work."""
+        while self.waiting:
+            self.waiting.pop().end()
+
+
+def run_in_order(work: Work, tasks: Iterable[Any], jobs: int, crew: Crew | None = None) -> Generator[Done, None, None]:
     """Yield what ``work`` makes of each task, in the order of the tasks; closing the iterator ends the workers.
 
-    An ``RmqtoolError`` of the work is raised here. Raises ``Bug`` when a worker dies.
+    Those of a ``crew`` are taken first. An ``RmqtoolError`` of the work is raised here. Raises ``Bug`` when a worker
+    dies.
     """
     workers: list[_Worker] = []
     sent = done = 0
@@ -53,7 +68,8 @@ def run_in_order(work: Work, tasks: Iterable[Any], jobs: int) -> Generator[Done,
                 yield workers[done % jobs].receive(done // jobs)
                 done += 1
             if sent < jobs:
-                workers.append(_Worker(work))
+                workers.append(crew.waiting.pop() if crew is not None and crew.waiting else _Worker())
+                workers[-1].connection.send(work)
             workers[sent % jobs].send(sent // jobs, task)
             sent += 1
         for number in range(done, sent):
@@ -66,7 +82,7 @@ def run_in_order(work: Work, tasks: Iterable[Any], jobs: int) -> Generator[Done,
 class _Worker:
     """One process. Its n-th task uses slot ``n % _SLOTS``, free again when its result was received."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self.slots = [os.memfd_create(f"rmqtool-{number}") for number in range(_SLOTS)]
         with theirs:
@@ -81,7 +97,6 @@ class _Worker:
                 start_new_session=True,
             )
         self.connection = Connection(ours.detach())
-        self.connection.send(work)
 
     def send(self, number: int, task: Any) -> None:
         """Hand over the worker's n-th task."""

@@ -18,7 +18,7 @@ from rmqtool.scan.batches import Wanted
 from rmqtool.scan.columns import SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
 from rmqtool.scan.index_entries import IndexPart
-from rmqtool.scan.pool import Write, run_in_order
+from rmqtool.scan.pool import Crew, Write, run_in_order
 from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reports import Against, Queue, SegmentReport, Unread, report_pieces
 from rmqtool.scan.segments import iter_batches
@@ -154,7 +154,7 @@ class ReportWork:
 
 
 def iter_segment_reports(
-    work: ReportWork, segments: list[SegmentFile], effort: Effort
+    work: ReportWork, segments: list[SegmentFile], effort: Effort, crew: Crew | None = None
 ) -> Generator[SegmentReport, None, None]:
     """Yield the report of each segment, in the order given."""
     jobs, progress = effort.jobs, effort.progress
@@ -165,7 +165,7 @@ def iter_segment_reports(
         if jobs == 1 or len(ranges) < 2:
             yield from _joined(work, ranges, None, progress)
             return
-        with closing(run_in_order(work, ranges, jobs)) as results:
+        with closing(run_in_order(work, ranges, jobs, crew)) as results:
             yield from _joined(work, ranges, (done.value for done in results), progress)
     finally:
         progress.finish()

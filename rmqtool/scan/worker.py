@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
 from multiprocessing.connection import Connection
 
 from rmqtool.errors import RmqtoolError
@@ -17,6 +18,9 @@ def main(descriptors: list[int]) -> None:
     connection, slots = Connection(descriptors[0]), descriptors[1:]
     try:
         work = connection.recv()
+        if isinstance(work, str):  # something to load, while the work is being prepared
+            import_module(work)
+            work = connection.recv()
         while True:
             slot, task = connection.recv()
             output = _Output(slots[slot])

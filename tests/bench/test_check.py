@@ -19,8 +19,8 @@ from tests.bench.large_store import write_large_store
 
 pytestmark = pytest.mark.bench
 
-LOG_BYTES = 1 << 30
-ROUNDS = 4
+LOG_BYTES = 2 << 30
+ROUNDS = 3
 # Of the rate at which the page cache gives the same bytes, and of one process.
 OF_READING, OF_TWO = 0.25, 1.7
 QUICK_SECONDS = 1.0

@@ -179,6 +179,20 @@ def test_only_wanted_topics_are_compared(workshop, capsys):
         assert len(diff(capsys, base, copy, "-n", "0")[1]["rows"]) == 0
 
 
+def test_lines_of_json_and_columns_show_the_rows(workshop, capsys):
+    mutation = mutations("5.3.3")["A/cl-missing@last"]
+    base = workshop.base("5.3.3", mutation.base)
+    with workshop.damaged("5.3.3", mutation, abort=False) as copy:
+        _, shown = diff(capsys, base, copy)
+        assert main(["diff", str(base), str(copy), "--jsonl"]) == Exit.NO
+        *lines, last = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (lines, last["summary"]["onlyA"]) == (shown["rows"], len(lines))
+        assert main(["diff", str(base), str(copy), "--csv", "-n", "2"]) == Exit.NO
+        head, *cells = capsys.readouterr().out.splitlines()
+    assert head == "kind,topic,queueId,queueOffset"
+    assert cells == [f"{r['kind']},{r['topic']},{r['queueId']},{r['queueOffset']}" for r in shown["rows"][:2]]
+
+
 @pytest.mark.parametrize("words", [["--by", "name"], ["--cq", "file,disk"], ["--by", "log", "--cq", "file"]])
 def test_what_cannot_be_compared_is_refused(words, store, capsys):
     root = str(store("53-epoch"))

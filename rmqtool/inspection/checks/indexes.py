@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import index, layouts, paths
+from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
+from rmqtool.formats.properties import key_tokens
 from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.storage.discovery import FoundFile
 from rmqtool.storage.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
@@ -27,7 +29,9 @@ _PIECE = 1 << 20
 _ZEROS = bytes(_PIECE)
 # Up to so many entries of a file may blame their records.
 _FEW = 20
-_SAMPLE = 16
+# Whether tags are indexed is told by so many entries at so many places of a file.
+_SPOTS = 6
+_NEIGHBOURS = 8
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
 _NO_KEY = "its record has no such key"
 _TIME = "its time is not that of its record"
@@ -112,11 +116,18 @@ class IndexJudge:
         yield from self._check_links(file, geometry, examination)
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
-        """Return whether one of a few entries is that of a tag."""
-        for number in range(1, entries + 1, max(entries // _SAMPLE, 1)):
-            entry = IndexFile(part.file, part.geometry, part.header).entry(number)
-            record = None if entry is None else read_record(self.case.log, entry.phy_offset)
-            if entry is None or record is None or not record.tags:
+        """Return whether one of some entries is that of a tag. The entries of a message stand together."""
+        found = IndexFile(part.file, part.geometry, part.header)
+        records: dict[int, Message | None] = {}
+        starts = range(1, entries + 1, max(entries // _SPOTS, 1))
+        for number in (at for start in starts for at in range(start, min(start + _NEIGHBOURS, entries + 1))):
+            entry = found.entry(number)
+            if entry is None:
+                continue
+            place = entry.phy_offset
+            record = records[place] if place in records else read_record(self.case.log, place)
+            records[place] = record
+            if record is None or not record.tags:
                 continue
             if entry.key_hash == index.key_hash(index.tag_key_text(record.topic, record.tags)):
                 return True
@@ -203,14 +214,20 @@ class IndexJudge:
             record = read_record(self.case.log, physical_offset)
             if record is None:
                 continue
-            self.case.odd_properties.add(physical_offset)
             number = (
                 f"entry {made[0].index_no} of {made[0].file} was" if len(made) == 1 else f"{len(made)} entries were"
             )
             text = f"{number} made from keys that the record does not have now"
+            in_doubt = all(_is_one_bit_off(flaw.entry[0], record) for flaw in made)
+            if in_doubt:  # then the entry is named too
+                text += "; one bit tells the two apart, and it may have been turned here or there"
+            else:
+                self.case.odd_properties.add(physical_offset)
             place = self.case.place(physical_offset, record.total_size)
             place = place._replace(topic=record.topic, queue_id=record.queue_id)
-            yield new_finding("CL-PROPS", text, place, entries=[flaw.index_no for flaw in made])
+            severity = Severity.WARNING if in_doubt else None
+            entries = [flaw.index_no for flaw in made]
+            yield new_finding("CL-PROPS", text, place, severity=severity, entries=entries)
 
     def iter_findings(self, walk: Walk) -> Iterator[Finding]:
         """Yield what the entries say of the log."""
@@ -299,6 +316,15 @@ class IndexJudge:
     def _is_first_record(self, physical_offset: int) -> bool:
         segment = self.case.log.find(physical_offset)
         return segment is not None and segment.base_offset == physical_offset
+
+
+def _is_one_bit_off(key_hash: int, record: Message) -> bool:
+    """Return whether a hash differs from that of one of a record's keys in one bit."""
+    keys = [*key_tokens(record.properties), *([record.uniq_key] if record.uniq_key else [])]
+    texts = [index.key_text(record.topic, key) for key in keys]
+    if record.tags:
+        texts.append(index.tag_key_text(record.topic, record.tags))
+    return any((key_hash ^ index.key_hash(text)).bit_count() == 1 for text in texts)
 
 
 def _merged(missing: list[KeysMissing]) -> Iterator[KeysMissing]:

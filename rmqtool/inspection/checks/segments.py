@@ -10,6 +10,7 @@ from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge
 
 if TYPE_CHECKING:
+    from rmqtool.scan.pool import Crew
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.report_work import FileName
     from rmqtool.scan.reports import Queue, SegmentReport
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def iter_reports(
-    case: Case, index: IndexJudge, start: int, effort: Effort | None
+    case: Case, index: IndexJudge, start: int, effort: Effort | None, crew: Crew | None
 ) -> Generator[SegmentReport, None, None]:
     """Yield the report of each segment from ``start`` of the log on, in order."""
     from rmqtool.scan.batches import Inflating, Wanted
@@ -47,7 +48,18 @@ def iter_reports(
         for segment in case.log
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
-    yield from iter_segment_reports(work, segments, effort or Effort())
+    yield from iter_segment_reports(work, segments, effort or Effort(), crew)
+
+
+def start_crew(case: Case, effort: Effort | None) -> Crew | None:
+    """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
+    from rmqtool.scan.plan import RANGE
+    from rmqtool.scan.pool import Crew
+
+    size = sum(segment.size for segment in case.log)
+    if effort is None or effort.jobs < 2 or case.store.is_dledger or size <= effort.jobs * RANGE:
+        return None
+    return Crew(effort.jobs, "rmqtool.scan.report_work")
 
 
 def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:

@@ -80,7 +80,8 @@ def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
             text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
             yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"))
     full = [end for is_full, end in _index_times(case) if is_full]
-    if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp < max(full):
+    newest = max((end for _, end in _index_times(case)), default=0)
+    if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp <= newest:
         text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
         yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"))
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from rmqtool.config import Version
+from rmqtool.engine.building import Setup
+from rmqtool.engine.store import MessageStore
 from rmqtool.errors import UsageError
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.inspection.check import Check, CheckOptions
 from rmqtool.inspection.checks.case import Depth
 from rmqtool.scan.ranges import Effort
+from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import open_store
 from tests.damaged import Workshop, mutations
+from tests.engine_stores import a_message, small_config
 from tests.judged.rows import findings_of, key_of
 
 DAMAGED = (
@@ -113,3 +118,17 @@ def test_each_depth_says_what_it_did_not_prove(depth, store):
     assert (summary.messages > 0) is (depth is not Depth.QUICK)
     assert any("--deep" in words for words in summary.not_proven) is (depth is Depth.DEFAULT)
     assert any("only their edges" in words for words in summary.not_proven) is (depth is Depth.QUICK)
+
+
+def test_entries_of_tags_are_seen_however_regularly_the_entries_repeat(tmp_path):
+    (tmp_path / "store").mkdir()
+    root = str(tmp_path / "store")
+    sizes = {"mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 500, "maxIndexNum": 2000}
+    with PosixWritableFileSystem(root) as files:
+        store = MessageStore.create(Setup(files, small_config(Version.V5_4, **sizes).at_root(root)))
+        for number in range(64):  # four entries each
+            keys = {"UNIQ_KEY": f"{number:032X}", "KEYS": f"a{number} b{number}", "TAGS": "TagA"}
+            store.put(a_message(number, properties=keys))
+        store.tick()
+        store.close()
+    assert findings_of(root) == []
