@@ -32,6 +32,8 @@ STEPS = (
     Step("And this file?", "python -m rmqtool dump {store}/checkpoint"),
     Step("Who fills the disk?", "python -m rmqtool stat {store} --by topic"),
     Step("Where is this message, and what happened to it?", "python -m rmqtool query {store} @0 --history"),
+    Step("Is it sound?", "python -m rmqtool check {store}"),
+    Step("Is it the same as itself?", "python -m rmqtool diff {store} {store}"),
     Step("What would its broker do at the next start?", "python -m rmqtool recover {store}"),
     Step("A new, empty store.", "python -m rmqtool init {store}-new --conf mappedFileSizeCommitLog=1048576"),
     Step(

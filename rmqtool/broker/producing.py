@@ -66,7 +66,8 @@ class Producer:
     """Sends messages into a store that is open."""
 
     def __init__(self, store: MessageStore) -> None:
-        self.refused = 0
+        # Messages that are not acceptable, and those that the store could not take.
+        self.refused = self.failed = 0
         self._store = store
         self._config = store.setup.config
         self._keys = UniqKeys(_LOCALHOST, os.getpid(), 0, store.setup.clock)
@@ -78,7 +79,11 @@ class Producer:
         """Store messages, in their order, and say what became of each."""
         ready = [self._prepare(message) for message in messages]
         tickets = self._store.put_many(message for _, message in ready)
-        self.refused += sum(not ticket.is_ok for ticket in tickets)
+        for ticket in tickets:
+            if ticket.status is not None and not ticket.is_ok:
+                self.refused += ticket.status.is_about_message
+                self.failed += not ticket.status.is_about_message
+        self._store.tick()
         return [Produced(key, ticket) for (key, _), ticket in zip(ready, tickets, strict=True)]
 
     def _prepare(self, message: NewMessage) -> tuple[str, NewMessage]:

@@ -67,6 +67,8 @@ def produce(
     with show.output() as output, open_producer(root, config) as producer:
         while chunk := list(islice(messages, _AT_ONCE)):
             _show(output, producer.send(chunk))
+    if producer.failed:
+        return Exit.WRITE_FAILED
     return Exit.SKIPPED if producer.refused else Exit.DONE
 
 

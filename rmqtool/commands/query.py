@@ -13,9 +13,10 @@ from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.inspection.lookup import Answer
-    from rmqtool.inspection.question import Boundary, Narrowing, Question
+    from rmqtool.inspection.question import Narrowing, Question
     from rmqtool.render.output import Output
     from rmqtool.storage.store import Store
+    from rmqtool.storage.time_search import Boundary
 
 _WHAT = "an id, a key, TOPIC/QUEUE@OFFSET, @PHYSICAL_OFFSET, a time or a POP receipt"
 _KINDS = "offsetMsgId|uniqKey|key|queueOffset|physicalOffset|time|tag"
@@ -108,7 +109,7 @@ def _question(what: str, kind: str | None, narrowing: Narrowing, group: str | No
 
 def _boundary(text: str | None, question: Question, store: Store, output: Output) -> Boundary:
     from rmqtool.config import Version
-    from rmqtool.inspection.question import Boundary
+    from rmqtool.storage.time_search import Boundary
 
     if text is None:
         return Boundary.LOWER

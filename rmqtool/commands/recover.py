@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Show, Store
-from rmqtool.errors import Exit, Refused, WriteFailed
+from rmqtool.commands.options import AsBroker, ProgressWhen, Show, Store, When, Work
+from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 
 if TYPE_CHECKING:
     from rmqtool.upstream.outcome import StartOutcome
@@ -23,6 +23,10 @@ def recover(
         str | None,
         typer.Option("--to", metavar="DIR", help="Write the store as that broker would leave it into a new directory."),
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Make the store whole ourselves: no valid message is lost by it.")
+    ] = False,
+    progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -30,7 +34,12 @@ def recover(
 
     The start is rehearsed over an overlay: lock, load, recovery of queues and log, index, dispatch, stop. Exits 1 when
     whole messages would be lost, or the broker would not come up.
+
+    With --apply our own recovery does better: it keeps every valid message, also behind damage, cuts only a torn end,
+    puts queues, index and checkpoint right, and writes nothing where nothing is wrong.
     """
+    if apply:
+        return _apply(store, to, broker, Work(progress=progress), show)
     from rmqtool.render.recovery import recovery_lines
     from rmqtool.storage.store import open_store
     from rmqtool.upstream.of_store import rehearse
@@ -46,6 +55,14 @@ def recover(
             output.note(f"the store as that broker would leave it is in {to}")
     opened.close()
     return Exit.DONE if outcome.loads and outcome.starts is True and not outcome.messages_lost else Exit.NO
+
+
+def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:
+    from rmqtool.commands.recover_apply import apply_recovery
+
+    if to is not None:
+        raise UsageError("--to writes what a broker would do, --apply does better: only one of them")
+    return apply_recovery(choose_store([store] if store else []).store, broker, work, show)
 
 
 def _lost(outcome: StartOutcome) -> list[dict[str, Any]]:

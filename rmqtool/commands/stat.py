@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Filters, Period, Scope, Show, Work, store_and
+from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
 from rmqtool.commands.times import parse_zone
 from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed
 
@@ -34,7 +34,6 @@ def stat(
     by: Annotated[
         str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(_DIMENSIONS)}: any of them.")
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", metavar="N", min=0, help="Only the N largest.")] = None,
     duplicates: Annotated[
         str | None,
         typer.Option("--duplicates", metavar="uniq|body", help="Messages stored twice: of one unique key, or body."),
@@ -44,6 +43,7 @@ def stat(
     scope: Scope,
     period: Period,
     filters: Filters,
+    limit: Limit = None,
     work: Work,
     broker: AsBroker,
     show: Show,
@@ -51,14 +51,15 @@ def stat(
     """Count messages: who stores what, when, and how much of the disk it fills.
 
     Sizes are those of whole records in the log; of bodies, as they are stored. delay, tx and retry count what waits, is
-    undecided or tried again; retention shows what is deleted next, and which groups have not read it.
+    undecided or tried again; retention shows what is deleted next, and which groups have not read it. With --limit the
+    largest groups are shown.
     """
     from rmqtool.storage.store import open_store
 
     choice = choose_store(words or [], takes_words=True)
     report = _report(choice.words)
     selection = _selection(scope, period.bounds(show.tz), filters)
-    wish = _wish(by, duplicates, top, show)
+    wish = _wish(by, duplicates, limit, show)
     opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output, opened as store:
         effort = work.effort(output)

@@ -36,8 +36,10 @@ COMMANDS: tuple[Entry, ...] = (
     Entry(
         "check", "rmqtool.commands.check:check", Panel.JUDGE, "Prove a store sound: every byte, every cross-reference."
     ),
+    Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "What two stores do not have in common."),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+    Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
 )

@@ -137,7 +137,10 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     offsets = QueueOffsets()
     disks = DiskSpace(directories, config, health)
     log.full_directories = lambda: disks.full_directories
-    topics = read_batch_topics(setup.files) if setup.batch_topics is None else setup.batch_topics
+    topics = setup.batch_topics
+    if topics is None:
+        # Where the settings of topics are not in a file, the queues that are there tell.
+        topics = read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}
     encoder = Encoder(config, log.largest_record, lambda topic: topic in engine.batch_topics)
     writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
     checkpoint = Checkpoint(setup.files)

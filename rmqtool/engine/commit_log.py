@@ -146,17 +146,18 @@ class CommitLog:
 
     def roll(self) -> None:
         """Go on in the segment that was prepared; a blank ends the one before."""
+        # Held to the end: who prepares a segment meanwhile must not take the old place for the current one.
         with self._creation:
             made, self._prepared = self._prepared, None
-        assert made is not None, "the next segment is prepared before the log rolls"
-        left = self.room
-        if left:
-            # Only the head of the blank is written: what lies behind it stays as it is.
-            self._pending.append(encode_blank(left))
-            self.wrote_offset = made.segment.base_offset
-            self.commit()
-        self.segments.add(made.segment)
-        self._go_on_in(made.file, made.segment.base_offset)
+            assert made is not None, "the next segment is prepared before the log rolls"
+            left = self.room
+            if left:
+                # Only the head of the blank is written: what lies behind it stays as it is.
+                self._pending.append(encode_blank(left))
+                self.wrote_offset = made.segment.base_offset
+                self.commit()
+            self.segments.add(made.segment)
+            self._go_on_in(made.file, made.segment.base_offset)
 
     def _go_on_in(self, file: WritableFile, base: int) -> None:
         self._current, self._base = file, base

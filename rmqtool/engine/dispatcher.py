@@ -32,7 +32,7 @@ from rmqtool.storage.walk import Place, SegmentWalk
 
 # So many records, or bytes of them, are dispatched before their units and entries go to the files.
 _PASS = 4096
-_PIECE = 2 << 20
+_PIECE = 4 << 20
 # Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
 LEAST_FOR_BULK = 16 << 10
 LEAST_TO_LOAD_BULK = 2 << 20

@@ -63,14 +63,32 @@ class GroupCommit:
             if not self._is_taken:
                 self._is_taken = True
                 return Turn.MINE
-            sleeper = _Sleeper(physical_offset)
-            self._sleepers.append(sleeper)
-        if not sleeper.lock.acquire(timeout=timeout):
+        return self._sleep(_Sleeper(physical_offset), timeout)
+
+    def _sleep(self, sleeper: _Sleeper, timeout: float) -> Turn:
+        try:
             with self._guard:
-                # Somebody may have woken it meanwhile.
-                if sleeper.turn is Turn.TOO_LATE:
-                    self._sleepers.remove(sleeper)
+                if not self._is_taken:
+                    # Given back in the meantime.
+                    self._is_taken = True
+                    return Turn.MINE
+                self._sleepers.append(sleeper)
+            woken = sleeper.lock.acquire(timeout=timeout)
+        except BaseException:
+            # Interrupted: nobody would take a turn that is given to it.
+            self._leave(sleeper)
+            if sleeper.turn is Turn.MINE:
+                self.end_turn()
+            raise
+        if not woken:
+            self._leave(sleeper)
         return sleeper.turn
+
+    def _leave(self, sleeper: _Sleeper) -> None:
+        """Sleep no more, unless somebody has just woken it."""
+        with self._guard:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
 
     def end_turn(self) -> None:
         """Wake those whose messages are durable, and give the turn to the first of the others."""

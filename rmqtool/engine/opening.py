@@ -16,9 +16,11 @@ from rmqtool.engine.bulk_walk import find_end_by_walk
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queues import QueueSizes
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.errors import Refused, StoreError
+from rmqtool.engine.recovery.log_pass import LogPass
+from rmqtool.errors import Refused, RmqtoolError, StoreError
+from rmqtool.formats import paths
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.commit_log import BLANK_SIZE, Blank, decode_record
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
     ConsumeQueueExtUnit,
@@ -27,6 +29,8 @@ from rmqtool.formats.consume_queue import (
     is_ext_address,
 )
 from rmqtool.formats.dispatch import DispatchRules, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import ABORT, INDEX, FileKind
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
@@ -35,6 +39,7 @@ from rmqtool.storage.filesystem import Kind, ReadableFileSystem, WritableFileSys
 from rmqtool.storage.index_files import DEFAULT, Geometry, open_index
 from rmqtool.storage.log_end import find_log_end, read_record
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
+from rmqtool.storage.walk import SegmentWalk
 
 
 class QueueEnd(NamedTuple):
@@ -77,15 +82,10 @@ def read_state(
     """Return what a store that was closed cleanly holds; refuse any other."""
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
-    _refuse_unsupported(listing, config)
+    refuse_unsupported(listing, config)
     if files.exists(ABORT):
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
-    if not listing.log_segments and (any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))):
-        raise Refused(
-            "the commit log is empty, but there are queues: writing now would number messages anew",
-            file=files.shown(""),
-            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
-        )
+    refuse_without_log(listing)
     _check_log_directories(directories, config.version)
     segments = _whole_segments(files, listing, config)
     log = SegmentQueue(segments)
@@ -136,13 +136,46 @@ def _read_ends(
     )
 
 
-def _refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
+    """Return why a store whose log is not where the settings say cannot be written."""
+    listing = list_store(files, ())
+    shown = files.shown("")
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        return unsupported
+    if listing.log_directories:
+        found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
+        return Refused(
+            f"the commit log is not in {paths.COMMIT_LOG}, where the settings say, but in {found}",
+            file=shown,
+            hint=f"give the broker's setting: --conf storePathCommitLog={found}",
+        )
+    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+
+
+def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+    """Refuse a store that the engine cannot write."""
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        raise unsupported
+
+
+def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
+    """Return what about a store only its own broker can keep."""
+    shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
-        raise StoreError("the log is DLedger's; only its group may append to it", file=listing.filesystem.shown(""))
-    if config.store_type != "default" or config.rocksdb_cq_double_write_enable:
-        raise StoreError(
-            "the queues of this store are in RocksDB; only its broker can write them",
+        return StoreError("the log is DLedger's; only its group may append to it", file=shown)
+    in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
+    if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
+        return StoreError("the queues of this store are in RocksDB; only its broker can write them", file=shown)
+    return None
+
+
+def refuse_without_log(listing: StoreListing) -> None:
+    """Refuse a store whose log is not there while its queues are."""
+    if not listing.log_segments and any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
+        raise Refused(
+            "the commit log is empty, but there are queues: writing now would number messages anew",
             file=listing.filesystem.shown(""),
+            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
         )
 
 
@@ -179,8 +212,16 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
     if not log:
         return Tail(0, 0)
     end = find_log_end(log, queues) if queues else find_end_by_walk(log) or find_log_end(log, ())
-    offset = end.physical_offset
+    offset, timestamp = end.physical_offset, end.last.store_timestamp if end.last else 0
     segment = log.find(offset)
+    if segment is not None and _goes_on(log, segment, offset):
+        # Damage that a recovery has kept; what stands behind it decides.
+        reading = LogPass(log, LONG_MAX // 2)
+        for _ in reading.batches(segment.base_offset):
+            pass
+        tail = reading.tail()
+        offset, timestamp = max((offset, timestamp), (tail.offset, tail.store_timestamp))
+        segment = log.find(offset)
     if segment is not None and segment.base_offset != offset:
         what = decode_record(log.read(offset, BLANK_SIZE))
         if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
@@ -188,7 +229,18 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
     later = [one for one in log if one.base_offset > offset]
     if later:
         raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
-    return Tail(offset, end.last.store_timestamp if end.last else 0)
+    return Tail(offset, timestamp)
+
+
+def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
+    """Tell whether anything but a blank stands behind what seems to be the end of the log, or another segment."""
+    if segment.base_offset != log.segments[-1].base_offset:
+        return True
+    what = decode_record(log.read(offset, BLANK_SIZE))
+    if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
+        return False
+    walk = SegmentWalk(log.open(segment), segment.base_offset)
+    return walk.find_nonzero(offset - segment.base_offset) is not None
 
 
 def _size_of(listing: StoreListing, kind: FileKind) -> int:
@@ -205,15 +257,37 @@ def _size_of(listing: StoreListing, kind: FileKind) -> int:
 def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
     """Return where a queue ends, after a look at the record of its last unit."""
     max_offset, last = queue.max_offset, queue.last_unit
+    # What a broker has cut from a queue stays behind its end, and leads beyond the log.
+    while last is not None and last.physical_offset >= log_end and max_offset > queue.first_offset:
+        max_offset -= 1
+        last = queue.read_unit(max_offset - 1) if max_offset > queue.first_offset else None
     if last is None or last.size == FILLER_SIZE:
         return QueueEnd(max_offset, -1, 0)
-    if last.physical_offset >= log.min_offset:
-        record = read_record(log, last.physical_offset) if last.physical_offset < log_end else None
-        found = [] if record is None else [entry[:3] for entry in queue_entries(record, DispatchRules())]
-        if (*queue.queue, max_offset - 1) not in found:
-            path = queue.segments.segments[-1].path
-            raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
+    is_there = last.physical_offset >= log.min_offset
+    is_own = is_there and _is_own(read_record(log, last.physical_offset), queue.queue, max_offset - 1)
+    if is_there and not is_own and not _is_damage(log, last.physical_offset):
+        path = queue.segments.segments[-1].path
+        raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
     return QueueEnd(max_offset, last.physical_offset + last.size, _ext_end(queue, ext) if ext else 0)
+
+
+def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:
+    """Tell whether a record may be that of a unit; a recovery lets one stand whose header is wrong in one number."""
+    if record is None:
+        return False
+    entries = [*queue_entries(record, DispatchRules())]
+    return any((entry.topic, entry.queue_id) == queue or entry.queue_offset == queue_offset for entry in entries)
+
+
+def _is_damage(log: SegmentQueue, physical_offset: int) -> bool:
+    """Tell whether damage stands at an offset, which a unit may outlive: not the middle of a record."""
+    segment = log.find(physical_offset)
+    if segment is None:
+        return any(gap.start_offset <= physical_offset < gap.end_offset for gap in log.gaps())
+    at = physical_offset - segment.base_offset
+    places = SegmentWalk(log.open(segment), segment.base_offset).places()
+    found = next((place for place in places if at < place.file_offset + place.length), None)
+    return found is not None and isinstance(found.what, Flaw | Nothing)
 
 
 def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
@@ -238,7 +312,8 @@ def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) ->
     last = queue.last_unit
     if last is not None and last.physical_offset >= log.min_offset:
         record = read_record(log, last.physical_offset) if last.physical_offset < log_end else None
-        if record is None or (record.topic, record.queue_id) != queue.queue:
+        is_own = record is not None and (record.topic, record.queue_id) == queue.queue
+        if not is_own and not _is_damage(log, last.physical_offset):
             path = queue.segments.segments[-1].path
             raise _needs_recovery(f"the last unit of the queue names no record, at {last.physical_offset}", path)
     return BatchQueueEnd(queue.segments.min_offset + count * BATCH_UNIT_SIZE, last)

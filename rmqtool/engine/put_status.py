@@ -30,11 +30,24 @@ class PutStatus(StrEnum):
         """Whether the message is in the log for certain."""
         return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
 
+    @property
+    def is_about_message(self) -> bool:
+        """Whether the message itself is not acceptable: another one would have been stored."""
+        return self in _ABOUT_MESSAGE
+
     def spelled_by(self, version: Version) -> str:
         """Return the name as a broker of ``version`` spells it."""
         return _SPELLED_BY_4_9.get(self, self.value) if version is Version.V4_9 else self.value
 
 
+_ABOUT_MESSAGE = frozenset(
+    {
+        PutStatus.MESSAGE_ILLEGAL,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED,
+        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+        PutStatus.WHEEL_TIMER_NOT_ENABLE,
+    }
+)
 _SPELLED_BY_4_9 = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: "CREATE_MAPEDFILE_FAILED",
     PutStatus.OS_PAGE_CACHE_BUSY: "OS_PAGECACHE_BUSY",

@@ -20,11 +20,12 @@ from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import NewMessage
-from rmqtool.engine.opening import read_state
+from rmqtool.engine.opening import read_state, without_log
 from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.ticket import PutTicket, refused
 from rmqtool.engine.workers import Worker
-from rmqtool.errors import NoSpace, Refused, StoreError, WriteFailed
+from rmqtool.errors import NoSpace, Refused, WriteFailed
 from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
@@ -70,6 +71,8 @@ class MessageStore:
         self._is_open = True
         self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
+        dispatcher = engine.dispatcher
+        self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
         # What every put needs.
         self._now = setup.clock.now
         self._writer = engine.writer
@@ -77,6 +80,8 @@ class MessageStore:
         self._accept = engine.intake.accept
         self._accept_batch = engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
+        # Where the store was when it was opened: one that nobody has changed is closed as it was.
+        self._opened_at = self._reached()
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -97,8 +102,7 @@ class MessageStore:
         """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open."""
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
-            shown = setup.files.shown("")
-            raise StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+            raise without_log(setup.files, setup.config)
         lock = setup.files.lock()
         try:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
@@ -333,20 +337,25 @@ class MessageStore:
         self._workers = ()
         engine = self._engine
         try:
-            self.flush_now()
-            self.dispatch_now()
-            engine.upkeep.flush_queues()
+            if engine.writer.waiting or self._reached() != self._opened_at:
+                self.flush_now()
+                self.dispatch_now()
+                engine.upkeep.flush_queues()
             if engine.health.is_writeable and not engine.dispatcher.behind:
                 engine.log.discard_prepared()
                 mark_closed(self.setup.files)
         except WriteFailed as error:
             engine.health.poison(error)
         finally:
+            self.reader.close()
             engine.close_files()
             self._lock.close()
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
+
+    def _reached(self) -> tuple[int, int]:
+        return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset
 
     def __enter__(self) -> Self:
         return self

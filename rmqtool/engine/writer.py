@@ -156,23 +156,23 @@ class Writer:
         self.busy_since = now = self._now()
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         queue_offset = 0
-        if ticket.count:
-            table, queue = self._offsets.table, ticket.queue
-            queue_offset = table.get(queue, 0)
-            table[queue] = queue_offset + ticket.count
         try:
+            if ticket.count:
+                table, queue = self._offsets.table, ticket.queue
+                queue_offset = table.get(queue, 0)
+                table[queue] = queue_offset + ticket.count
             log.write(record.encode(queue_offset, position, store_timestamp), store_timestamp)
+            ticket.physical_offset = position
+            ticket.queue_offset = queue_offset
+            ticket.store_timestamp = store_timestamp
+            ticket.size = size
+            ticket.is_written = True
+            ticket.status = self._status_when_written if ticket.waits else PutStatus.PUT_OK
         except BaseException as error:
             self._fail((ticket,), error)
             return True
         finally:
             self.busy_since = None
-        ticket.physical_offset = position
-        ticket.queue_offset = queue_offset
-        ticket.store_timestamp = store_timestamp
-        ticket.size = size
-        ticket.is_written = True
-        ticket.status = self._status_when_written if ticket.waits else PutStatus.PUT_OK
         self.written_count += 1
         self.on_written()
         return True

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from rmqtool.findings.finding import Finding, Severity
-from rmqtool.findings.registry import FAMILIES, CodeEntry, Place, find_code, iter_codes, new_finding
+from rmqtool.findings.registry import FAMILIES, CodeEntry, Place, broker_text, find_code, iter_codes, new_finding
 
-__all__ = ["FAMILIES", "CodeEntry", "Finding", "Place", "Severity", "find_code", "iter_codes", "new_finding"]
+__all__ = [
+    "FAMILIES",
+    "CodeEntry",
+    "Finding",
+    "Place",
+    "Severity",
+    "broker_text",
+    "find_code",
+    "iter_codes",
+    "new_finding",
+]

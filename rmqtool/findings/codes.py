@@ -53,9 +53,10 @@ _SALVAGE = "rmqtool copy {store} NEW --salvage"
 
 _CUT = "a start after a crash that scans this place deletes it and everything behind it"
 _CUTS = (
-    "all, after a crash: scan from the checkpoint's file, cut the log at the first bad record, delete all later files",
-    "4.9, after a clean stop: scan the last three files and cut in the same way",
-    "5.3, 5.4, after a clean stop: scan the last file only (5.4 at most 10 files in any case)",
+    "4.9, 5.3, after a crash: scan from the checkpoint's file on, cut the log at the first bad record, delete the rest",
+    "5.4, after a crash: scan at most ten files, cut the log at the first bad record, delete the rest",
+    "4.9, after a clean stop: scan the last three files, cut the log at the first bad record, delete the rest",
+    "5.3, 5.4, after a clean stop: scan the last file, cut the log at the first bad record, delete the rest",
 )
 _REFUSED = "a broker refuses to start"
 
@@ -172,7 +173,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _NOTICE,
         "The store time of a record is not there, runs backwards, or lies in the future.",
         "searches by time miss messages, and a start after a crash may begin at the wrong file",
-        None,
+        _RECOVER,
         (),
         ("all: a file whose first record has no time, or one behind the checkpoint's, is not chosen for the scan",),
     ),
@@ -286,6 +287,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A unit leads to a place of the queue's extension where no unit stands, or the extension itself is damaged.",
         "SQL filters of that queue are evaluated without their bits",
         _REPAIR,
+        ("[BUG] can't find consume queue extend file content!addr={}, offsetPy={}, sizePy={}, topic={}, group={}",),
+        ("all: take the message for a candidate and evaluate the filter on its properties",),
     ),
     CodeEntry(
         "IX-HEAD",
@@ -311,6 +314,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "An entry of an index leads to no record, or to one that has not this key or this time.",
         "messages are not found by key, or wrong ones are",
         _REPAIR,
+        (),
+        ("all: follow the entries as they stand; clients drop a message that has not the key",),
     ),
     CodeEntry(
         "IX-MISSING",
@@ -405,6 +410,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A symbolic link lies in the store; it is not followed.",
         "what it leads to was not looked at",
         "name the place it leads to in broker.conf",
+        (),
+        ("all: follow the link as if the file or directory lay here",),
     ),
     CodeEntry(
         "ST-READ",
@@ -412,6 +419,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A part of the store could not be read.",
         "what lies there was not looked at",
         "copy the disk before anything else",
+        (),
+        ("all: whoever reads that place gets an I/O error; through a map it can end the process",),
     ),
     CodeEntry(
         "CF-JSON",
@@ -449,6 +458,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A line of broker.conf is not what its setting wants.",
         "a broker ignores the line",
         "correct the line",
+        (),
+        ("all: keep the default of that setting, without a word",),
     ),
     CodeEntry(
         "CF-EPOCH",
@@ -456,6 +467,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The file of epochs does not parse or its checksum is wrong.",
         "a broker takes its .bak, or forgets its epochs and copies the log anew",
         "rmqtool dump {store}/epochFileCheckpoint",
+        (),
+        ("5.x: take the .bak, else begin without epochs",),
     ),
     CodeEntry(
         "CF-IDENTITY",
@@ -463,6 +476,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The broker's identity file does not parse.",
         "a broker in controller mode registers as a new one",
         "rmqtool dump {store}/brokerIdentity",
+        (),
+        ("5.x: ask the controller for a new identity",),
     ),
     CodeEntry(
         "CF-TOPIC",
@@ -491,6 +506,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A unit of the timer log is damaged: the chain of its second ends there.",
         "timers of that second are lost",
         _REPAIR,
+        (),
+        ("5.x: follow the chain of a second from its slot, and stop at this unit",),
     ),
     CodeEntry(
         "TM-WRONG",
@@ -507,6 +524,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The body of an op record does not say which half messages it decides.",
         "those transactions are asked about again",
         "rmqtool cat {store} -t RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        (),
+        ("all: the record decides nothing; the half messages are checked with their producers again",),
     ),
     CodeEntry(
         "TX-WRONG",
@@ -521,6 +540,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A check point or ack of pop consumption does not parse, or names offsets that its queue never had.",
         "those messages are delivered again, or never",
         "rmqtool cat {store} -t 'rmq_sys_REVIVE_LOG_*'",
+        (),
+        ("5.x: the revive service cannot tell from it what to deliver again",),
     ),
     CodeEntry(
         "DL-MAGIC",
@@ -528,6 +549,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "Where an entry of a DLedger file is due stands something that is none.",
         "the group cuts its log here and copies it from another member, if there is one",
         _SALVAGE,
+        (),
+        ("all: the DLedger library checks the last files at a start and cuts its log at the first bad entry",),
     ),
     CodeEntry(
         "DL-SIZE",
@@ -535,12 +558,17 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "The sizes of a DLedger entry do not add up.",
         "the group cuts its log here and copies it from another member, if there is one",
         _SALVAGE,
+        (),
+        ("all: the DLedger library checks the last files at a start and cuts its log at the first bad entry",),
     ),
     CodeEntry(
         "DL-STATE",
         _WARNING,
         "A state file of a DLedger node does not parse.",
         "the node starts without its term or its committed index",
+        "rmqtool check {store} --only DL",
+        (),
+        ("all: the DLedger library begins with the first term and asks the group",),
     ),
     CodeEntry(
         "DL-INDEX",
@@ -548,6 +576,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "DLedger's index does not lead to the entries of its data files, or the entries are out of order.",
         "the library rebuilds the index, or refuses to start",
         _REPAIR,
+        (),
+        ("all: the DLedger library compares the last files of both and rebuilds the index from the data",),
     ),
     CodeEntry(
         "CM-WRONG",
@@ -564,6 +594,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "RocksDB does not open a database of the store.",
         _REFUSED,
         _REPAIR,
+        (),
+        ("5.x: the start fails with RocksDB's own error",),
     ),
     CodeEntry(
         "RX-ROW",
@@ -571,6 +603,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "A row of a RocksDB database does not parse.",
         "a broker fails when it reads the row",
         _REPAIR,
+        (),
+        ("5.x: the row is read as it stands when it is asked for",),
     ),
     CodeEntry(
         "BD-INFLATE",

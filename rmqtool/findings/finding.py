@@ -18,7 +18,8 @@ class Severity(StrEnum):
 class Finding:
     """One thing that is wrong or odd, and where.
 
-    ``file`` is relative to the store, ``offset`` lies within the file. ``data`` holds the figures behind the message.
+    ``file`` is relative to the store, ``offset`` lies within the file. ``data`` holds the figures behind the message,
+    ``broker`` what the store's own broker would do about it at its next start.
     """
 
     code: str
@@ -32,6 +33,7 @@ class Finding:
     consequence: str | None = None
     fix: str | None = None
     data: dict[str, object] = field(default_factory=dict)
+    broker: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return the Finding object of the contract."""
@@ -45,7 +47,7 @@ class Finding:
             if value is not None:
                 found[name] = value
         found["message"] = self.message
-        for name, text in (("consequence", self.consequence), ("fix", self.fix)):
+        for name, text in (("consequence", self.consequence), ("broker", self.broker), ("fix", self.fix)):
             if text is not None:
                 found[name] = text
         found["data"] = dict(self.data)

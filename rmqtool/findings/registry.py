@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rmqtool.findings.codes import CODES, FAMILIES, CodeEntry
 from rmqtool.findings.finding import Finding, Severity
 
-__all__ = ["FAMILIES", "NOWHERE", "CodeEntry", "Place", "find_code", "iter_codes", "new_finding"]
+__all__ = ["FAMILIES", "NOWHERE", "CodeEntry", "Place", "broker_text", "find_code", "iter_codes", "new_finding"]
 
 
 class Place(NamedTuple):
@@ -38,8 +38,25 @@ def iter_codes(prefix: str = "") -> Iterator[CodeEntry]:
     return (entry for entry in CODES.values() if entry.code.startswith(prefix.upper()))
 
 
+def broker_text(entry: CodeEntry, version: str, *, abnormal: bool) -> str | None:
+    """Return what a broker of ``version`` does about it at its next start, after a crash where ``abnormal``."""
+    found = []
+    for line in entry.brokers:
+        who, _, what = line.partition(": ")
+        other = "after a clean stop" if abnormal else "after a crash"
+        if other not in who and any(word in who for word in ("all", version, f"{version[0]}.x")):
+            found.append(what)
+    return "; ".join(found) or None
+
+
 def new_finding(
-    code: str, message: str, place: Place = NOWHERE, *, severity: Severity | None = None, **data: object
+    code: str,
+    message: str,
+    place: Place = NOWHERE,
+    *,
+    severity: Severity | None = None,
+    consequence: str | None = None,
+    **data: object,
 ) -> Finding:
     """Return a finding with the severity, consequence and fix that are registered for its code.
 
@@ -57,7 +74,7 @@ def new_finding(
         place.length,
         place.topic,
         place.queue_id,
-        entry.consequence if needed else None,
+        (consequence or entry.consequence) if needed else None,
         entry.fix if needed else None,
         data,
     )

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import ReadFailed, UsageError
+from rmqtool.errors import FileMissing, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Place, Severity, find_code, new_finding
+from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
+from rmqtool.formats import paths
 from rmqtool.inspection.checks import compaction, databases, dledger, files, internal, state, timers
-from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
 from rmqtool.inspection.checks.queues import QueueJudge
@@ -133,7 +134,7 @@ class Check:
         for finding in self._all():
             if self.options.takes(finding):
                 self.summary.add(finding.severity)
-                yield _with_store(finding, shlex.quote(self.store.root))
+                yield self._completed(finding)
 
     def _all(self) -> Iterator[Finding]:
         case, options = self.case, self.options
@@ -144,7 +145,7 @@ class Check:
         if options.depth is Depth.QUICK:
             if options.wants("IX"):
                 yield from self._guarded(check_index_quickly(case))
-        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX"):
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX") and not files.is_unmounted(case):
             yield from self._messages()
         for families, check in (
             (("CP",), state.check_checkpoint),
@@ -153,30 +154,48 @@ class Check:
         ):
             if options.wants(*families):
                 yield from self._guarded(check(case))
-        if options.depth is not Depth.QUICK:
+        if options.depth is not Depth.QUICK and not files.is_unmounted(case):
             yield from self._parts()
         self.summary.proven, self.summary.not_proven = self._proofs()
+
+    def _completed(self, finding: Finding) -> Finding:
+        """Return a finding with the command to type, and what the broker of this store would do about it."""
+        if finding.severity is Severity.NOTICE:
+            return finding
+        entry = find_code(finding.code)
+        version, fix = self.store.version.value, finding.fix
+        broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
+        if fix is not None:
+            fix = fix.replace("{store}", shlex.quote(self.store.root))
+        return replace(finding, fix=fix, broker=broker)
 
     def _proofs(self) -> tuple[list[str], list[str]]:
         """Say what has been proven, findings apart, and what has not."""
         read = self.options.depth is not Depth.QUICK
-        proven = ["names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        found = self.summary.errors + self.summary.warnings + self.summary.notices
+        apart = "apart from what is said above: " if found else ""
+        proven = [f"{apart}names, sizes and edges of all files, checkpoint, configuration and offsets"]
         open_ends = []
         if self.options.only or self.options.topics.patterns:
             proven = []
             open_ends.append("whatever was not asked for")
+        elif files.is_unmounted(self.case):
+            open_ends.append("messages, and whatever leads to them: the log is not there")
         elif not read:
             open_ends.append("messages, queue units and index entries: only their edges were read")
         else:
             proven.append(
-                "every record: structure, place, checksums; every queue unit and every index entry leads to it"
+                f"{apart}every record is whole, in its place and has right checksums; each has its units and index "
+                "entries, and all of those lead to their records"
             )
-        if read and self.options.depth is not Depth.DEEP:
+        if read and self.options.depth is not Depth.DEEP and not files.is_unmounted(self.case):
             open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
         if self.case.live:
             open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
         if self.summary.resume is not None:
             open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
+        if self.options.resume:
+            open_ends.append("whether a queue is nobody's: a check in one go tells")
         open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
         return proven, open_ends
 
@@ -185,6 +204,8 @@ class Check:
         store = shlex.quote(name)
         if self.summary.resume is not None:
             return [f"rmqtool check {store} --resume {self.summary.resume}"]
+        if files.is_unmounted(self.case):
+            return [f"findmnt --target {store}/{paths.COMMIT_LOG}"]
         if self.summary.errors or self.summary.warnings:
             return [f"rmqtool recover {store}", f"rmqtool repair {store}"]
         return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
@@ -222,16 +243,24 @@ class Check:
                 self.summary.resume = f"log:{after}"
                 reports.close()
                 break
+        self.summary.complete = self.summary.complete and log.is_complete
         log.finish(learn_end=self.summary.complete and not self.case.live)
-        end = log.end if self.summary.complete else int((self.summary.resume or "log:0").partition(":")[2])
+        walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
         yield from self._guarded(log.odd_hosts())
-        yield from self._guarded(queues.settle(start, end))
+        yield from self._guarded(queues.settle(walk))
         yield from self._guarded(index.settle())
-        yield from self._guarded(queues.iter_findings(end))
-        yield from self._guarded(index.iter_findings(end))
+        yield from self._guarded(queues.iter_findings())
+        yield from self._guarded(index.iter_findings(walk))
         if self.options.wants("TX"):
             yield from self._guarded(internal.check_commits(self.case, commits))
-        self._sequences = queues.sequences if self.summary.complete and not self.options.resume else None
+        self._sequences = queues.sequences if walk.is_whole else None
+
+    def _walk(self, start: int, log_end: int) -> Walk:
+        """Return which part of the log was read through."""
+        begins = start <= self.case.log.min_offset
+        if self.summary.resume is None:
+            return Walk(start, log_end, begins, ends=True)
+        return Walk(start, int(self.summary.resume.partition(":")[2]), begins, ends=False)
 
     def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Turn a part that cannot be read into a finding: the other parts are still judged."""
@@ -239,10 +268,5 @@ class Check:
             yield from findings
         except ReadFailed as error:
             self.summary.complete = False
-            yield new_finding("ST-READ", error.message, Place(error.file, error.offset))
-
-
-def _with_store(finding: Finding, root: str) -> Finding:
-    if finding.fix is None or "{store}" not in finding.fix:
-        return finding
-    return replace(finding, fix=finding.fix.format(store=root))
+            is_gone = isinstance(error, FileMissing)
+            yield self.case.unread(error.file, error.offset, error.message, is_gone=is_gone)

@@ -9,12 +9,21 @@ from typing import NamedTuple
 
 from rmqtool.errors import ReadFailed
 from rmqtool.findings import Finding, Severity
-from rmqtool.formats import index, layouts
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
 from rmqtool.storage.discovery import FoundFile
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.index_files import Chain, Geometry, IndexFile, ends_home, open_index, read_header
+from rmqtool.storage.index_files import (
+    Chain,
+    Geometry,
+    IndexFile,
+    ends_home,
+    is_time_matched,
+    iter_links,
+    open_index,
+    read_header,
+    select_offsets,
+)
 from rmqtool.storage.store import Store
 
 
@@ -95,61 +104,18 @@ class Indexes:
                 self._opened.pop().close()
 
 
-def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
-    """Yield the entries of the slot of ``key_hash``, newest first; a flaw is the last.
-
-    A chain leads to ever older entries of one slot. Whatever else it does is a flaw, so no loop can hold it.
-    """
-    slots, next_index_no = opened.geometry.slots, opened.next_index_no
-    slot = key_hash % slots
-    place = index.slot_offset(slot)
-    data = opened.file.pread(index.SLOT_SIZE, place)
-    index_no: int = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
-    newer = next_index_no
-    while index_no:
-        if not 0 < index_no < next_index_no:
-            text = f"a link leads to entry {index_no}, the last one is {next_index_no - 1}"
-            yield Flaw("IX-WRONG", text, place)
-            return
-        if index_no >= newer:
-            yield Flaw("IX-LOOP", f"entry {newer} leads back to entry {index_no}", place)
-            return
-        place = index.entry_offset(slots, index_no)
-        entry = opened.entry(index_no)
-        if entry is None or entry.key_hash < 0 or entry.key_hash % slots != slot:
-            yield Flaw("IX-WRONG", f"entry {index_no} stands in the chain of slot {slot}, its hash does not", place)
-            return
-        yield Chain(index_no, entry)
-        newer, index_no = index_no, entry.prev_index
-
-
-def is_time_matched(opened: IndexFile, begin: int, end: int) -> bool:
-    """Return whether a broker looks into a file for this window.
-
-    upstream: IndexFile.isTimeMatched
-    """
-    first, last = opened.header.begin_timestamp, opened.header.end_timestamp
-    return (begin < first and end > last) or first <= begin <= last or first <= end <= last
-
-
 def iter_broker_hits(indexes: Indexes, key_hash: int, begin: int, end: int) -> Iterator[int]:
     """Yield the physical offsets that a broker finds for this window, newest file first, newest entry first.
 
     Both ends belong to the window, which is compared with times cut to the second.
-    upstream: IndexService.queryOffset, IndexFile.selectPhyOffset
+    upstream: IndexService.queryOffset
     """
     for file in reversed(indexes.files):
         if is_time_matched(file.opened, begin, end):
-            for link in iter_links(file.opened, key_hash):
-                if isinstance(link, Flaw):
-                    indexes.complain(link.code, file.path, link.message, link.at)
-                    break
-                if link.entry.time_diff < 0:
-                    break
-                time = file.opened.entry_time(link.entry)
-                if link.entry.key_hash == key_hash and begin <= time <= end:
-                    yield link.entry.phy_offset
-                if time < begin:
-                    break
+            for found in select_offsets(file.opened, key_hash, begin, end):
+                if isinstance(found, Flaw):
+                    indexes.complain(found.code, file.path, found.message, found.at)
+                else:
+                    yield found
         if file.opened.header.begin_timestamp < begin:
             return

@@ -17,13 +17,14 @@ from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.inspection.key_search import KeySearch
 from rmqtool.inspection.log_search import LogSearch
 from rmqtool.inspection.place_search import find_at, find_first_since
-from rmqtool.inspection.question import Boundary, Narrowing, Question, QuestionKind
+from rmqtool.inspection.question import Narrowing, Question, QuestionKind
 from rmqtool.inspection.queue_search import QueueSearch, check_units, find_in_queue
 from rmqtool.inspection.regions import time_words
 from rmqtool.inspection.topic_names import find_topics, near_topics
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store
+from rmqtool.storage.time_search import Boundary
 
 if TYPE_CHECKING:
     from rmqtool.inspection.by_time import TimeLookup

@@ -21,13 +21,6 @@ _PHYSICAL_OFFSET = re.compile(r"@(?P<offset>\d{1,18})", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T #].*)?|-(\d+(\.\d+)?(ms|[smhdw]))+", re.ASCII)
 
 
-class Boundary(StrEnum):
-    """Which offset answers for a time that no message has: of the first later one, or of the last earlier one."""
-
-    LOWER = "lower"
-    UPPER = "upper"
-
-
 class QuestionKind(StrEnum):
     """The kinds of things that can be looked for; a tag only when asked for as one."""
 

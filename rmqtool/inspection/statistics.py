@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import OptionalMissing
@@ -15,7 +17,8 @@ from rmqtool.storage.log_end import read_as_it_stands
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
-    from rmqtool.scan.grouping import Grouping, GroupTable
+    from rmqtool.scan.group_tables import Groups, GroupTable
+    from rmqtool.scan.grouping import Grouping
     from rmqtool.scan.plan import Plan
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.reading import Damage
@@ -86,7 +89,8 @@ class Wish:
 def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], effort: Effort) -> list[Statistics]:
     """Count the messages of a store, in several ways at once."""
     from rmqtool.scan.chain import nominal_ranges
-    from rmqtool.scan.grouping import Grouping, Groups, GroupWork
+    from rmqtool.scan.group_tables import Groups
+    from rmqtool.scan.grouping import Grouping, GroupWork
     from rmqtool.scan.ranges import Answered, run_ranges
     from rmqtool.scan.reading import Damage
 
@@ -97,25 +101,40 @@ def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], 
         replace(grouping, kept=_mark_repeated(plan, selection, grouping, effort)) if wish.least > 1 else grouping
         for wish, grouping in zip(wishes, groupings, strict=True)
     ]
-    groups, total = [Groups() for _ in wishes], Groups()
     damages: list[Damage] = []
-    for answer in run_ranges(plan, nominal_ranges(plan), GroupWork(selection, tuple(groupings)), effort):
-        if isinstance(answer, Damage):
-            damages.append(answer)
-        elif isinstance(answer, Answered):
-            total.add(answer.found.total)
-            damages += answer.found.damages
-            for tables, found in zip(groups, answer.found.groups, strict=True):
-                tables.add(found)
-    statistics = []
-    for wish, grouping, tables in zip(wishes, groupings, groups, strict=True):
-        table = tables.settle()
-        rows = [_row(store, grouping, table, number) for number in _largest(table, wish)]
-        if len(wish.by) == 1 and wish.by[0] in _ORDERED:
-            rows.sort(key=lambda row: (row[wish.by[0]] is None, row[wish.by[0]]))
-        count = int((table.messages >= wish.least).sum())
-        statistics.append(Statistics(wish.by, rows, count, *_totals(total.settle()), damages))
-    return statistics
+    with ExitStack() as stack:
+        groups = [stack.enter_context(Groups()) for _ in wishes]
+        whole = stack.enter_context(Groups())
+        for answer in run_ranges(plan, nominal_ranges(plan), GroupWork(selection, tuple(groupings)), effort):
+            if isinstance(answer, Damage):
+                damages.append(answer)
+            elif isinstance(answer, Answered):
+                whole.add(answer.found.total)
+                damages += answer.found.damages
+                for tables, found in zip(groups, answer.found.groups, strict=True):
+                    tables.add(found)
+        totals = _totals(next(whole.pieces()))
+        counted = map(_rows, repeat(store), wishes, groupings, groups)
+        return [
+            Statistics(wish.by, rows, count, *totals, damages)
+            for wish, (rows, count) in zip(wishes, counted, strict=True)
+        ]
+
+
+def _rows(store: Store, wish: Wish, grouping: Grouping, groups: Groups) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows that are wished for, and how many groups there are."""
+    from rmqtool.scan.group_tables import join_tables
+
+    largest, count = [], 0
+    for piece in groups.pieces():
+        there = piece.select(piece.messages >= wish.least)
+        count += len(there)
+        largest.append(_largest(there, wish.top))
+    table = _largest(join_tables(largest), wish.top)
+    rows = [_row(store, grouping, table, number) for number in range(len(table))]
+    if len(wish.by) == 1 and wish.by[0] in _ORDERED:
+        rows.sort(key=lambda row: (row[wish.by[0]] is None, row[wish.by[0]]))
+    return rows, count
 
 
 def _mark_repeated(plan: Plan, selection: Selection, grouping: Grouping, effort: Effort) -> bytes:
@@ -140,13 +159,10 @@ def _totals(whole: GroupTable) -> tuple[int, int, int | None, int | None]:
     return int(whole.messages[0]), int(whole.bytes[0]), int(whole.first[0]), int(whole.last[0])
 
 
-def _largest(table: GroupTable, wish: Wish) -> list[int]:
+def _largest(table: GroupTable, top: int | None) -> GroupTable:
     import numpy as np
 
-    there = np.flatnonzero(table.messages >= wish.least)
-    order = there[np.lexsort((table.places[there], -table.messages[there], -table.bytes[there]))]
-    largest: list[int] = order[: wish.top].tolist()
-    return largest
+    return table.select(np.lexsort((table.places, -table.messages, -table.bytes))[:top])
 
 
 def _row(store: Store, grouping: Grouping, table: GroupTable, number: int) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[st
     lines = [f"# Check of `{store}`", "", _totals(summary), ""]
     for entry, found in _by_code(findings):
         lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
-        lines += [f"- **{f.severity}** `{place_of(f) or '-'}` {_escaped(f.message)}" for f in found]
+        lines += [f"- **{f.severity}** `{_code(place_of(f))}` {_escaped(f.message)}" for f in found]
         lines += ["", *(f"> {text}" for text in (entry.consequence, *entry.brokers) if text), ""]
     for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
         if summary[key]:
@@ -110,7 +110,7 @@ def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, A
     for entry, found in _by_code(findings):
         body.append(f"<h2>{entry.code} <small>{len(found)} found</small></h2><p>{spell(entry.meaning)}</p><table>")
         for one in found:
-            cells = (one.severity, place_of(one), neutral(one.message), one.fix or "")
+            cells = (one.severity, place_of(one), neutral(one.message), neutral(one.fix or ""))
             body.append("<tr>" + "".join(f"<td>{spell(cell)}</td>" for cell in cells) + "</tr>")
         body.append("</table>")
         body += [f"<blockquote>{spell(text)}</blockquote>" for text in (entry.consequence, *entry.brokers) if text]
@@ -142,6 +142,11 @@ def _by_code(findings: Iterable[Finding]) -> Iterator[tuple[CodeEntry, list[Find
 
 def _escaped(text: str) -> str:
     return neutral(text).replace("*", r"\*").replace("_", r"\_").replace("<", "&lt;")
+
+
+def _code(text: str) -> str:
+    """Return a text as it can stand between backticks."""
+    return neutral(text).replace("`", "'") or "-"
 
 
 _PAGE = """<!doctype html>

@@ -13,7 +13,7 @@ from rmqtool.findings import Finding, Severity, find_code
 from rmqtool.render.output import Output, Row
 from rmqtool.render.text import display_width, neutral
 
-FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "fix")
+FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "broker", "fix")
 
 _INDENT = " " * 8
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
@@ -69,7 +69,7 @@ def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
 def _lines_of(finding: Finding, before: Finding | None, output: Output, _: Row) -> Iterable[str]:
     if before is not None and (before.code, before.fix) == (finding.code, finding.fix):
         said = finding.consequence == before.consequence
-        finding = replace(finding, consequence=None if said else finding.consequence, fix=None)
+        finding = replace(finding, consequence=None if said else finding.consequence, broker=None, fix=None)
         return finding_lines(finding, output)
     return chain(finding_lines(finding, output), _broker_lines(finding, output))
 
@@ -101,6 +101,8 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
         yield from _wrapped(message, width)
     if finding.consequence:
         yield from _wrapped(neutral(finding.consequence), width)
+    if finding.broker:
+        yield from _wrapped(f"broker: {neutral(finding.broker)}", width)
     if finding.fix:
         yield f"{_INDENT}fix: {output.paint(neutral(finding.fix), 'command')}"
 

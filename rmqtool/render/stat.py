@@ -80,7 +80,7 @@ def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, nex
         yield "nothing to count"
     more = shown["total"]["groups"] - len(rows)
     if more > 0:
-        yield f"… {text.count(more)} more; --top {shown['total']['groups']} shows all"
+        yield f"… {text.count(more)} more; --limit {shown['total']['groups']} shows all"
     yield from _total_lines(output, shown)
     if next_words:
         yield next_words

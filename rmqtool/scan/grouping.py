@@ -7,13 +7,12 @@ again, for the groups that are shown. So a million keys cost some tens of megaby
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.hosts import coded_hosts
@@ -25,13 +24,12 @@ from rmqtool.formats.hosts import format_address
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
+from rmqtool.scan.group_tables import GroupTable, Hashes, HeldGroups, empty_table
 from rmqtool.scan.marks import is_marked
 from rmqtool.scan.pool import Write
 from rmqtool.scan.ranges import Answered
 from rmqtool.scan.reading import Damage, Part, Range, RangeReader
 from rmqtool.scan.selection import Selection
-
-Hashes = npt.NDArray[np.uint64]
 
 _HOUR = 3_600_000
 # Every zone's clock stands whole quarters of an hour from UTC's, today's laws assumed.
@@ -39,74 +37,8 @@ _QUARTER = 900_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-# So many groups wait, unsorted, before they are added to the others.
-_PENDING = 1 << 17
 # So many combinations for each message are numbered whether they occur or not.
 _FEW = 4
-
-
-class GroupTable(NamedTuple):
-    """Groups as columns, sorted by hash; ``places`` are the physical offsets of one message of each."""
-
-    hashes: Hashes
-    messages: Ints
-    bytes: Ints
-    body_bytes: Ints
-    first: Ints
-    last: Ints
-    places: Ints
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-
-# How the columns of a table behind the hashes are joined.
-_JOINS = (np.add, np.add, np.add, np.minimum, np.maximum, np.minimum)
-
-
-def empty_table() -> GroupTable:
-    """Return a table without groups."""
-    return GroupTable(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(6)))
-
-
-def merge_tables(tables: list[GroupTable]) -> GroupTable:
-    """Return the groups of several tables in one. The list is emptied, so that each column goes when it is merged."""
-    parts = [list(columns) for columns in zip(*(table for table in tables if len(table)), strict=True)]
-    tables.clear()
-    if not parts:
-        return empty_table()
-    hashes = np.concatenate(parts[0])
-    parts[0].clear()
-    order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
-    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
-    columns = []
-    for join, column in zip(_JOINS, parts[1:], strict=True):
-        columns.append(join.reduceat(np.concatenate(column)[order], begins))
-        column.clear()
-    return GroupTable(hashes[begins], *columns)
-
-
-@dataclass
-class Groups:
-    """Tables added up: few are held at a time, and sorting is put off until enough wait."""
-
-    table: GroupTable = field(default_factory=empty_table)
-    _waiting: list[GroupTable] = field(default_factory=list)
-    _rows: int = 0
-
-    def add(self, table: GroupTable) -> None:
-        """Add a table."""
-        self._waiting.append(table)
-        self._rows += len(table)
-        if self._rows > max(_PENDING, len(self.table) // 4):
-            self.settle()
-
-    def settle(self) -> GroupTable:
-        """Return everything in one table."""
-        tables, self.table, self._waiting, self._rows = [self.table, *self._waiting], empty_table(), [], 0
-        self.table = merge_tables(tables)
-        return self.table
 
 
 @dataclass(frozen=True)
@@ -150,8 +82,7 @@ class Grouping:
     def _kept(self, table: GroupTable) -> GroupTable:
         if self.kept is None:
             return table
-        marked = is_marked(self.kept, table.hashes)
-        return GroupTable(table.hashes[marked], *(column[marked] for column in table[1:]))
+        return table.select(is_marked(self.kept, table.hashes))
 
     def is_normal(self, topic: str) -> bool:
         """Return whether a topic is an ordinary one."""
@@ -413,7 +344,7 @@ class GroupWork:
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
         """Group the wanted messages of a range."""
         reader = RangeReader(asked, self.selection, checksums=False)
-        groups, total = [Groups() for _ in self.groupings], Groups()
+        groups, total = [HeldGroups() for _ in self.groupings], HeldGroups()
         damages: list[Damage] = []
         for found in reader.parts():
             if isinstance(found, Part):

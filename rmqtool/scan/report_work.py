@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.progress import Progress
 from rmqtool.scan.batches import Wanted
@@ -19,7 +20,7 @@ from rmqtool.scan.dledger import DLedgerScan
 from rmqtool.scan.index_entries import IndexPart
 from rmqtool.scan.pool import Write, run_in_order
 from rmqtool.scan.ranges import Effort
-from rmqtool.scan.reports import Against, Queue, SegmentReport, report_pieces
+from rmqtool.scan.reports import Against, Queue, SegmentReport, Unread, report_pieces
 from rmqtool.scan.segments import iter_batches
 from rmqtool.scan.units import BatchQueueUnits, QueueUnits
 from rmqtool.storage.index_files import Geometry
@@ -88,22 +89,33 @@ class ReportWork:
     _parts: list[IndexPart] | None = None
 
     def __call__(self, asked: ReportRange, write: Write) -> SegmentReport:  # noqa: ARG002  (nothing is written)
-        """Return the report of a range."""
+        """Return the report of a range; of one that cannot be read, what was seen until then."""
+        segment = asked.segment
+        report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
+        report.began = None if asked.is_guess else asked.start
+        try:
+            self._read(asked, report)
+        except ReadFailed as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise
+            report.reached = None
+            report.unread = Unread(error.file, error.offset, error.message, isinstance(error, FileMissing))
+        return report
+
+    def _read(self, asked: ReportRange, report: SegmentReport) -> None:
         segment = asked.segment
         with PosixReadableFileSystem(segment.directory) as files, files.open_read(segment.path) as file:
-            report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
             if self.dledger:
                 entries = DLedgerScan(file, segment.base_offset)
                 report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
-                report.began, report.reached = 0, entries.end
-                return report
+                report.reached = entries.end
+                return
             scan = SegmentScan(file, segment.base_offset)
             report.began = scan.find_start(asked.start, asked.stop) if asked.is_guess else asked.start
             if report.began is not None:
                 pieces = scan.pieces(report.began, asked.stop)
                 report_pieces(report, iter_batches(file, pieces, self.wanted), self._against())
                 report.reached = scan.reached
-            return report
 
     def _against(self) -> Against:
         if self._filesystem is None:

@@ -82,6 +82,15 @@ class OddTime(NamedTuple):
     records: int = 1
 
 
+class Unread(NamedTuple):
+    """What could not be read, so that the rest of its segment was left out; ``is_gone``: the file is not there now."""
+
+    file: str | None
+    file_offset: int | None
+    message: str
+    is_gone: bool
+
+
 @dataclass
 class SegmentReport:
     """Everything about one segment. ``end`` is where its last right record ends, ``closed`` whether a blank does."""
@@ -113,6 +122,7 @@ class SegmentReport:
     record_flaws: list[RecordFlaw] = field(default_factory=list)
     commits: list[Half] = field(default_factory=list)
     hosts: list[HostRun] = field(default_factory=list)
+    unread: Unread | None = None
 
     def join(self, more: SegmentReport) -> SegmentReport:
         """Return this and the report of the range behind as one."""
@@ -145,6 +155,7 @@ class SegmentReport:
             commits=self.commits + more.commits,
             hosts=join_hosts([*self.hosts, *more.hosts]),
             reached=more.reached,
+            unread=self.unread or more.unread,
         )
         for queue, comparison in more.queues.items():
             joined.queues.setdefault(queue, QueueComparison()).join(comparison)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqtool.formats import index, layouts
+from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import IndexEntry, IndexHeader
 from rmqtool.storage.filesystem import ReadableFile
 
@@ -186,3 +187,58 @@ def _is_home(opened: IndexFile, index_no: int) -> bool:
     head = opened.slot(slot)
     newest = opened.entry(head) if head >= index_no else None
     return newest is not None and newest.key_hash >= 0 and newest.key_hash % opened.geometry.slots == slot
+
+
+def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
+    """Yield the entries of the slot of ``key_hash``, newest first; a flaw is the last.
+
+    A chain leads to ever older entries of one slot. Whatever else it does is a flaw, so no loop can hold it.
+    """
+    slots, next_index_no = opened.geometry.slots, opened.next_index_no
+    slot = key_hash % slots
+    place = index.slot_offset(slot)
+    data = opened.file.pread(index.SLOT_SIZE, place)
+    index_no: int = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
+    newer = next_index_no
+    while index_no:
+        if not 0 < index_no < next_index_no:
+            text = f"a link leads to entry {index_no}, the last one is {next_index_no - 1}"
+            yield Flaw("IX-WRONG", text, place)
+            return
+        if index_no >= newer:
+            yield Flaw("IX-LOOP", f"entry {newer} leads back to entry {index_no}", place)
+            return
+        place = index.entry_offset(slots, index_no)
+        entry = opened.entry(index_no)
+        if entry is None or entry.key_hash < 0 or entry.key_hash % slots != slot:
+            yield Flaw("IX-WRONG", f"entry {index_no} stands in the chain of slot {slot}, its hash does not", place)
+            return
+        yield Chain(index_no, entry)
+        newer, index_no = index_no, entry.prev_index
+
+
+def is_time_matched(opened: IndexFile, begin: int, end: int) -> bool:
+    """Return whether a broker looks into a file for this window.
+
+    upstream: IndexFile.isTimeMatched
+    """
+    first, last = opened.header.begin_timestamp, opened.header.end_timestamp
+    return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+
+def select_offsets(opened: IndexFile, key_hash: int, begin: int, end: int) -> Iterator[int | Flaw]:
+    """Yield the physical offsets that a broker finds in a file for a closed window, newest first; a flaw is the last.
+
+    upstream: IndexFile.selectPhyOffset
+    """
+    for link in iter_links(opened, key_hash):
+        if isinstance(link, Flaw):
+            yield link
+            return
+        if link.entry.time_diff < 0:
+            return
+        time = opened.entry_time(link.entry)
+        if link.entry.key_hash == key_hash and begin <= time <= end:
+            yield link.entry.phy_offset
+        if time < begin:
+            return

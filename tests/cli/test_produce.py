@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import iter_records
+from tests.schemas import validate
 
 
 @pytest.fixture
@@ -84,6 +87,7 @@ def test_objects_in_and_lines_out(
     records = stored(lab)
     assert [one["status"] for one in shown] == ["PUT_OK"] * 4
     for line, one in zip(shown, records, strict=True):
+        validate("produced", line)
         assert list(line) == [
             "status",
             "msgId",
@@ -141,6 +145,25 @@ def test_a_body_above_the_limit_is_refused_alone(lab: str, capsysbinary: pytest.
     first, second = (json.loads(line) for line in out.splitlines())
     assert (first["status"], first["commitLogOffset"]) == ("MESSAGE_ILLEGAL", -1)
     assert (second["status"], second["queueOffset"]) == ("PUT_OK", 0)
+
+
+def test_without_room_for_a_segment_nothing_is_stored(
+    lab: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    large = "x" * 40_000
+    assert produce(capsysbinary, lab, large, "-t", "T")[0] == 0
+    with monkeypatch.context() as full:
+        full.setattr("os.posix_fallocate", no_room)
+        status, out, _ = produce(capsysbinary, lab, large, "small", "-t", "T", "-q", "0", "--jsonl")
+    assert status == Exit.WRITE_FAILED
+    first, second = (json.loads(one) for one in out.splitlines())
+    validate("produced", first)
+    assert (first["status"], first["commitLogOffset"]) == ("CREATE_MAPPED_FILE_FAILED", -1)
+    assert (second["status"], second["queueOffset"]) == ("PUT_OK", 1)
+    assert [len(one.raw_body) for one in stored(lab)] == [40_000, 5]
 
 
 def test_a_store_in_use_is_left_alone(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

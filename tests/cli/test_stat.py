@@ -131,7 +131,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing(store, capsysbinary, tmp_p
     ("screen", "name", "words"),
     [
         ("stat-topics", "53-broker", []),
-        ("stat-topics-tags", "49-basic", ["--by", "topic,tag", "--top", "8"]),
+        ("stat-topics-tags", "49-basic", ["--by", "topic,tag", "--limit", "8"]),
         ("stat-hours", "49-basic", ["--by", "hour"]),
         ("stat-sizes", "49-basic", ["--by", "size"]),
         ("stat-delay", "53-broker", ["delay"]),

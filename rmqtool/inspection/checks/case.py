@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
-from rmqtool.findings import Place
+from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
@@ -41,6 +42,20 @@ class Damage:
     start: int
     end: int
     units: int = 0
+
+
+class Walk(NamedTuple):
+    """The part of the log that a check has read through, and whether it begins and ends where the log does."""
+
+    start: int
+    end: int
+    begins: bool = True
+    ends: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the log was read."""
+        return self.begins and self.ends
 
 
 @dataclass
@@ -147,7 +162,13 @@ class Case:
 
     @cached_property
     def last_written(self) -> int:
-        """Offset of the last segment that holds anything but zeros; -1 for an empty log."""
+        """Offset of the last segment that holds anything but zeros; -1 for an empty log.
+
+        Of a live store that is the one where its log ended at the first look, whatever was written since.
+        """
+        if self.live:
+            last = self.log.find(self.end.physical_offset) or (self.log.segments[-1] if len(self.log) else None)
+            return -1 if last is None else last.base_offset
         for segment in reversed(self.log.segments):
             with segment.filesystem.open_read(segment.path) as file:
                 for extent in file.iter_data(0, min(segment.size, file.size())):
@@ -177,6 +198,12 @@ class Case:
         if segment.filesystem is self.store.filesystem:
             return segment.path
         return os.path.relpath(segment.filesystem.shown(segment.path), self.store.root)
+
+    def unread(self, file: str | None, file_offset: int | None, message: str, *, is_gone: bool) -> Finding:
+        """Return the finding of what could not be read. A file that a broker at work removes is no damage."""
+        name = None if file is None else file.removeprefix(os.path.abspath(self.store.root) + "/")
+        severity = Severity.NOTICE if is_gone and self.live else None
+        return new_finding("ST-READ", message, Place(name or paths.COMMIT_LOG, file_offset), severity=severity)
 
     def explains(self, physical_offset: int) -> Damage | None:
         """Return the damage that takes a place of the log."""

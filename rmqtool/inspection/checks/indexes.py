@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.paths import FileKind
-from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.checks.case import Case, Depth, Walk
 from rmqtool.storage.discovery import FoundFile
 from rmqtool.storage.index_files import DEFAULT, Geometry, IndexFile, open_index, read_header
 from rmqtool.storage.log_end import read_record
@@ -59,9 +59,12 @@ class IndexJudge:
         """Yield what the files say by themselves."""
         files = self.case.files(FileKind.INDEX)
         hints = self._hints(files)
+        usual = index.file_size(*hints[0]) if hints else None
         for file in files:
             opened = self.case.store.filesystem.open_read(file.path)
             header = read_header(opened)
+            if self.case.live and file is files[-1] and (header is None or opened.size() != usual):
+                continue  # it is being made
             if header is None:
                 yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
                 continue
@@ -94,7 +97,7 @@ class IndexJudge:
         fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
         known = None if fitting else open_index(opened, hints)
         if not fitting and known is None:
-            if not hints:
+            if not hints and not self.case.live:
                 yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
             return
         geometry = fitting[0] if known is None else known.geometry
@@ -209,8 +212,8 @@ class IndexJudge:
             place = place._replace(topic=record.topic, queue_id=record.queue_id)
             yield new_finding("CL-PROPS", text, place, entries=[flaw.index_no for flaw in made])
 
-    def iter_findings(self, end: int) -> Iterator[Finding]:
-        """Yield what the entries say of the log, which ends at ``end``."""
+    def iter_findings(self, walk: Walk) -> Iterator[Finding]:
+        """Yield what the entries say of the log."""
         geometry = {examined.part.path: examined.part.geometry for examined in self.examined}
         named: dict[str, int] = {}
         for flaw in self._flaws:
@@ -226,7 +229,8 @@ class IndexJudge:
             if count > _NAMED:
                 text = f"{count + self._left_out} entries in all do not fit their records"
                 yield new_finding("IX-WRONG", text, Place(file), entries=count + self._left_out)
-        yield from self._ahead(end)
+        if walk.ends:
+            yield from self._ahead(walk.end)
         yield from self._lacking()
 
     def _is_explained(self, flaw: EntryFlaw) -> bool:

@@ -31,6 +31,7 @@ class LogJudge:
         self.records = 0
         self.record_bytes = 0
         self.damaged_bytes = 0
+        self.is_complete = True
         self._before: SegmentReport | None = None
         self._hosts: list[HostRun] = []
 
@@ -39,7 +40,9 @@ class LogJudge:
         is_last = report.base_offset >= self.case.last_written
         for run in report.flaws:
             yield from self._flaw(report, run, is_last)
-        if not is_last and not report.closed:
+        if report.unread is not None:
+            yield self._unread(report, *report.unread)
+        elif not is_last and not report.closed:
             yield from self._unclosed(report)
         if is_last and report.closed and report.base_offset == self.case.log.segments[-1].base_offset:
             yield from self._no_next(report)
@@ -105,9 +108,19 @@ class LogJudge:
             code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
         elif code == "CL-MAGIC" and report.is_zero(run):
             code = "CL-MID"
+        elif code == "CL-TORN":
+            message = f"the last record is not whole: {message}"
         if run.records > 1:
             message = _run_words(run, start)
         yield new_finding(code, message, _with_queue(place, run), records=run.records)
+
+    def _unread(
+        self, report: SegmentReport, file: str | None, file_offset: int | None, message: str, is_gone: bool
+    ) -> Finding:
+        """Return the finding of a segment that was not read to its end; nothing that leads there is judged."""
+        self.case.damage.append(Damage(report.end, report.base_offset + report.size))
+        self.is_complete = False
+        return self.case.unread(file, file_offset, message, is_gone=is_gone)
 
     def _unclosed(self, report: SegmentReport) -> Iterator[Finding]:
         flawed = (report.base_offset + run.file_offset + run.length for run in report.flaws)

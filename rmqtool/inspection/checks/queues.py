@@ -13,9 +13,10 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import consume_queue, layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
-from rmqtool.inspection.checks.case import Case
+from rmqtool.inspection.checks.case import Case, Walk
 from rmqtool.inspection.checks.unclaimed import Leading, Unclaimed, find_unclaimed
 from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.filesystem import join
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.segments import SegmentQueue, usual_size
 
@@ -54,6 +55,7 @@ class QueueJudge:
         self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
         self._accounted: set[Claim] = set()
         self._unclaimed: dict[QueueId, Unclaimed] = {}
+        self._walk = Walk(0, 0)
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
@@ -66,24 +68,25 @@ class QueueJudge:
         self.sequences = join_sequences(self.sequences, report.sequences)
         self.batch_apart += report.batch_apart
 
-    def settle(self, start: int, end: int) -> Iterator[Finding]:
-        """Yield the records that do not belong where they say; the log was read from ``start`` to ``end``."""
+    def settle(self, walk: Walk) -> Iterator[Finding]:
+        """Yield the records that do not belong where they say."""
+        self._walk = walk
         self._forget_former_lives()
         self._unclaimed = {
-            queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), start, end)
+            queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), walk)
             for queue, segments in self.case.queues.items()
         }
         yield from self._strays()
         yield from self._pair(self._unclaimed)
 
-    def iter_findings(self, end: int) -> Iterator[Finding]:
-        """Yield what is wrong with the queues; the log ends at ``end``."""
+    def iter_findings(self) -> Iterator[Finding]:
+        """Yield what is wrong with the queues."""
         unclaimed = self._unclaimed
         dispatched = self._dispatched()
         for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
             segments = self.case.queues.get(queue, SegmentQueue(()))
             if queue in unclaimed:
-                yield from self._unclaimed_units(queue, segments, unclaimed[queue], end)
+                yield from self._unclaimed_units(queue, segments, unclaimed[queue])
             comparison = self.comparisons.get(queue)
             if comparison is not None:
                 yield from self._apart(queue, segments, comparison, dispatched)
@@ -193,7 +196,7 @@ class QueueJudge:
             ):
                 continue
             in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
-            if in_flight and self.case.live:
+            if self.case.live and (in_flight or (apart.apart == "missing" and self._has_come(queue, apart))):
                 continue
             if apart.apart != "missing":
                 yield self._wrong(queue, apart)
@@ -202,6 +205,21 @@ class QueueJudge:
                 yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
             else:
                 yield self._missing(queue, apart, in_flight)
+
+    def _has_come(self, queue: QueueId, apart: UnitsApart) -> bool:
+        """Return whether missing units are there now, in a file that was made since the store was listed."""
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+        at = apart.queue_offset * _UNIT_SIZE
+        filesystem = self.case.store.filesystem
+        for entry in filesystem.listdir(directory) if filesystem.is_directory(directory) else ():
+            base = paths.parse_segment_name(entry.name)
+            if base is None or not base <= at < base + self._sizes:
+                continue
+            with filesystem.open_read(join(directory, entry.name)) as file:
+                data = file.pread(_UNIT_SIZE, at - base)
+            unit = layouts.CONSUME_QUEUE_UNIT.decode(data) if len(data) == _UNIT_SIZE else None
+            return unit is not None and unit.physical_offset == int(apart.physical_offsets[0])
+        return False
 
     def _is_deleted(self, topic: str) -> bool:
         known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None
@@ -217,6 +235,7 @@ class QueueJudge:
             text + (" (not dispatched when the broker stopped)" if crash else ""),
             self.unit_place(queue, apart.queue_offset, apart.units),
             severity=Severity.WARNING if crash else None,
+            consequence="consumers see them only when the next start has dispatched them" if crash else None,
             messages=apart.units,
             queueOffset=apart.queue_offset,
             physicalOffset=int(apart.physical_offsets[0]),
@@ -249,13 +268,13 @@ class QueueJudge:
             physicalOffset=int(apart.physical_offsets[0]),
         )
 
-    def _unclaimed_units(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed, end: int) -> Iterator[Finding]:
+    def _unclaimed_units(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed) -> Iterator[Finding]:
         if found.ahead and not self._is_left_over(found):
-            yield self._ahead(queue, found, end)
+            yield self._ahead(queue, found, self._walk.end)
         units = len(found.leading) + found.more
         if not units and not found.holds_nothing:
             return
-        if queue not in self.sequences and not self._is_configured(queue):
+        if self._walk.is_whole and queue not in self.sequences and not self._is_configured(queue):
             text = (
                 f"a queue that no message names: its {units} units lead to messages of others"
                 if units

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.inspection.checks.case import Case
+from rmqtool.inspection.checks.case import Case, Walk
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.segments import SegmentQueue
@@ -49,19 +49,24 @@ class Unclaimed:
 
 
 def find_unclaimed(
-    case: Case, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison | None, start: int, end: int
+    case: Case, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison | None, walk: Walk
 ) -> Unclaimed:
-    """Return the unclaimed units of a queue; what leads outside of ``start`` to ``end`` of the log is before or ahead.
+    """Return the unclaimed units of a queue; what leads outside of the log is before or ahead.
 
-    Units behind the end that a broker would find are left from before a truncation and count for nothing.
+    What leads to where the log was not walked is not judged. Units behind the end that a broker would find are left
+    from before a truncation and count for nothing.
     """
     found = Unclaimed()
     limit = ConsumeQueueFiles(queue, segments).end // _UNIT_SIZE
     for low, high in _uncovered(segments, comparison, limit):
         for at in range(low, high, _AT_ONCE):
-            _judge(case, found, segments, at, min(at + _AT_ONCE, high), (start, end))
+            _judge(case, found, segments, at, min(at + _AT_ONCE, high), walk)
     led = found.before or found.ahead or found.leading or found.explained
     found.holds_nothing = comparison is None and not led
+    if not walk.begins:
+        found.before = 0
+    if not walk.ends:
+        found.ahead = 0
     return found
 
 
@@ -87,7 +92,7 @@ def _uncovered(segments: SegmentQueue, comparison: QueueComparison | None, limit
             yield at, end
 
 
-def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high: int, walked: tuple[int, int]) -> None:
+def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high: int, walk: Walk) -> None:
     import numpy as np
 
     from rmqtool.scan.units import QueueUnits
@@ -95,12 +100,12 @@ def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high:
     units = QueueUnits(segments).read(low, high - low)
     places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     written = (places >= 0) & (sizes > 0) & ~((sizes == FILLER_SIZE) & (places == 0))
-    found.before += int(np.count_nonzero(written & (places < walked[0])))
-    for row in _unexplained(case, found, np.flatnonzero(written & (places >= walked[1])), places):
+    found.before += int(np.count_nonzero(written & (places < walk.start)))
+    for row in _unexplained(case, found, np.flatnonzero(written & (places >= walk.end)), places):
         if not found.ahead:
             found.ahead_from, found.ahead_first = low + row, int(places[row])
         found.ahead += 1
-    inside = np.flatnonzero(written & (places >= walked[0]) & (places < walked[1]))
+    inside = np.flatnonzero(written & (places >= walk.start) & (places < walk.end))
     for row in _unexplained(case, found, inside, places):
         if len(found.leading) < _NAMED:
             found.leading.append(Leading(low + row, int(places[row]), int(sizes[row])))

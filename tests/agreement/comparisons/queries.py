@@ -16,11 +16,12 @@ from rmqtool.inspection.broker_query import query_message
 from rmqtool.inspection.by_time import TimeLookup
 from rmqtool.inspection.index_lookup import Indexes
 from rmqtool.inspection.lookup import Lookup
-from rmqtool.inspection.question import Boundary, Narrowing, QuestionKind, ask
+from rmqtool.inspection.question import Narrowing, QuestionKind, ask
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import Store, open_store
+from rmqtool.storage.time_search import Boundary
 from rmqtool.upstream.of_store import rehearse
 from tests.agreement.ledger import Subject, comparison
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import pytest
 
 from rmqtool.engine.group_commit import GroupCommit, Turn
 
@@ -97,3 +100,38 @@ def test_who_wants_to_force_whatever_is_durable_waits_for_the_turn() -> None:
     turns.end_turn()
     follower.join(60)
     assert not follower.is_alive()
+
+
+@pytest.mark.parametrize("is_woken_first", [False, True])
+def test_an_interrupted_producer_leaves_the_turn_to_the_others(is_woken_first: bool) -> None:
+    """A signal comes while the producer sleeps: before the turn is given to it, and after."""
+    turns = GroupCommit(lambda: 0)
+    assert turns.wait(10, 60) is Turn.MINE
+    interrupted = threading.Event()
+
+    def interrupt(*_signal: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            if is_woken_first:
+                turns.end_turn()
+            raise InterruptedError
+
+    def kill() -> None:
+        # A signal that comes just before the sleep begins is seen with the next one.
+        while not interrupted.wait(0.01):
+            if turns.sleeping:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        with pytest.raises(InterruptedError):
+            turns.wait(20, 60)
+    finally:
+        killer.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert turns.sleeping == 0
+    if not is_woken_first:
+        turns.end_turn()
+    assert turns.wait(30, 60) is Turn.MINE

@@ -14,7 +14,9 @@ from rmqtool.inspection.log_map import CELLS, read_log_map
 from rmqtool.inspection.retention import report_retention
 from rmqtool.inspection.stat_reports import report_delays, report_retries, report_transactions
 from rmqtool.inspection.statistics import Wish, read_statistics
-from rmqtool.scan.grouping import DIMENSIONS, Groups, GroupTable, hash_values, start_of_day, start_of_hour
+from rmqtool.scan import group_tables
+from rmqtool.scan.group_tables import Groups, GroupTable, join_tables
+from rmqtool.scan.grouping import DIMENSIONS, hash_values, start_of_day, start_of_hour
 from rmqtool.scan.ranges import Effort
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.store import open_store
@@ -243,18 +245,28 @@ def test_the_map_shows_every_segment(store):
             assert (cell is not None) == begins
 
 
-def test_a_million_groups_add_up():
+@pytest.mark.parametrize(("held", "pieces"), [(1 << 20, 1), (20_000, 4), (5_000, 15)])
+def test_many_groups_add_up_in_memory_and_on_disk(held, pieces, monkeypatch):
+    monkeypatch.setattr(group_tables, "HELD", held)
+    monkeypatch.setattr(group_tables, "_PENDING", 8_000)
     rng = np.random.default_rng(7)
-    groups, expected = Groups(), Counter()
-    for _ in range(20):
-        hashes = np.unique(rng.integers(0, 1 << 16, 5000).astype(np.uint64))
-        ones = np.ones(len(hashes), np.int64)
-        groups.add(GroupTable(hashes, ones, 2 * ones, ones, ones, 3 * ones, hashes.astype(np.int64)))
-        expected.update(hashes.tolist())
-    table = groups.settle()
+    spread = np.uint64((1 << 64) // (1 << 16))
+    expected: Counter[int] = Counter()
+    with Groups() as groups:
+        for _ in range(20):
+            hashes = np.unique(rng.integers(0, 1 << 16, 5000).astype(np.uint64)) * spread
+            ones = np.ones(len(hashes), np.int64)
+            groups.add(GroupTable(hashes, ones, 2 * ones, ones, ones, 3 * ones, hashes.view(np.int64)))
+            expected.update(hashes.tolist())
+        found = list(groups.pieces())
+    assert len(found) >= pieces
+    assert max(map(len, found)) <= held
+    table = join_tables(found)
+    assert len(table) == len(expected)
     assert dict(zip(table.hashes.tolist(), table.messages.tolist(), strict=True)) == expected
+    assert (np.diff(table.hashes.astype(float)) > 0).all()
     assert (table.bytes == 2 * table.messages).all()
-    assert (table.places == table.hashes.astype(np.int64)).all()
+    assert (table.places == table.hashes.view(np.int64)).all()
 
 
 def test_calendars_follow_the_zone():

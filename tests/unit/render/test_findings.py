@@ -79,7 +79,7 @@ def test_csv_of_no_findings_is_a_header() -> None:
     out = io.BytesIO()
     with Output(Look(mode=Mode.CSV), out) as output:
         show_findings(output, [])
-    assert out.getvalue() == b"code,severity,file,offset,length,topic,queueId,message,consequence,fix\n"
+    assert out.getvalue() == b"code,severity,file,offset,length,topic,queueId,message,consequence,broker,fix\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""The topics of a broker: what exists, with how many queues, and what a producer may bring about by sending.
+
+Upstream: ``TopicConfigManager``, ``AdminBrokerProcessor``. What was read keeps its order when it is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmqtool.broker.saved_text import SavedText, load
+from rmqtool.config import Version
+from rmqtool.engine.clock import Clock
+from rmqtool.errors import NotFound, Refused, UsageError
+from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
+from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
+from rmqtool.formats.config_shapes import TOPICS as SHAPE
+from rmqtool.formats.fastjson_writer import Table
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import TOPICS
+from rmqtool.formats.topics import (
+    AUTO_CREATE_TOPIC,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    SYSTEM_TOPICS,
+    check_topic_name,
+    find_own_names,
+)
+
+# What an administrator's tool asks for when not told.
+DEFAULT_QUEUES = 8
+_MOST_QUEUES = 65_536
+_LETTERS = {"r": PERM_READ, "w": PERM_WRITE}
+_TABLE = SHAPE.fields["topicConfigTable"].shape
+
+TopicConfig = dict[str, Any]
+
+
+def parse_perm(text: str) -> int:
+    """Return the permission of ``rw``, ``r``, ``w`` or ``-``, or of a broker's number."""
+    if text.isdecimal() and int(text) <= (PERM_READ | PERM_WRITE | PERM_INHERIT):
+        return int(text)
+    if text == "-":
+        return 0
+    if not text or set(text) - set(_LETTERS) or len(set(text)) != len(text):
+        raise UsageError(f"{text!r} is no permission", hint="write rw, r, w or -")
+    return sum(_LETTERS[letter] for letter in text)
+
+
+def spell_perm(perm: int) -> str:
+    """Return a permission as ``parse_perm`` reads it; a broker's own topics may also be inherited from."""
+    text = "".join(letter for letter, bit in _LETTERS.items() if perm & bit) or "-"
+    return f"{text}x" if perm & PERM_INHERIT else text
+
+
+class TopicConfigs:
+    """The table of one broker. Nothing is written before ``save``."""
+
+    def __init__(self, text: SavedText, version: Version, clock: Clock) -> None:
+        self._text = text
+        self._version = version
+        self._clock = clock
+        found = load(text, _decode) or {}
+        fresh = new_bean(DATA_VERSION, version.value, timestamp=clock.now())
+        known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
+        self._value: dict[str, Any] = {**found, "dataVersion": fresh | known}
+        self.table: dict[str, TopicConfig] = dict(found.get("topicConfigTable") or {})
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return the settings of a topic."""
+        return self.table.get(topic)
+
+    def create(self, topic: str, **settings: Any) -> TopicConfig:
+        """Make a topic; the name must be free."""
+        refusal = check_topic_name(topic, self._version.value)
+        if refusal is not None:
+            raise UsageError(refusal)
+        if topic in self.table:
+            raise Refused(f"there is a topic {topic} already", hint="rmqtool topic STORE alter TOPIC changes it")
+        self._refuse_own(topic)
+        wanted = {"readQueueNums": DEFAULT_QUEUES, "writeQueueNums": DEFAULT_QUEUES, **settings}
+        return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **self._checked(wanted)))
+
+    def alter(self, topic: str, **settings: Any) -> TopicConfig:
+        """Change settings of a topic."""
+        config = self._existing(topic)
+        changed = {**config, **self._checked(settings)}
+        attributes = {**(config.get("attributes") or {}), **settings.get("attributes", {})}
+        if attributes:
+            changed["attributes"] = {name: value for name, value in attributes.items() if value != ""}
+        return self._set(topic, changed)
+
+    def delete(self, topic: str) -> TopicConfig:
+        """Forget a topic; return its settings."""
+        config = self._existing(topic)
+        self._refuse_own(topic)
+        del self.table[topic]
+        self._touch()
+        return config
+
+    def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
+        """Make a topic because somebody sends to it, as the broker would; None when it would not.
+
+        The topic that the producer names as a model must allow that, and gives permission and at most its queues.
+        upstream: createTopicInSendMessageMethod
+        """
+        config = self.table.get(topic)
+        model = self.table.get(default_topic)
+        if config is not None or model is None or not model["perm"] & PERM_INHERIT:
+            return config
+        count = max(min(queues, int(model["writeQueueNums"])), 0)
+        perm = model["perm"] & ~PERM_INHERIT
+        made = {"readQueueNums": count, "writeQueueNums": count, "perm": perm}
+        made |= {name: model[name] for name in ("topicSysFlag", "topicFilterType") if name in model}
+        return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
+
+    def encode(self) -> bytes:
+        """Return the bytes of ``topics.json``."""
+        value = {**self._value, "topicConfigTable": self.table}
+        return encode_config(TOPICS, value, dialect_of(self._version.value))
+
+    def save(self) -> None:
+        """Write the file."""
+        self._text.write(self.encode())
+
+    def _existing(self, topic: str) -> TopicConfig:
+        config = self.table.get(topic)
+        if config is None:
+            raise NotFound(f"there is no topic {topic}", hint="rmqtool topic STORE list")
+        return config
+
+    def _refuse_own(self, topic: str) -> None:
+        own = topic in SYSTEM_TOPICS or topic == AUTO_CREATE_TOPIC or topic in find_own_names(self.table)
+        if own:
+            raise Refused(f"{topic} is the broker's own: it makes and needs it")
+
+    def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings that a broker would take, by its names."""
+        for name in ("readQueueNums", "writeQueueNums"):
+            count = settings.get(name)
+            if count is not None and not 1 <= count <= _MOST_QUEUES:
+                raise UsageError(f"{count} queues: a topic has between 1 and {_MOST_QUEUES}")
+        if settings.get("attributes") and self._version is Version.V4_9:
+            raise UsageError("a topic of 4.9 has no attributes")
+        return {name: value for name, value in settings.items() if value not in (None, {})}
+
+    def _set(self, topic: str, config: TopicConfig) -> TopicConfig:
+        assert isinstance(_TABLE, Table), "the shape of the file says so"
+        self.table = with_entry(self.table, topic, config, _TABLE)
+        self._touch()
+        return config
+
+    def _touch(self) -> None:
+        version = self._value["dataVersion"]
+        version["counter"] = int(version.get("counter") or 0) + 1
+        version["timestamp"] = self._clock.now()
+
+
+def _decode(data: bytes) -> dict[str, Any] | Flaw:
+    decoded = decode_config(TOPICS, data)
+    return decoded if isinstance(decoded, Flaw) else decoded.value

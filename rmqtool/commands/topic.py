@@ -1,0 +1,142 @@
+"""``rmqtool topic``: what topics a store has, and changing that."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands.opening import choose_store
+from rmqtool.commands.options import AsBroker, Show, store_and
+from rmqtool.errors import Exit, Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.broker.topics import TopicConfigs
+
+FIELDS = ("topic", "readQueueNums", "writeQueueNums", "perm", "order", "attributes")
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    LIST = "list"
+    CREATE = "create"
+    ALTER = "alter"
+    DELETE = "delete"
+
+
+def topic(
+    words: Annotated[
+        list[str] | None, store_and("list|create|alter|delete [TOPIC]", "What to do, to which topic.")
+    ] = None,
+    *,
+    queues: Annotated[
+        int | None, typer.Option("--queues", metavar="N", help="Queues to write to and to read from.", min=1)
+    ] = None,
+    perm: Annotated[str | None, typer.Option("--perm", metavar="rw", help="Permission: rw, r, w or -.")] = None,
+    attribute: Annotated[
+        list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="An attribute of 5.x; repeatable.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Really delete.")] = False,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """List the topics of a store, create one, change its queues, permission or attributes, or delete it.
+
+    Deleting takes the topic and its queues away; its messages stay in the log until they expire, and a recovery would
+    bring the queues back. Fewer queues hide the messages in the ones above.
+    """
+    choice = choose_store(words or [], takes_words=True)
+    action, name = _wanted(choice.words)
+    settings = _settings(queues, perm, attribute)
+    if action is Action.DELETE and not yes:
+        raise Refused(f"this would delete {name} and its queues", hint="repeat it with --yes")
+    with show.output() as output:
+        for row in _run(choice.store, broker, action, name, settings):
+            output.rows([row], FIELDS, _screen)
+    return Exit.DONE
+
+
+def _wanted(words: tuple[str, ...]) -> tuple[Action, str]:
+    action = words[0] if words else Action.LIST
+    if action not in list(Action):
+        raise UsageError(f"{action!r} is nothing that can be done", hint="list, create, alter or delete")
+    if len(words) != (1 if action == Action.LIST else 2) and words:
+        raise UsageError("name one topic" if action != Action.LIST else "list takes no topic")
+    return Action(action), words[1] if len(words) > 1 else ""
+
+
+def _settings(queues: int | None, perm: str | None, attributes: list[str] | None) -> dict[str, Any]:
+    from rmqtool.broker.topics import parse_perm
+
+    found: dict[str, Any] = {}
+    if queues is not None:
+        found = {"readQueueNums": queues, "writeQueueNums": queues}
+    if perm is not None:
+        found["perm"] = parse_perm(perm)
+    if attributes:
+        pairs = [attribute.partition("=") for attribute in attributes]
+        bad = next((name for name, sign, _ in pairs if not sign or not name), None)
+        if bad is not None:
+            raise UsageError(
+                f"{bad!r} is no KEY=VALUE", hint="--attribute message.type=FIFO; an empty value removes it"
+            )
+        found["attributes"] = {name: value for name, _, value in pairs}
+    return found
+
+
+def _run(store: str, broker: AsBroker, action: Action, name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    from rmqtool.broker.topics import TopicConfigs
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.topic_files import remove_queues
+    from rmqtool.formats.paths import TOPICS
+    from rmqtool.storage.config_writer import config_text
+    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.storage.store import open_store
+
+    with open_store(store, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
+        root, version = opened.root, opened.version
+    with PosixWritableFileSystem(root) as files:
+        if action is Action.LIST:
+            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
+            return [_row(topic, config) for topic, config in sorted(configs.table.items())]
+        with files.lock():
+            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
+            row = _change(configs, action, name, settings)
+            configs.save()
+            if action is Action.DELETE:
+                remove_queues(files, name)
+            return [row]
+
+
+def _change(configs: TopicConfigs, action: Action, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    if action is Action.CREATE:
+        return _row(name, configs.create(name, **settings))
+    if action is Action.ALTER:
+        return _row(name, configs.alter(name, **settings))
+    return _row(name, configs.delete(name))
+
+
+def _row(name: str, config: dict[str, Any]) -> dict[str, Any]:
+    from rmqtool.broker.topics import spell_perm
+
+    return {
+        "topic": name,
+        "readQueueNums": config.get("readQueueNums"),
+        "writeQueueNums": config.get("writeQueueNums"),
+        "perm": spell_perm(int(config.get("perm", 0))),
+        "order": bool(config.get("order")),
+        "attributes": config.get("attributes") or {},
+    }
+
+
+def _screen(row: Any) -> tuple[str]:
+    from rmqtool.render.text import neutral
+
+    count = row["writeQueueNums"]
+    queues = "1 queue" if count == 1 else f"{count} queues"
+    if row["readQueueNums"] != row["writeQueueNums"]:
+        queues += f", {row['readQueueNums']} to read"
+    attributes = "  ".join(f"{key}={value}" for key, value in row["attributes"].items())
+    return (neutral(f"{row['topic']}  {queues}  {row['perm']}  {attributes}".rstrip()),)

@@ -1,0 +1,256 @@
+"""Everything a store answers: messages by queue offset, key, id and place; bounds; offsets by time.
+
+Upstream: the reading half of ``DefaultMessageStore``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import NamedTuple
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.consume_queues import BatchConsumeQueue, ConsumeQueues
+from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
+from rmqtool.engine.index_service import IndexService
+from rmqtool.engine.message_filter import MessageFilter
+from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.engine.reading import Limits, batch_units, get_messages, simple_units
+from rmqtool.formats import index, layouts
+from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
+from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
+from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.filesystem import WritableFileSystem, join
+from rmqtool.storage.index_files import is_time_matched, open_index, select_offsets
+from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
+from rmqtool.storage.time_search import (
+    Boundary,
+    QueueFile,
+    StoreTimes,
+    read_batch_files,
+    search_4_9,
+    search_5,
+    search_batches,
+)
+
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+# So often the index is asked again, when nothing that it found can be read.
+_ROUNDS = 3
+_EXT_MOST = 32 << 10
+
+
+class Bounds(NamedTuple):
+    """Where a queue begins and ends."""
+
+    min_offset: int
+    max_offset: int
+
+
+class _Known(NamedTuple):
+    """The files of a queue as they were when they were listed last, and its beginning then."""
+
+    files: ConsumeQueueFiles | BatchQueueFiles
+    log_min: int
+    min_offset: int
+
+
+class StoreReader:
+    """Reads what is dispatched. One thread at a time."""
+
+    def __init__(
+        self,
+        files: WritableFileSystem,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index_service: IndexService,
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index_service
+        self._limits = Limits(config)
+        self._open = OpenFiles()
+        self._known: dict[QueueKey, _Known] = {}
+        self._ext: dict[QueueKey, SegmentQueue] = {}
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
+    ) -> GetMessageResult:
+        """Return up to ``most`` messages from a queue offset on."""
+        key = topic, queue_id
+        low, high = self.bounds(topic, queue_id)
+        status, following = _place(offset, low, high)
+        if not self._limits.corrects_offsets and status is not GetMessageStatus.OFFSET_OVERFLOW_ONE:
+            following = offset
+        result = GetMessageResult(status, following, low, high)
+        if status is not GetMessageStatus.FOUND:
+            return result
+        result.next_begin_offset = offset
+        known = self._known_files(key, high)
+        if isinstance(known.files, BatchQueueFiles):
+            units = batch_units(known.files)
+        else:
+            if known.files.segments.find(offset * UNIT_SIZE) is None:
+                per_file = known.files.segments.segment_size // UNIT_SIZE
+                result.status = GetMessageStatus.OFFSET_FOUND_NULL
+                if self._limits.corrects_offsets:
+                    result.next_begin_offset = offset + per_file - offset % per_file
+                return result
+            units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code))
+        get_messages(units, self._log, self._limits, result, most, message_filter)
+        return result
+
+    def bounds(self, topic: str, queue_id: int) -> Bounds:
+        """Return where a queue begins and ends; a queue that is not there is empty."""
+        key = topic, queue_id
+        queue = self._queues.simple.get(key) or self._queues.batch.get(key)
+        if queue is None or not queue.max_offset:
+            # upstream: an empty batch queue has no minimum.
+            return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
+        return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
+
+    def forget(self) -> None:
+        """Forget which files there are: some were removed."""
+        self._known.clear()
+        self._ext.clear()
+        self._open.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open.close()
+
+    def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
+        known = self._known.get(key)
+        is_batch = isinstance(self._queues.simple.get(key) or self._queues.batch.get(key), BatchConsumeQueue)
+        log_min = self._log.min_offset
+        if known is None or known.log_min != log_min or _has_outgrown(known, max_offset):
+            segments = self._segments(FileKind.BATCH_CONSUME_QUEUE if is_batch else FileKind.CONSUME_QUEUE, key)
+            files: ConsumeQueueFiles | BatchQueueFiles
+            if is_batch:
+                files = BatchQueueFiles(QueueId(*key), segments)
+                low = files.min_offset(log_min)
+            else:
+                files = ConsumeQueueFiles(QueueId(*key), segments)
+                low = files.min_offset(log_min, self._config.version)
+            known = self._known[key] = _Known(files, log_min, low)
+        elif isinstance(known.files, BatchQueueFiles):
+            known = known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))
+        return known
+
+    def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
+        directory = segment_directory(kind, *key)
+        found = []
+        for entry in self._files.listdir(directory) if self._files.exists(directory) else ():
+            base = parse_segment_name(entry.name)
+            if base is not None:
+                path = join(directory, entry.name)
+                found.append(Segment(base, self._files.stat(path).size, path, self._files))
+        return SegmentQueue(found, files=self._open)
+
+    def _ext_tags_code(self, key: QueueKey, code: int) -> int | None:
+        """Return the tags code that an address in the extension leads to, None when it leads nowhere."""
+        segments = self._ext.get(key)
+        if segments is None:
+            segments = self._ext[key] = self._segments(FileKind.CONSUME_QUEUE_EXT, key)
+        found = decode_ext_unit(segments.read(ext_offset(code), _EXT_MOST))
+        return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """Return the queue offset for a time, by the rules of the store's version; 4.9 knows no boundary."""
+        low, high = self.bounds(topic, queue_id)
+        if not high:
+            return 0
+        known = self._known_files((topic, queue_id), high)
+        times = StoreTimes(self._log.segments, self._log.committed_offset)
+        if isinstance(known.files, BatchQueueFiles):
+            found = search_batches([one for one in read_batch_files(known.files.segments) if one], timestamp, boundary)
+        elif self._config.version is Version.V4_9:
+            return search_4_9(times, self._queue_files(known.files, high), low, timestamp)
+        else:
+            found = search_5(times, self._queue_files(known.files, high), low, timestamp, boundary)
+        return min(max(found, low), high)
+
+    def _queue_files(self, queue: ConsumeQueueFiles, max_offset: int) -> list[QueueFile]:
+        found: list[QueueFile] = []
+        for segment in queue.segments:
+            first = segment.base_offset // UNIT_SIZE
+            count = min(segment.size // UNIT_SIZE, max(max_offset - first, 0))
+            if not count and found:
+                break
+            units = list(_UNIT.iter_decode(queue.segments.open(segment).pread(count * UNIT_SIZE, 0)))
+            found.append(QueueFile(first, self._files.stat(segment.path).mtime_ns // 1_000_000, units))
+        return found
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """Return the record at a place of the log; None when none stands there."""
+        head = self._log.read(physical_offset, layouts.RECORD_START.size)
+        if len(head) < layouts.RECORD_START.size:
+            return None
+        size = layouts.RECORD_START.decode(head).total_size
+        if not MIN_RECORD_SIZE <= size <= self._log.largest_record:
+            return None
+        found = decode_record(self._log.read(physical_offset, size))
+        return found if isinstance(found, Message) else None
+
+    def message_of_id(self, offset_msg_id: str) -> Message | None:
+        """Return the message of an offset message id."""
+        found = decode_offset_msg_id(offset_msg_id)
+        return None if found is None else self.message_at(found.physical_offset)
+
+    def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
+        """Return up to ``most`` messages with a key in a closed window, in the order of the log.
+
+        What has the hash is taken, whatever its key: a client drops the rest. upstream: queryMessage.
+        """
+        hashed = index.key_hash(index.key_text(topic, key))
+        most = min(most, self._config.max_msgs_num_batch)
+        last = end
+        for _ in range(_ROUNDS):
+            offsets = sorted(islice(self._hits(hashed, begin, last), max(most, 0)))
+            found = [message for message in map(self.message_at, offsets) if message is not None]
+            if found:
+                return found
+            first = self.message_at(offsets[0]) if offsets else None
+            if first is None or first.store_timestamp < begin:
+                break
+            last = first.store_timestamp
+        return []
+
+    def _hits(self, hashed: int, begin: int, end: int) -> Iterator[int]:
+        self._index.flush()
+        with ExitStack() as stack:
+            for name in reversed(self._index.names):
+                file = stack.enter_context(self._files.open_read(join(INDEX, name)))
+                opened = open_index(file, (self._index.geometry,))
+                if opened is None:
+                    continue
+                if is_time_matched(opened, begin, end):
+                    yield from (one for one in select_offsets(opened, hashed, begin, end) if not isinstance(one, Flaw))
+                if opened.header.begin_timestamp < begin:
+                    return
+
+
+def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
+    """Return how an offset lies to a queue's bounds, and where to ask next."""
+    if not high:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < low:
+        return GetMessageStatus.OFFSET_TOO_SMALL, low
+    if offset == high:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, high
+    return GetMessageStatus.FOUND, offset
+
+
+def _has_outgrown(known: _Known, max_offset: int) -> bool:
+    segments = known.files.segments
+    return not isinstance(known.files, BatchQueueFiles) and max_offset * UNIT_SIZE > segments.end_offset

@@ -1,0 +1,1 @@
+"""Recovery: a store that was not closed, or is damaged, made whole again without losing a valid message."""

@@ -1,0 +1,53 @@
+"""The checkpoint after a recovery: everything is durable, up to the last record.
+
+upstream: a recovery never corrects it, and the next crash believes it again.
+"""
+
+from __future__ import annotations
+
+from rmqtool.engine.recovery.log_pass import LogPass
+from rmqtool.engine.recovery.places import BeforeWrite
+from rmqtool.formats.checkpoints import PAGE_SIZE, check_checkpoint, decode_checkpoint, encode_checkpoint
+from rmqtool.formats.layouts import StoreCheckpoint
+from rmqtool.formats.paths import CHECKPOINT
+from rmqtool.storage.filesystem import WritableFileSystem
+
+# The clock of a broker may be set back; no clock is set back by more than this without anybody noticing.
+_AHEAD_MS = 3_600_000
+
+
+def heal_checkpoint(
+    files: WritableFileSystem, reading: LogPass, log_end: int, before_write: BeforeWrite, *, abnormal: bool
+) -> None:
+    """Write what a clean stop would have written, if the store was not closed or the file cannot be right."""
+    data = _read(files)
+    fields = decode_checkpoint(data or b"")
+    newest = reading.newest_timestamp
+    times = fields.physic_msg_timestamp, fields.logics_msg_timestamp, fields.index_msg_timestamp
+    is_wrong = data is None or check_checkpoint(data) is not None or max(times) > newest + _AHEAD_MS
+    is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
+    if not (is_wrong or abnormal):
+        return
+    made = StoreCheckpoint(
+        physic_msg_timestamp=newest,
+        logics_msg_timestamp=newest,
+        index_msg_timestamp=min(max(fields.index_msg_timestamp, 0), newest),
+        master_flushed_offset=min(max(fields.master_flushed_offset, 0), log_end),
+        confirm_phy_offset=min(max(fields.confirm_phy_offset, 0), log_end),
+    )
+    page = encode_checkpoint(made)
+    if page == data:
+        return
+    before_write(CHECKPOINT, "modify" if data is not None else "create")
+    with files.create(CHECKPOINT, PAGE_SIZE) if data is None else files.open_write(CHECKPOINT) as file:
+        file.pwrite(page, 0)
+        file.truncate(PAGE_SIZE)
+        file.fsync()
+    files.fsync_dir()
+
+
+def _read(files: WritableFileSystem) -> bytes | None:
+    if not files.exists(CHECKPOINT):
+        return None
+    with files.open_read(CHECKPOINT) as file:
+        return file.pread(2 * PAGE_SIZE, 0)

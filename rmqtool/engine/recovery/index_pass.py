@@ -1,0 +1,263 @@
+"""The index compared with the log, and made anew from the first file on that is not what the log says.
+
+A file is right when its chains are those that its entries make in their order, and when every key of every record in
+its part of the log is in it. Entries of records that are gone or damaged may stay: whoever asks reads the record.
+
+upstream: IndexService.load destroys what may be unfinished, and makes anew only what recovery dispatches again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.engine.index_service import IndexFileWriter, IndexService
+from rmqtool.engine.recovery.log_pass import LogBatch
+from rmqtool.formats import index, layouts
+from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.layouts import IndexHeader
+from rmqtool.formats.paths import INDEX
+from rmqtool.storage.filesystem import WritableFileSystem, join
+from rmqtool.storage.index_files import Geometry, open_index
+from rmqtool.storage.segments import SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.bulk.index_build import Keys
+
+_FIRST = 1
+_CHUNK = 1 << 16
+
+
+class Covered(NamedTuple):
+    """How far the index goes: to a record, and to so many of its keys."""
+
+    place: int
+    keys: int
+
+
+class IndexEntries:
+    """The entries of one file that is consistent in itself, in their order."""
+
+    def __init__(self, header: IndexHeader, geometry: Geometry, entries: Any) -> None:
+        self.header = header
+        self.geometry = geometry
+        self.hashes = entries["key_hash"].astype("int32")
+        self.places = entries["phy_offset"].astype("int64")
+
+    def covered(self, count: int) -> Covered:
+        """Return how far the first ``count`` entries go."""
+        place = int(self.places[count - 1])
+        return Covered(place, int((self.places[:count] == place).sum()))
+
+
+def read_entries(files: WritableFileSystem, path: str, hints: Sequence[Geometry]) -> IndexEntries | None:
+    """Return the entries of a file; None when anything about it is not as its entries make it."""
+    import numpy as np
+
+    from rmqtool.bulk.index_build import Keys, hang_in, slots_of
+
+    with files.open_read(path) as file:
+        opened = open_index(file, hints)
+        if opened is None or opened.header.index_count < 0:
+            return None
+        slots, entries = opened.geometry
+        count = opened.next_index_no
+        if count > entries or file.size() != index.file_size(slots, entries):
+            return None
+        made, stored = bytearray(slots * index.SLOT_SIZE), bytearray(slots * index.SLOT_SIZE)
+        header = opened.header._replace(index_count=0, hash_slot_count=0)
+        dtype = np.dtype(layouts.INDEX_ENTRY.dtype())
+        found = [np.empty(0, dtype)]
+        for first in range(_FIRST, count, _CHUNK):
+            data = file.pread_exactly(min(_CHUNK, count - first) * index.ENTRY_SIZE, index.entry_offset(slots, first))
+            part = np.frombuffer(data, dtype)
+            if (part["key_hash"] < 0).any():
+                return None
+            times = opened.header.begin_timestamp + part["time_diff"].astype(np.int64) * 1000
+            keys = Keys(part["key_hash"].astype(np.int32), part["phy_offset"].astype(np.int64), times)
+            hung = hang_in(slots_of(made), header, keys)
+            if (hung.entries["prev_index"] != part["prev_index"]).any():
+                return None
+            header = hung.header
+            found.append(part)
+        file.pread_into(stored, index.slot_offset(0))
+    every = IndexEntries(opened.header, opened.geometry, np.concatenate(found))
+    places = every.places
+    if made != stored or (np.diff(places) < 0).any():
+        return None
+    if len(places) and (places[0], places[-1]) != (opened.header.begin_phy_offset, opened.header.end_phy_offset):
+        return None
+    return every if header.hash_slot_count == opened.header.hash_slot_count else None
+
+
+class IndexCheck:
+    """The index while the log is read. ``before_write`` is told every file and what is done to it.
+
+    ``as_left`` is True for a store that its broker closed: then the index may lack what a broker's recovery did not
+    make anew, all records before the segment that it began with.
+    """
+
+    def __init__(
+        self,
+        files: WritableFileSystem,
+        names: Sequence[str],
+        service: IndexService,
+        rules: DispatchRules,
+        before_write: Callable[[str, str], None],
+        log: SegmentQueue,
+        *,
+        as_left: bool,
+    ) -> None:
+        # The first file that is wrong, when that was seen too late: the log has to be read once more.
+        self.wrong_file: int | None = None
+        self.is_rewriting = False
+        self._files = files
+        self._names = list(names)
+        self._service = service
+        self._rules = rules
+        self._before_write = before_write
+        self._log = log
+        self._as_left = as_left
+        # Keys of so many records are not in the index, and were not when its broker stopped.
+        self.left_out = 0
+        self._begins: list[int] = []
+        self._entries: IndexEntries | None = None
+        self._last_geometry = service.geometry
+        self._next_file = 0
+        self._used = 0
+        self._ends: list[Covered] = []
+        self._covered = Covered(-1, 0)
+
+    def take(self, batch: LogBatch) -> None:
+        """Compare the keys of some records, or put them."""
+        if self.wrong_file is not None:
+            return
+        last_place = int(batch.records.column("physical_offset")[-1])
+        if not self.is_rewriting:
+            self._compare(self._keys(batch, replace(self._rules, tag_entries=False)), last_place)
+        if self.is_rewriting:
+            keys = self._beyond(self._keys(batch, self._rules))
+            known = set(self._service.names)
+            self._service.put_keys(keys, last_place)
+            self._service.write_pending()
+            for name in self._service.names:
+                if name not in known:
+                    self._before_write(join(INDEX, name), "create")
+
+    def finish(self) -> None:
+        """Judge what no record was compared with: entries beyond the log."""
+        if self.wrong_file is None and not self.is_rewriting:
+            has_more = self._entries is not None and self._used < len(self._entries.places)
+            if has_more or self._next_file < len(self._names) - (self._entries is not None):
+                self.wrong_file = self._next_file
+
+    def restart(self) -> int:
+        """Throw away the files from the wrong one on; return from where the log must be read."""
+        assert self.wrong_file is not None
+        self._rewrite_from(self.wrong_file)
+        self.wrong_file = None
+        return max(self._covered.place, 0)
+
+    def _keys(self, batch: LogBatch, rules: DispatchRules) -> Keys:
+        from rmqtool.bulk.index_build import Keys
+        from rmqtool.bulk.keys import index_keys
+
+        found = index_keys(batch.records, batch.properties, rules)
+        places, times = (batch.records.column(name) for name in ("physical_offset", "store_timestamp"))
+        return Keys(found.key_hashes, places[found.rows], times[found.rows])
+
+    def _beyond(self, keys: Keys) -> Keys:
+        """Return the keys that are not in the index yet."""
+        import numpy as np
+
+        from rmqtool.bulk.index_build import Keys
+
+        places = keys.physical_offsets
+        rank = np.cumsum(places == self._covered.place)
+        new = (places > self._covered.place) | ((places == self._covered.place) & (rank > self._covered.keys))
+        return Keys(keys.key_hashes[new], places[new], keys.store_timestamps[new])
+
+    def _compare(self, keys: Keys, last_place: int) -> None:
+        """Compare the entries up to a record with the keys of the log."""
+        from rmqtool.bulk.index_build import compare_keys
+
+        missing = compare_keys(self._entries_until(last_place), keys).missing
+        if self.is_rewriting:
+            missing = missing[keys.physical_offsets[missing] < self._covered.place]
+        places = [place for place in keys.physical_offsets[missing].tolist() if not self._was_left_out(place)]
+        self.left_out += len(missing) - len(places)
+        if not places:
+            return
+        place = min(places)
+        number = bisect_left(self._ends, place, key=lambda end: end.place)
+        if number < len(self._names) or self.is_rewriting:
+            self.wrong_file, self.is_rewriting = min(number, len(self._names) - 1), False
+        else:
+            self._append()
+
+    def _was_left_out(self, place: int) -> bool:
+        """Tell whether a broker's recovery left a key out: it began with a later segment than the record's."""
+        number = bisect_left(self._ends, place, key=lambda end: end.place)
+        if not self._as_left or number >= len(self._begins) or self._begins[number] <= place:
+            return False
+        segment = self._log.find(self._begins[number])
+        return segment is not None and place < segment.base_offset
+
+    def _entries_until(self, last_place: int) -> Keys:
+        """Return the next entries, those of records up to one; a file that is wrong is thrown away at once."""
+        import numpy as np
+
+        from rmqtool.bulk.index_build import Keys
+
+        hashes, places = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        while self._next_file < len(self._names):
+            if self._entries is None:
+                path, hints = join(INDEX, self._names[self._next_file]), (self._last_geometry, self._service.geometry)
+                self._entries, self._used = read_entries(self._files, path, hints), 0
+                if self._entries is None:
+                    self._rewrite_from(self._next_file)
+                    break
+                self._last_geometry = self._entries.geometry
+                self._begins.append(self._entries.header.begin_phy_offset)
+            entries = self._entries
+            end = int(np.searchsorted(entries.places, last_place, "right"))
+            if end > self._used:
+                hashes.append(entries.hashes[self._used : end])
+                places.append(entries.places[self._used : end])
+                self._covered, self._used = entries.covered(end), end
+            if end < len(entries.places):
+                break
+            self._ends.append(self._covered)
+            self._next_file += 1
+            self._entries = None
+        found = np.concatenate(places)
+        return Keys(np.concatenate(hashes), found, found)
+
+    def _append(self) -> None:
+        """Go on in the last file, whose entries are right; or begin the first one."""
+        current = None
+        if self._names:
+            path = join(INDEX, self._names[-1])
+            entries = read_entries(self._files, path, (self._last_geometry,))
+            assert entries is not None, "the file was right a moment ago"
+            self._before_write(path, "modify")
+            current = IndexFileWriter(self._files.open_write(path), entries.geometry, entries.header)
+        self._begin(self._names, current)
+
+    def _rewrite_from(self, number: int) -> None:
+        """Throw away the files from one on, to make them anew."""
+        for name in self._names[number:]:
+            self._before_write(join(INDEX, name), "delete")
+            self._files.unlink(join(INDEX, name))
+        if self._names[number:]:
+            self._files.fsync_dir(INDEX)
+        self._covered = self._ends[number - 1] if number else Covered(-1, 0)
+        self._begin(self._names[:number], None)
+
+    def _begin(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
+        self._before_write(INDEX, "modify")
+        self._service.restore(names, current)
+        self._service.geometry = self._last_geometry
+        self.is_rewriting = True

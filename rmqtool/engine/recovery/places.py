@@ -1,0 +1,130 @@
+"""Files that are not as large, or not called, as their neighbours: put right before anything is read from them.
+
+A segment that has lost its name says in its records where it belongs. What no broker puts among segments goes aside,
+into ``quarantine/``: upstream refuses to load a store over it, or deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rmqtool.engine.commit_log import LogDirectory
+from rmqtool.errors import StoreError
+from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, parse_segment_name, segment_name
+from rmqtool.storage.discovery import StoreListing
+from rmqtool.storage.filesystem import Kind, WritableFileSystem, join, make_directories, split
+from rmqtool.storage.segments import Segment, usual_size
+from rmqtool.storage.walk import SegmentWalk
+
+QUARANTINE = "quarantine"
+
+# Told the path of a file before it is written, and what is done to it.
+BeforeWrite = Callable[[str, str], None]
+
+
+def restore_names(
+    directories: Sequence[LogDirectory], segment_size: int, before_write: BeforeWrite
+) -> Iterator[Finding]:
+    """Give segments their names back, and move what is no segment out of the way."""
+    for directory in directories:
+        files, where = directory
+        if not files.exists(where):
+            continue
+        entries = [entry for entry in files.listdir(where) if entry.kind is Kind.FILE]
+        taken = {base for entry in entries if (base := _aligned(entry.name, segment_size)) is not None}
+        for entry in entries:
+            if _aligned(entry.name, segment_size) is not None:
+                continue
+            path = join(where, entry.name)
+            base = _base_of(files, path)
+            if base is not None and base % segment_size == 0 and base not in taken:
+                taken.add(base)
+                target = join(where, segment_name(base))
+                text = f"its records belong to {segment_name(base)}: it has that name again"
+            else:
+                target = join(QUARANTINE, path)
+                text = f"no broker puts it among segments: it lies in {QUARANTINE}/ now"
+            _move(files, path, target, before_write)
+            yield new_finding("CL-NAME", text, Place(path))
+
+
+def _aligned(name: str, segment_size: int) -> int | None:
+    base = parse_segment_name(name)
+    return base if base is not None and base % segment_size == 0 else None
+
+
+def _base_of(files: WritableFileSystem, path: str) -> int | None:
+    """Return where a segment belongs by its records, when they agree."""
+    bases = set()
+    with files.open_read(path) as file:
+        for place in SegmentWalk(file, None).places():
+            if isinstance(place.what, Message):
+                bases.add(place.what.physical_offset - place.file_offset)
+    return bases.pop() if len(bases) == 1 else None
+
+
+def _move(files: WritableFileSystem, path: str, target: str, before_write: BeforeWrite) -> None:
+    before_write(path, "rename")
+    make_directories(files, split(target)[0])
+    while files.exists(target):
+        target += "-"
+    files.rename(path, target)
+    files.fsync_dir(split(target)[0])
+    files.fsync_dir(split(path)[0])
+
+
+def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
+    """Return how large the segments of a log are; a single one may be what is left of a whole one."""
+    size = usual_size(segments)
+    if len(segments) == 1 and configured is not None and configured > size:
+        return configured
+    return size
+
+
+def restore_segment_sizes(
+    directories: Sequence[LogDirectory], segments: Sequence[Segment], size: int, before_write: BeforeWrite
+) -> Iterator[Finding]:
+    """Give every segment its size; one that is empty and the last goes away."""
+    last = max((segment.base_offset for segment in segments), default=0)
+    for segment in segments:
+        directory = next((one for one in directories if one.filesystem is segment.filesystem), None)
+        if segment.size == size or directory is None:
+            continue
+        files, path = directory.filesystem, segment.path
+        text = f"the segment has {segment.size} bytes, the others have {size}"
+        yield new_finding("CL-SIZE", text, Place(path))
+        if not segment.size and segment.base_offset == last:
+            before_write(path, "delete")
+            files.unlink(path)
+            files.fsync_dir(split(path)[0])
+            continue
+        with files.open_write(path) as file:
+            if segment.size > size and SegmentWalk(file, segment.base_offset).find_record(size) is not None:
+                raise StoreError(f"{text}, and records stand in what is too much", file=files.shown(path))
+            before_write(path, "resize")
+            file.truncate(size)
+            file.fsync()
+
+
+def restore_queue_files(
+    files: WritableFileSystem, listing: StoreListing, kind: FileKind, size: int, before_write: BeforeWrite
+) -> Iterator[Finding]:
+    """Give every file of the queues its size, and move what is none out of the way."""
+    for found in listing.of_kind(kind):
+        if found.size != size:
+            yield new_finding("CQ-SIZE", f"the file has {found.size} bytes, others have {size}", Place(found.path))
+            before_write(found.path, "resize")
+            with files.open_write(found.path) as file:
+                file.truncate(size)
+                file.fsync()
+        elif found.what.base_offset is not None and found.what.base_offset % size:
+            yield new_finding("CQ-SIZE", f"no file of {size} bytes begins there", Place(found.path))
+            _move(files, found.path, join(QUARANTINE, found.path), before_write)
+    if kind is FileKind.CONSUME_QUEUE:
+        for stranger in listing.strangers:
+            parts = stranger.path.split("/")
+            if len(parts) == 4 and parts[0] == CONSUME_QUEUE and parts[2].isdecimal() and stranger.kind is Kind.FILE:
+                yield new_finding("ST-FOREIGN", f"it lies in {QUARANTINE}/ now", Place(stranger.path))
+                _move(files, stranger.path, join(QUARANTINE, stranger.path), before_write)

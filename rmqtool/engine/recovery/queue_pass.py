@@ -1,0 +1,270 @@
+"""Simple consume queues compared with the log, and put right where they differ.
+
+A queue is what the records of the log say: the unit of queue offset n is that of the record that names n. Units are
+compared as the log is read and written only where they differ, so a queue that is right is not touched, one that lags
+grows, and one that is missing is made.
+
+A record's header has no checksum, so a single number is not believed against all others: where the offset a record
+names does not follow the one before, the next record and the unit on the disk decide.
+
+upstream: ConsumeQueue.recover believes the last three files, and numbers what follows by their length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from rmqtool.engine.derived_files import DerivedQueue
+from rmqtool.engine.encoder import is_directory_name
+from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.engine.recovery.log_pass import LogPass
+from rmqtool.engine.recovery.report import Misfit
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE, is_ext_address, is_written
+from rmqtool.formats.java import INT_MAX, LONG_MAX
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqtool.bulk.queues import QueueRun
+
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+FILLER_UNIT = _UNIT.encode(FILLER)
+# A gap wider than this is never believed: the queue would fill the disk with fillers.
+_WIDEST_GAP = 1 << 20
+_LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
+_CHUNK = 4096
+
+Write: TypeAlias = Callable[[int, bytes], None]
+
+
+class Claim(NamedTuple):
+    """A record that says it stands at an offset of its queue."""
+
+    queue_offset: int
+    unit: ConsumeQueueUnit
+
+
+@dataclass
+class Evidence:
+    """What the queues know of records that name another place: where their units stand, and who they are."""
+
+    standing: dict[int, list[tuple[QueueKey, int]]] = field(default_factory=dict)
+    strays: list[tuple[QueueCheck, Claim]] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
+
+
+class QueueCheck:
+    """One queue while the log is read."""
+
+    def __init__(self, key: QueueKey, files: DerivedQueue, write: Write, log: LogPass, evidence: Evidence) -> None:
+        self.key = key
+        # The offset that the next record of the queue should name; None before the first.
+        self.expected: int | None = None
+        self.wrong_units = 0
+        self._files = files
+        self._write = write
+        self._log = log
+        self._evidence = evidence
+        self._pending: Claim | None = None
+        # Where the record of the last unit ends.
+        self._last_end = log.log.min_offset
+
+    def take(self, run: QueueRun) -> None:
+        """Take the records of a part of the log."""
+        import numpy as np
+
+        offsets = run.queue_offsets
+        breaks = np.append(np.flatnonzero(np.diff(offsets) != 1) + 1, len(offsets)).tolist()
+        begin = 0
+        for end in breaks:
+            first = int(offsets[begin])
+            if self._pending is not None or first != self.expected:
+                self._take_odd(Claim(first, ConsumeQueueUnit(*run.units[begin].item())))
+                begin += 1
+                if begin < end and self._pending is not None:
+                    self._take_odd(Claim(first + 1, ConsumeQueueUnit(*run.units[begin].item())))
+                    begin += 1
+            if begin < end and self.expected == int(offsets[begin]) and self._pending is None:
+                self._compare(int(offsets[begin]), run.units[begin:end])
+            else:
+                for row in range(begin, end):
+                    self._take_odd(Claim(int(offsets[row]), ConsumeQueueUnit(*run.units[row].item())))
+            begin = end
+
+    def _take_odd(self, claim: Claim) -> None:
+        """Take a record whose offset may not follow the one before."""
+        self._settle(claim.queue_offset)
+        offset, expected = claim.queue_offset, self.expected
+        if offset == expected:
+            self._accept(claim)
+        elif not 0 <= offset <= _LAST_OFFSET:
+            self._evidence.strays.append((self, claim))
+        elif (expected is None or offset > expected) and self._stands_at(offset, claim.unit):
+            self._accept(claim)
+        elif expected is not None and self._stands_at(expected, claim.unit):
+            self._stand_at(expected, claim)
+        elif expected is None or offset > expected:
+            self._pending = claim
+        else:
+            self._evidence.strays.append((self, claim))
+
+    def _settle(self, following: int | None) -> None:
+        """Decide about the record that waits, now that the next one of the queue names ``following``."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        expected = self.expected
+        if following == pending.queue_offset + 1 and self._is_credible(pending):
+            self._accept(pending)
+        elif expected is not None and following == expected + 1:
+            self._stand_at(expected, pending)
+        elif following is not None and self._may_be_next(pending, following):
+            self._accept(pending)
+        else:
+            self._evidence.strays.append((self, pending))
+
+    def _may_be_next(self, claim: Claim, following: int) -> bool:
+        """Tell whether a record may stand where it says though the one behind it does not follow it."""
+        if self.expected is None:
+            return following > claim.queue_offset
+        return following != self.expected and self._is_explained(claim)
+
+    def _is_credible(self, claim: Claim) -> bool:
+        return self.expected is None or claim.queue_offset - self.expected <= _WIDEST_GAP
+
+    def _is_explained(self, claim: Claim) -> bool:
+        """Tell whether enough of the log is damaged for all that would be missing in front of a record."""
+        if self.expected is None or claim.queue_offset < self.expected:
+            return False
+        missing = claim.queue_offset - self.expected
+        lost = self._log.damage.lost_between(self._last_end, claim.unit.physical_offset)
+        return missing <= min(lost, _WIDEST_GAP)
+
+    def _accept(self, claim: Claim) -> None:
+        """Let a record stand where it says."""
+        if self.expected is None:
+            self._fill_head(claim.queue_offset)
+        elif claim.queue_offset > self.expected:
+            self._fill_gap(self.expected, claim.queue_offset)
+        self._put(claim.queue_offset, claim.unit)
+
+    def _stand_at(self, queue_offset: int, claim: Claim) -> None:
+        """Let a record stand elsewhere than it says."""
+        self.misfit(claim, f"its unit stands at {queue_offset}: the number in the record is wrong")
+        self._put(queue_offset, claim.unit)
+
+    def misfit(self, claim: Claim, reason: str) -> None:
+        self._evidence.misfits.append(Misfit(claim.unit.physical_offset, *self.key, claim.queue_offset, reason))
+
+    def _put(self, queue_offset: int, unit: ConsumeQueueUnit) -> None:
+        if not self._stands_at(queue_offset, unit):
+            self.replace(queue_offset, _UNIT.encode(unit))
+        self.expected = queue_offset + 1
+        self._last_end = unit.physical_offset + unit.size
+
+    def _stands_at(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+        found = self.read_unit(queue_offset)
+        if found is None or found[:2] != unit[:2]:
+            return False
+        return found.tags_code == unit.tags_code or self._is_other_code(found.tags_code)
+
+    def _is_other_code(self, tags_code: int) -> bool:
+        """Tell whether a tags code cannot be compared: an address in the extension, a time by unknown delays."""
+        return is_ext_address(tags_code) or self.key[0] == SCHEDULE_TOPIC
+
+    def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
+        """Return the unit on the disk, None where there is no file."""
+        data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        return _UNIT.decode(data) if len(data) == UNIT_SIZE else None
+
+    def read(self, queue_offset: int, count: int) -> bytes:
+        """Return the units on the disk; zeros where there are none."""
+        position, end = queue_offset * UNIT_SIZE, (queue_offset + count) * UNIT_SIZE
+        parts = []
+        while position < end:
+            length = min(end - position, self._files.file_size - position % self._files.file_size)
+            parts.append(self._files.read(position, length).ljust(length, b"\0"))
+            position += length
+        return b"".join(parts)
+
+    def replace(self, queue_offset: int, units: bytes) -> None:
+        """Write units that differ from those on the disk."""
+        self.wrong_units += len(units) // UNIT_SIZE
+        self._write(queue_offset * UNIT_SIZE, units)
+
+    def _compare(self, queue_offset: int, units: Any) -> None:
+        """Compare the units of records whose offsets follow each other with those on the disk."""
+        import numpy as np
+
+        from rmqtool.bulk.queues import decode_units
+
+        found = decode_units(self.read(queue_offset, len(units)))
+        same = (found["physical_offset"] == units["physical_offset"]) & (found["size"] == units["size"])
+        codes = found["tags_code"] == units["tags_code"]
+        if not codes.all():
+            other = [self._is_other_code(code) for code in found["tags_code"][~codes].tolist()]
+            codes[~codes] = np.array(other, np.bool_)
+        wrong = np.flatnonzero(~(same & codes))
+        for rows in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1):
+            if len(rows):
+                self.replace(queue_offset + int(rows[0]), units[rows[0] : rows[-1] + 1].tobytes())
+        self.expected = queue_offset + len(units)
+        self._last_end = int(units["physical_offset"][-1]) + int(units["size"][-1])
+
+    def _fill_head(self, first: int) -> None:
+        """Fill the places before the first record, in its file: a broker reads a file from its beginning."""
+        per_file = self._files.file_size // UNIT_SIZE
+        begin = first - first % per_file
+        if self._files.read(begin * UNIT_SIZE, UNIT_SIZE) or begin < first:
+            self._fill_unwritten(begin, first)
+
+    def _fill_unwritten(self, begin: int, end: int) -> None:
+        for at in range(begin, end, _CHUNK):
+            count = min(_CHUNK, end - at)
+            for number, unit in enumerate(_UNIT.iter_decode(self.read(at, count))):
+                if not is_written(unit):
+                    self.replace(at + number, FILLER_UNIT)
+
+    def _fill_gap(self, begin: int, end: int) -> None:
+        """Look after the places of messages that are lost: a unit that may be theirs stays."""
+        for queue_offset in range(begin, end):
+            unit = self.read_unit(queue_offset)
+            if unit is None or not self.may_stay(queue_offset, unit):
+                self.replace(queue_offset, FILLER_UNIT)
+
+    def may_stay(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
+        """Tell whether a unit that no record claims is that of a message that is lost, gone, or names another place."""
+        if not is_written(unit):
+            return False
+        at = unit.physical_offset
+        if unit.size == FILLER_SIZE or at < self._log.log.min_offset or self._log.damage.covers(at):
+            return True
+        if self._log.find_record(at) is None:
+            return False
+        self._evidence.standing.setdefault(at, []).append((self.key, queue_offset))
+        return True
+
+    def settle_last(self) -> None:
+        """Decide about a last record that still waits; the log was read to its end."""
+        pending = self._pending
+        if pending is not None and self.expected is not None and self._is_explained(pending):
+            self._pending = None
+            self._accept(pending)
+        self._settle(None)
+
+    def place_stray(self, claim: Claim) -> None:
+        """Find a place for a record that no other one of its queue confirms; it was not found standing anywhere."""
+        topic, queue_id = self.key
+        offset, expected = claim.queue_offset, self.expected
+        if not is_directory_name(topic) or not 0 <= queue_id <= INT_MAX:
+            self.misfit(claim, "no queue can have this name")
+        elif expected is None and 0 <= offset <= _LAST_OFFSET:
+            self._accept(claim)
+        elif expected is None or 0 <= offset < expected:
+            self.misfit(claim, "another message has its place in the queue" if expected else "no queue is so long")
+        else:
+            self._stand_at(expected, claim)

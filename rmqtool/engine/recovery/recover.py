@@ -1,0 +1,227 @@
+"""The whole of a recovery, from the lock to the mark that the store is closed.
+
+The log is the truth and is read through; queues and index are compared with it on the way. What differs is written at
+once, behind the mark that the store is open, so a recovery that is cut short is simply done again. Nothing is written
+to a store in which nothing differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rmqtool.engine.abort_marker import mark_open
+from rmqtool.engine.building import Setup, log_directories, read_only_directories
+from rmqtool.engine.commit_log import LogDirectory
+from rmqtool.engine.derived_files import DerivedFiles
+from rmqtool.engine.index_service import IndexService
+from rmqtool.engine.opening import refuse_unsupported, refuse_without_log, without_log
+from rmqtool.engine.recovery.checkpoint import heal_checkpoint
+from rmqtool.engine.recovery.index_pass import IndexCheck
+from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
+from rmqtool.engine.recovery.places import (
+    restore_names,
+    restore_queue_files,
+    restore_segment_sizes,
+    segment_size_of,
+)
+from rmqtool.engine.recovery.queues import QueuesCheck
+from rmqtool.engine.recovery.report import RecoveryReport
+from rmqtool.engine.stored_config import read_batch_topics
+from rmqtool.errors import Refused
+from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.paths import ABORT, INDEX, FileKind
+from rmqtool.storage.discovery import StoreListing, list_store
+from rmqtool.storage.filesystem import Kind, ReadableFileSystem, split
+from rmqtool.storage.index_files import Geometry
+from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
+from rmqtool.storage.walk import SegmentWalk
+
+Advance = Callable[[int], None]
+_ZEROS = 1 << 20
+
+
+def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
+    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read."""
+    directories = log_directories(setup)
+    if not any(filesystem.exists(path) for filesystem, path in directories):
+        raise without_log(setup.files, setup.config)
+    with setup.files.lock():
+        return _Recovery(setup, directories, advance).run()
+
+
+class _Recovery:
+    def __init__(self, setup: Setup, directories: tuple[LogDirectory, ...], advance: Advance | None) -> None:
+        self.setup = setup
+        self.files = setup.files
+        self.config = setup.config
+        self.directories = directories
+        self.advance = advance
+        self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
+        self._is_marked = self.report.abnormal
+
+    def run(self) -> RecoveryReport:
+        """Do everything, in order."""
+        listing = self._list()
+        refuse_unsupported(listing, self.config)
+        refuse_without_log(listing)
+        listing, segment_size = self._restore_files(listing)
+        log = SegmentQueue(listing.log_segments, segment_size)
+        derived = DerivedFiles(self.files)
+        try:
+            self._compare(listing, log, derived)
+        finally:
+            derived.close()
+            log.close()
+            listing.open_files.close()
+        self._close()
+        return self.report
+
+    def _list(self) -> StoreListing:
+        where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in self.directories]
+        return list_store(self.files, [*where, *read_only_directories(self.setup)])
+
+    def _before_write(self, path: str, action: str) -> None:
+        """Let a later start see that this was not finished, before the first change."""
+        if not self._is_marked:
+            mark_open(self.files, self.config.version)
+            self._is_marked = True
+        self.report.note(path, action)
+
+    def _find(self, findings: Iterator[Finding]) -> bool:
+        found = list(findings)
+        self.report.findings += found
+        return bool(found)
+
+    def _restore_files(self, listing: StoreListing) -> tuple[StoreListing, int]:
+        """Put names and sizes of files right; return what is there then, and the size of a segment."""
+        key = "mappedFileSizeCommitLog"
+        configured = self.config.mapped_file_size_commit_log
+        size = segment_size_of(listing.log_segments, configured if key in self.config.origins else None) or configured
+        if self._find(restore_names(self.directories, size, self._before_write)):
+            listing = self._list()
+        changed = self._find(restore_segment_sizes(self.directories, listing.log_segments, size, self._before_write))
+        for kind, unit, default in (
+            (FileKind.CONSUME_QUEUE, UNIT_SIZE, self.config.mapped_file_size_consume_queue),
+            (FileKind.BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, self.config.mapper_file_size_batch_consume_queue),
+        ):
+            found = [Segment(0, file.size, file.path, self.files) for file in listing.of_kind(kind)]
+            queue_size = -(-(usual_size(found) or default) // unit) * unit
+            changed |= self._find(restore_queue_files(self.files, listing, kind, queue_size, self._before_write))
+        return (self._list() if changed else listing), size
+
+    def _rules(self) -> DispatchRules:
+        """Return how records are dispatched. Extra queues stand in a record only where the broker numbered them."""
+        delays = parse_delay_levels(self.config.message_delay_level)
+        return rules_of(self.config.version.value, delays)
+
+    def _compare(self, listing: StoreListing, log: SegmentQueue, derived: DerivedFiles) -> None:
+        """Read the log, and put queues, index and checkpoint right."""
+        report, config = self.report, self.config
+        now = self.setup.clock.now()
+        reading = LogPass(log, now, self.advance)
+        batch_topics = self.setup.batch_topics
+        topics = read_batch_topics(self.files) if batch_topics is None else batch_topics
+        queues = QueuesCheck(listing, derived, config, reading, self._rules(), self._before_write, topics)
+        index = self._index(listing, log)
+        for batch in reading.batches():
+            queues.take(batch)
+            if index is not None:
+                index[0].take(batch)
+        tail = reading.tail()
+        self._refuse_without_records(reading, queues)
+        report.findings += [_finding_of(damage) for damage in reading.damage.spans]
+        if index is not None:
+            self._finish_index(*index, log, now)
+        was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
+        queues.finish(report, tail.offset, thorough=was_cut or report.abnormal)
+        derived.flush()
+        heal_checkpoint(self.files, reading, tail.offset, self._before_write, abnormal=report.abnormal)
+        report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
+
+    def _index(self, listing: StoreListing, log: SegmentQueue) -> tuple[IndexCheck, IndexService] | None:
+        config = self.config
+        if not (config.message_index_enable and config.index_file_write_enable):
+            return None
+        service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
+        names = sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX))
+        as_left = not self.report.abnormal
+        check = IndexCheck(self.files, names, service, self._rules(), self._before_write, log, as_left=as_left)
+        return check, service
+
+    def _finish_index(self, check: IndexCheck, service: IndexService, log: SegmentQueue, now: int) -> None:
+        check.finish()
+        if check.wrong_file is not None:
+            start = check.restart()
+            segment = log.find(start)
+            for batch in LogPass(log, now, self.advance).batches(segment.base_offset if segment else log.min_offset):
+                check.take(batch)
+        if check.is_rewriting:
+            service.flush()
+            service.close()
+        elif check.left_out:
+            text = f"{check.left_out} keys are in no index file: a broker's recovery left them out"
+            self.report.findings.append(new_finding("IX-MISSING", text, Place(INDEX), keys=check.left_out))
+
+    def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck) -> None:
+        """Refuse a log without a single valid record whose queues know of some: that is no log of these queues."""
+        if not reading.records and queues.have_units_since(reading.log.min_offset):
+            raise Refused(
+                "no record of the commit log is valid, but there are queues: they would be emptied",
+                file=self.files.shown(""),
+                hint="is this the commit log of these queues? rmqtool check shows both",
+            )
+
+    def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:
+        """Clear a torn end that this crash left, and segments behind it; return whether a record was cut."""
+        if tail.stale is not None:
+            self.report.findings.append(_finding_of(tail.stale))
+        was_cut = bool(tail.torn) and (self.report.abnormal or tail.has_torn_record or is_known)
+        if was_cut:
+            self.report.findings += [_finding_of(damage, "CL-TORN") for damage in tail.torn]
+        for segment in log:
+            directory = next((one for one in self.directories if one.filesystem is segment.filesystem), None)
+            if directory is None or segment.end_offset <= tail.offset or tail.stale is not None:
+                continue
+            if segment.base_offset > tail.offset:
+                self._before_write(segment.path, "delete")
+                directory.filesystem.unlink(segment.path)
+                directory.filesystem.fsync_dir(split(segment.path)[0])
+            elif was_cut:
+                self._zero(directory, segment, tail.offset - segment.base_offset)
+        return was_cut
+
+    def _zero(self, directory: LogDirectory, segment: Segment, start: int) -> None:
+        """Clear what stands behind the end of the log, so that no later start takes it for records."""
+        with directory.filesystem.open_write(segment.path) as file:
+            walk = SegmentWalk(file, segment.base_offset)
+            while (at := walk.find_nonzero(start)) is not None:
+                self._before_write(segment.path, "modify")
+                length = min(_ZEROS, segment.size - at)
+                file.pwrite(bytes(length), at)
+                start = at + length
+            file.fdatasync()
+
+    def _close(self) -> None:
+        """Take the mark away: everything is durable."""
+        if not self._is_marked:
+            return
+        if self.report.abnormal:
+            self.report.note(ABORT, "delete")
+        if self.files.stat(ABORT).kind is Kind.DIRECTORY:
+            self.files.rmdir(ABORT)
+        else:
+            self.files.unlink(ABORT)
+        self.files.fsync_dir()
+
+
+def _finding_of(damage: Damage, code: str | None = None) -> Finding:
+    """Return the finding of a span of the log; what looks like a torn end is none where records follow."""
+    own = {"CL-TORN": "CL-MID"}.get(damage.flaw.code, damage.flaw.code)
+    if damage.segment is None:
+        return new_finding(own, damage.flaw.message, Place(None, damage.start, damage.end - damage.start))
+    place = Place(damage.segment.path, damage.start - damage.segment.base_offset, damage.end - damage.start)
+    if damage.record is not None:
+        place = place._replace(topic=damage.record.topic, queue_id=damage.record.queue_id)
+    return new_finding(code or own, damage.flaw.message, place)

@@ -1,0 +1,69 @@
+"""What a recovery found and did, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqtool.findings import Finding
+
+
+class Change(NamedTuple):
+    """One file that was written: ``action`` is one of create, modify, resize, rename and delete."""
+
+    path: str
+    action: str
+
+
+class Misfit(NamedTuple):
+    """A valid record that cannot stand in the queue at the offset it names, and why."""
+
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    reason: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return the record as an object of the JSON output."""
+        return {
+            "commitLogOffset": self.physical_offset,
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "reason": self.reason,
+        }
+
+
+@dataclass
+class RecoveryReport:
+    """The outcome of one recovery; ``changes`` is empty when nothing had to be written."""
+
+    abnormal: bool
+    min_offset: int = 0
+    max_offset: int = 0
+    messages: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
+    changes: dict[str, Change] = field(default_factory=dict)
+
+    def note(self, path: str, action: str) -> None:
+        """Remember that a file was written; what was done to it first says the most."""
+        if action == "delete" and path in self.changes:
+            before = self.changes.pop(path)
+            if before.action == "create":
+                return
+        self.changes.setdefault(path, Change(path, action))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of the JSON output."""
+        return {
+            "mode": "abnormal" if self.abnormal else "normal",
+            "applied": True,
+            "minPhyOffset": self.min_offset,
+            "maxPhyOffset": self.max_offset,
+            "messages": self.messages,
+            "files": [change._asdict() for _, change in sorted(self.changes.items())],
+            "findings": [finding.as_json() for finding in self.findings],
+            "notRestored": [misfit.as_json() for misfit in self.misfits],
+        }

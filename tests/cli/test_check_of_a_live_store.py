@@ -1,0 +1,67 @@
+"""``check`` of a store that is being written finds nothing but that it is: what is in flight is no damage."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from rmqtool.inspection.check import Check, CheckOptions
+from rmqtool.inspection.checks.case import Depth
+from rmqtool.storage.store import open_store
+from tests.judged.rows import findings_of
+
+FEW, MANY = 6, 100
+
+
+@contextmanager
+def busy(root, version):
+    """Have another process write a store."""
+    command = [sys.executable, "-m", "tests.busy_store", str(root), version]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            assert writer.stdout.readline() == "ready\n"
+            yield writer
+        finally:
+            writer.stdin.close()
+            assert writer.wait(120) == 0
+
+
+def look(root, version, times):
+    """Check so many times while messages come in; return what was found that is no notice, and how the end grew."""
+    wrong, ends = [], []
+    with busy(root, version) as writer:
+        for number in range(times):
+            writer.stdin.write("more\n")
+            writer.stdin.flush()
+            depth = (Depth.DEFAULT, Depth.DEEP, Depth.QUICK)[number % 3]
+            with open_store(str(root)) as store:
+                check = Check(store, CheckOptions(depth))
+                found = list(check)
+            wrong += [(number, f) for f in found if f.severity != "notice"]
+            assert "ST-LOCK" in {finding.code for finding in found}
+            assert writer.poll() is None
+            ends.append(check.case.end.physical_offset)
+    return wrong, ends
+
+
+@pytest.mark.parametrize(
+    ("version", "times"),
+    [
+        ("4.9", FEW),
+        ("5.4", FEW),
+        pytest.param("4.9", MANY, marks=pytest.mark.slow),
+        pytest.param("5.3", MANY, marks=pytest.mark.slow),
+        pytest.param("5.4", MANY, marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_found_in_flight(version, times, tmp_path):
+    root = tmp_path / "store"
+    wrong, ends = look(root, version, times)
+    assert wrong == []
+    # It really was written meanwhile, and what it came to is sound.
+    assert ends == sorted(ends)
+    assert len(set(ends)) > times // 2
+    assert [finding for finding in findings_of(root) if finding.severity != "notice"] == []

@@ -1,0 +1,62 @@
+"""``rmqtool topic``."""
+
+from __future__ import annotations
+
+import json
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.stores import truth
+
+
+def run(capsysbinary, *words):
+    status = main(["topic", *map(str, words)])
+    printed = capsysbinary.readouterr()
+    return status, printed.out.decode(), printed.err.decode()
+
+
+def test_a_topic_is_made_changed_and_deleted(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    status, out, _ = run(capsysbinary, root, "create", "Made", "--queues", 4, "--json")
+    assert (status, json.loads(out)) == (
+        Exit.DONE,
+        [
+            {
+                "topic": "Made",
+                "readQueueNums": 4,
+                "writeQueueNums": 4,
+                "perm": "rw",
+                "order": False,
+                "attributes": {},
+            }
+        ],
+    )
+    status, out, _ = run(capsysbinary, root, "alter", "Made", "--perm", "r", "--attribute", "message.type=FIFO")
+    assert (status, out) == (Exit.DONE, "Made  4 queues  r  message.type=FIFO\n")
+    status, out, _ = run(capsysbinary, root, "list", "--jsonl")
+    listed = [json.loads(line) for line in out.splitlines()]
+    table = truth("53-broker")["configFiles"]["topics.json"]["topicConfigTable"]
+    assert [row["topic"] for row in listed] == sorted([*table, "Made"])
+    status, _, err = run(capsysbinary, root, "delete", "Made")
+    assert (status, "--yes" in err) == (Exit.REFUSED, True)
+    assert run(capsysbinary, root, "delete", "Made", "--yes")[0] == Exit.DONE
+    assert "Made" not in (root / "config/topics.json").read_text()
+
+
+def test_deleting_takes_the_queues_and_leaves_the_log(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    topic = next(entry["topic"] for entry in truth("53-broker")["messages"] if entry["topic"].startswith("T_"))
+    log = sorted((path.name, path.read_bytes()) for path in (root / "commitlog").iterdir())
+    assert (root / "consumequeue" / topic).is_dir()
+    assert run(capsysbinary, root, "delete", topic, "--yes")[0] == Exit.DONE
+    assert not (root / "consumequeue" / topic).exists()
+    assert sorted((path.name, path.read_bytes()) for path in (root / "commitlog").iterdir()) == log
+
+
+def test_what_makes_no_sense_is_said(writable_store, capsysbinary):
+    root = writable_store("53-epoch")
+    assert run(capsysbinary, root, "rename", "A")[0] == Exit.USAGE
+    assert run(capsysbinary, root, "create")[0] == Exit.USAGE
+    assert run(capsysbinary, root, "list", "A")[0] == Exit.USAGE
+    assert run(capsysbinary, root, "create", "A", "--attribute", "x")[0] == Exit.USAGE
+    assert run(capsysbinary, root, "alter", "Nowhere", "--perm", "r")[0] == Exit.NO

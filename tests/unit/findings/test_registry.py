@@ -1,0 +1,73 @@
+"""The registry of codes: one entry for one thing, and nobody is left without a word at night."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqtool.findings import FAMILIES, Severity, broker_text, find_code, iter_codes, new_finding
+
+# The codes that scripts rely on; they are never renamed.
+FIXED = [
+    "CL-MAGIC",
+    "CL-LEN",
+    "CL-CRC",
+    "CL-PHY",
+    "CL-TORN",
+    "CL-MID",
+    "CL-GAP",
+    "CL-SIZE",
+    "CL-NAME",
+    "CL-STALE",
+    "CQ-MISSING",
+    "CQ-AHEAD",
+    "CQ-BEFORE",
+    "CQ-WRONG",
+    "CQ-SIZE",
+    "CQ-ORPHAN",
+    "IX-HEAD",
+    "IX-LOOP",
+    "IX-WRONG",
+    "IX-MISSING",
+    "IX-AHEAD",
+    "CP-BAD",
+    "CP-AHEAD",
+    "ST-ABORT",
+    "ST-LOCK",
+    "ST-MOUNT",
+    "ST-FOREIGN",
+    "ST-LINK",
+    "CF-JSON",
+    "CF-BAK",
+    "OF-RANGE",
+    "BD-INFLATE",
+]
+
+
+def test_the_fixed_codes_are_registered():
+    assert [code for code in FIXED if find_code(code) is None] == []
+
+
+@pytest.mark.parametrize("entry", list(iter_codes()), ids=lambda entry: entry.code)
+def test_whoever_must_act_is_told_why_and_what_to_type(entry):
+    assert entry.family in FAMILIES
+    assert entry.meaning.endswith(".")
+    finding = new_finding(entry.code, "something", severity=Severity.WARNING)
+    if entry.severity is not Severity.NOTICE:
+        assert finding.consequence
+        assert finding.fix
+        for version in ("4.9", "5.3", "5.4"):
+            of_5_only = all(line.startswith(("5.", "4.9 with")) for line in entry.brokers)
+            said = [broker_text(entry, version, abnormal=abnormal) for abnormal in (False, True)]
+            assert all(said) or (of_5_only and version == "4.9"), (version, said)
+    notice = new_finding(entry.code, "something", severity=Severity.NOTICE)
+    assert (notice.consequence, notice.fix) == (None, None)
+
+
+def test_a_broker_is_told_apart_by_version_and_by_its_last_stop():
+    entry = find_code("CL-CRC")
+    assert entry is not None
+    texts = {(v, a): broker_text(entry, v, abnormal=a) for v in ("4.9", "5.3", "5.4") for a in (False, True)}
+    assert texts["4.9", False].startswith("scan the last three files")
+    assert texts["5.3", False].startswith("scan the last file")
+    assert texts["4.9", True].startswith("scan from the checkpoint's file on")
+    assert texts["5.4", True].startswith("scan at most ten files")
