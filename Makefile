@@ -61,6 +61,7 @@ bench: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m rmqtool.formats.derive --write
+	$(BIN)/python -m tests.docs
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

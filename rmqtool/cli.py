@@ -56,7 +56,7 @@ def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -
 
 def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
     """Run the command; every way in which it can end becomes a status or an RmqtoolError."""
-    group = _root(table)
+    group = command_tree(table)
     try:
         if os.environ.get(_COMPLETE):
             return _complete(group)
@@ -87,7 +87,8 @@ def _help(group: LazyGroup) -> str:
     return group.get_help(group.context_class(group, info_name=NAME, **group.context_settings))
 
 
-def _root(table: Sequence[Entry]) -> LazyGroup:
+def command_tree(table: Sequence[Entry] = COMMANDS) -> LazyGroup:
+    """Return the root of the command line; a command is loaded when it is asked for."""
     app = typer.Typer(
         cls=LazyGroup,
         rich_markup_mode=None,

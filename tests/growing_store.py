@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.builders import blank, properties, record
 
 _LEAST_BLANK = 8
-_PACE = 0.005
-_AT_ONCE = 10
+_PACE = 0.02
+_AT_ONCE = 3
 
 
 class GrowingStore:

@@ -302,7 +302,8 @@ def undetermined(ours: Fields, theirs: Fields, outcome: dict[str, Any], index_en
     wrong order; and where the broker never comes to its own last flush, the moment of that thread is what remains.
     """
     found: dict[str, str] = {}
-    missing = [path for path in ours["create"] if path not in theirs.get("create", ours["create"])]
+    made = theirs.get("create")
+    missing = [path for path in ours["create"] if path not in made] if made is not None else []
     if missing and all(path.startswith("index/NEW-") for path in missing):
         mine = [file["indexCount"] - 1 for file in ours["index"]]
         lost = sum(mine) - sum(max(file.get("indexCount", 1), 1) - 1 for file in outcome["index_after"])

@@ -208,7 +208,7 @@ def _list_splits(output: Output, paths: tuple[str, ...], choice: Choice) -> Exit
 
     sources = plan_sources(paths, choice)
     splits = output.table(_split_rows(sources), SPLITS, empty="nothing to read")
-    output.note(f"{splits} splits, {size(sum(source.bytes for source in sources))} of log")
+    output.note(f"{splits} split{'' if splits == 1 else 's'}, {size(sum(source.bytes for source in sources))} of log")
     return Exit.DONE
 
 

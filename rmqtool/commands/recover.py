@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, ProgressWhen, Show, Store, When, Work
+from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work
+from rmqtool.commands.options import Store as StoreWord
 from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
 
 if TYPE_CHECKING:
-    from rmqtool.upstream.outcome import StartOutcome
+    from rmqtool.render.output import Output
+    from rmqtool.render.recovery import Next
+    from rmqtool.storage.store import Store
     from rmqtool.upstream.rehearsal import Rehearsal
 
 
 def recover(
-    store: Store = None,
+    store: StoreWord = None,
     *,
     to: Annotated[
         str | None,
@@ -42,19 +46,20 @@ def recover(
         return _apply(store, to, broker, Work(progress=progress), show)
     from rmqtool.render.recovery import recovery_lines
     from rmqtool.storage.store import open_store
-    from rmqtool.upstream.of_store import rehearse
+    from rmqtool.upstream.of_store import assumed, rehearse
 
-    choice = choose_store([store] if store else [])
-    opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    opened = open_store(_whole_store(store), version=broker.as_version, assignments=tuple(broker.conf or ()))
+    root = _as_typed(store, opened.root)
     with show.output() as output, rehearse(opened, contents=to is not None) as rehearsal:
         outcome = rehearsal.run()
+        _say_what_was_taken(output, opened, assumed(opened, outcome))
         shown = outcome.as_json()
-        output.single(shown, recovery_lines(output, shown, _lost(outcome), _rewinds(outcome), choice.store))
+        output.single(shown, recovery_lines(output, shown, root, _next_commands(root)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
     opened.close()
-    return Exit.DONE if outcome.loads and outcome.starts is True and not outcome.messages_lost else Exit.NO
+    return Exit.DONE if outcome.loses_nothing else Exit.NO
 
 
 def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:
@@ -62,27 +67,54 @@ def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show
 
     if to is not None:
         raise UsageError("--to writes what a broker would do, --apply does better: only one of them")
-    return apply_recovery(choose_store([store] if store else []).store, broker, work, show)
+    return apply_recovery(_whole_store(store), broker, work, show)
 
 
-def _lost(outcome: StartOutcome) -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": part.topic,
-            "messages": part.messages,
-            "firstStoreTimestamp": part.first_store_timestamp,
-            "lastStoreTimestamp": part.last_store_timestamp,
-        }
-        for part in outcome.lost
-    ]
+def _whole_store(word: str | None) -> str:
+    """Return STORE, which is no single file here: a broker starts on all of it."""
+    from rmqtool.storage.store import locate
+
+    store = choose_store([word] if word else []).store
+    if os.path.isfile(store) and not store.endswith((".conf", ".properties")):
+        filesystem, _, _ = locate(store)
+        filesystem.close()
+        hint = f"rmqtool recover {quote(filesystem.root)}"
+        raise UsageError(f"{store} is one file, and a broker starts on a whole store", hint=hint)
+    return store
 
 
-def _rewinds(outcome: StartOutcome) -> list[dict[str, Any]]:
-    return [
-        {"topic": queue.topic, "queueId": queue.queue_id, "before": queue.max_offset_before, "after": queue.max_offset}
-        for queue in outcome.queues or ()
-        if queue.max_offset_before is not None and queue.max_offset < queue.max_offset_before
-    ]
+def _as_typed(word: str | None, root: str) -> str:
+    """Return the store's root as a person in this directory types it: relative, where STORE was and leads downwards."""
+    relative = os.path.relpath(root)
+    return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
+
+
+def _next_commands(root: str) -> dict[Next, str]:
+    """Return what to type: to keep what a broker's start would destroy, to keep a copy, to look closer."""
+    from rmqtool.render.recovery import Next
+
+    store = quote(root)
+    return {
+        Next.KEEP: f"rmqtool recover {store} --apply",
+        Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
+        Next.LOOK: f"rmqtool check {store}",
+    }
+
+
+def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, object]) -> None:
+    """Say which broker and sizes the answer is about, where nobody stated them."""
+    from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
+
+    if store.version_reason != "as asked":
+        output.note(f"as a {store.version} broker ({store.version_reason}); --as asks for another")
+    if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
+        output.note("a broker is running on this store: this is what a start on what is on disk now would do")
+    if store.filesystem.is_directory(CONSUME_QUEUE_EXT):
+        output.note(
+            f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
+        )
+    for name, value in by_default.items():
+        output.note(f"no file shows {name}: {value} is taken; --conf {name}=... states it")
 
 
 def _write(rehearsal: Rehearsal, target: str) -> None:

@@ -42,6 +42,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
+    Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.

@@ -25,6 +25,7 @@ from rmqtool.engine.index_service import IndexFileWriter, IndexService
 from rmqtool.engine.intake import Intake
 from rmqtool.engine.opening import StoreState
 from rmqtool.engine.queue_offsets import QueueOffsets
+from rmqtool.engine.retention import Retention
 from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.engine.upkeep import Parts, Upkeep
 from rmqtool.engine.writer import Writer
@@ -114,6 +115,7 @@ class Engine:
     checkpoint: Checkpoint
     disks: DiskSpace
     upkeep: Upkeep
+    retention: Retention
     batch_topics: frozenset[str] = frozenset()
 
     def close_files(self) -> None:
@@ -165,10 +167,23 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
         (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
     )
     dispatcher.restart_at(state.dispatched)
-    parts = Parts(log, flusher, dispatcher, checkpoint, disks)
+    retention = Retention(setup.files, config, clock, dispatcher, disks)
+    parts = Parts(log, flusher, dispatcher, checkpoint, disks, retention)
     upkeep = Upkeep(parts, health, clock, config, sync=setup.is_sync, pool=setup.has_pool)
     engine = Engine(
-        health, log, offsets, encoder, Intake(encoder), writer, flusher, dispatcher, checkpoint, disks, upkeep, topics
+        health,
+        log,
+        offsets,
+        encoder,
+        Intake(encoder),
+        writer,
+        flusher,
+        dispatcher,
+        checkpoint,
+        disks,
+        upkeep,
+        retention,
+        topics,
     )
     return engine
 
@@ -182,7 +197,7 @@ def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
 def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
     queues = ConsumeQueues(DerivedFiles(setup.files), state.queue_sizes, with_ext=setup.config.enable_consume_queue_ext)
     for key, end in state.queues.items():
-        queues.simple[key] = queues.restored(key, *end)
+        queues.simple[key] = queues.restored(key, end.max_offset, end.max_physic_offset, end.ext_end)
     for key, batch_end in state.batch_queues.items():
         files = queues.files_of(FileKind.BATCH_CONSUME_QUEUE, key)
         queues.batch[key] = BatchConsumeQueue(key, files, *batch_end)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.engine.encoder import Encoder, TopicRules
-from rmqtool.engine.intake import MATTERS
+from rmqtool.engine.intake import MATTERS, Intake
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueOffsets
 from rmqtool.engine.record import encode_length
+from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NoSpace
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import BLANK_SIZE, record_size
@@ -75,8 +76,16 @@ class PutColumns:
 
     physical_offsets: Ints
     queue_offsets: Ints
+    sizes: Ints
+    store_timestamp: int = 0
     refused: dict[int, PutStatus] = field(default_factory=dict)
-    end_offset: int = 0
+
+    @classmethod
+    def of(cls, count: int) -> PutColumns:
+        """Return what is known before anything is stored."""
+        import numpy as np
+
+        return cls(np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count, np.int64))
 
     @property
     def stored(self) -> int:
@@ -107,6 +116,66 @@ def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
         return False
     texts = b"\n".join(columns.property_texts)
     return not any(name in texts for name in _SPECIAL_NAMES)
+
+
+def columns_of(messages: Sequence[NewMessage], intake: Intake) -> MessageColumns | None:
+    """Return plain messages of this broker's own by columns; None when one of them is more than that."""
+    encoder, kinds = intake.encoder, intake.kinds
+    texts = []
+    for message in messages:
+        given = message.properties
+        if isinstance(given, bytes):
+            return None
+        names = tuple(given)
+        kind = kinds.get(names) or intake.kind_of(names)
+        if (
+            not kind.is_plain
+            or message.body is None
+            or message.property_text is not None
+            or message.property_bins is not None
+            or message.sys_flag
+            or message.born_host is not None
+            or message.store_host is not None
+            or message.born_timestamp is not None
+            or message.reconsume_times
+            or message.prepared_transaction_offset
+        ):
+            return None
+        texts.append(kind.text(given))
+    topics = [message.topic for message in messages]
+    if encoder.has_property_crc or any(encoder.topic_rules(topic).is_batch for topic in set(topics)):
+        return None
+    queue_ids = [message.queue_id for message in messages]
+    flags = [message.flag for message in messages]
+    if not all(INT_MIN <= value <= INT_MAX for column in (queue_ids, flags) for value in (min(column), max(column))):
+        return None
+    bodies = [message.body or b"" for message in messages]
+    return MessageColumns(topics, bodies, texts, queue_ids, flags if any(flags) else 0)
+
+
+def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
+    """Return the tickets of messages that were stored by columns."""
+    tickets = []
+    # One tuple for each queue, not for each message: the collector looks at all there are.
+    queues: dict[tuple[str, int], tuple[str, int]] = {}
+    places = zip(put.physical_offsets.tolist(), put.queue_offsets.tolist(), put.sizes.tolist(), strict=True)
+    for message, (physical_offset, queue_offset, size) in zip(messages, places, strict=True):
+        queue = message.topic, message.queue_id
+        ticket = PutTicket(queues.setdefault(queue, queue), (), 1, store_host)
+        ticket.physical_offset = physical_offset
+        ticket.queue_offset = queue_offset
+        ticket.size = size
+        ticket.store_timestamp = put.store_timestamp
+        ticket.is_written = True
+        ticket.status = PutStatus.PUT_OK
+        tickets.append(ticket)
+    for row, status in put.refused.items():
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            tickets[row].status = status
+        else:
+            tickets[row].is_written = False
+            tickets[row].refuse(status)
+    return tickets
 
 
 def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColumns) -> _Ready:
@@ -153,7 +222,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
     for row in np.flatnonzero(~legal).tolist():
         put.refused[row] = PutStatus.MESSAGE_ILLEGAL
     for row in np.flatnonzero(long).tolist():
-        put.refused[row] = PutStatus.PROPERTIES_SIZE_EXCEEDED
+        put.refused[row] = encoder.status_of_long(texts[row])
     pairs, queue_codes = np.unique(codes[rows] << 32 | queue_ids[rows], return_inverse=True)
     of_code = list(names)
     queues = [(of_code[pair >> 32], pair & 0xFFFFFFFF) for pair in pairs.tolist()]
@@ -182,6 +251,7 @@ def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOf
     """Number, place and append what is ready, slab by slab and segment by segment."""
     import numpy as np
 
+    put.store_timestamp = store_timestamp
     ends = np.cumsum(ready.sizes)
     at, count = 0, len(ready.rows)
     while at < count:
@@ -230,6 +300,7 @@ def _write_slab(
     rows = ready.rows[part]
     put.physical_offsets[rows] = encoded.physical_offsets
     put.queue_offsets[rows] = numbers
+    put.sizes[rows] = ready.sizes[part]
 
 
 def _cut(column: Numbers, part: slice) -> Numbers:

@@ -8,6 +8,8 @@ write between two flushes of the queues stores it.
 
 from __future__ import annotations
 
+import threading
+
 from rmqtool.errors import NoSpace
 from rmqtool.formats import layouts
 from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint
@@ -23,15 +25,17 @@ class Checkpoint:
         self._file: WritableFile = _open(files)
         self._written = decode_checkpoint(self._file.pread(PAGE_SIZE, 0))
         self.fields: StoreCheckpoint = self._written
+        self._lock = threading.Lock()
 
     def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
         """Move times forward."""
-        fields = self.fields
-        self.fields = fields._replace(
-            physic_msg_timestamp=max(fields.physic_msg_timestamp, physic),
-            logics_msg_timestamp=max(fields.logics_msg_timestamp, logics),
-            index_msg_timestamp=max(fields.index_msg_timestamp, index),
-        )
+        with self._lock:
+            fields = self.fields
+            self.fields = fields._replace(
+                physic_msg_timestamp=max(fields.physic_msg_timestamp, physic),
+                logics_msg_timestamp=max(fields.logics_msg_timestamp, logics),
+                index_msg_timestamp=max(fields.index_msg_timestamp, index),
+            )
 
     def flush(self) -> None:
         """Write and force the fields if they changed."""

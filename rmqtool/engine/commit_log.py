@@ -171,6 +171,25 @@ class CommitLog:
             made.directory.filesystem.unlink(made.segment.path)
             made.directory.filesystem.fsync_dir(made.directory.path)
 
+    def clear_next(self) -> None:
+        """Make sure that no record is found where the next one goes."""
+        if self._current is not None and self.room >= BLANK_SIZE and not self.pending_size:
+            self._current.pwrite(bytes(BLANK_SIZE), self.wrote_offset - self._base)
+            self._current.fdatasync()
+
+    def remove_first(self) -> bool:
+        """Remove the oldest segment, unless it is the last one, not forced yet, or in a directory that is only read."""
+        first = self.segments.segments[0]
+        directory = next((one for one in self.directories if one.filesystem is first.filesystem), None)
+        is_last = len(self.segments) == 1 or first.end_offset > self.flushed_offset
+        if is_last or directory is None or first.base_offset in self._unsynced:
+            return False
+        with self._guard:
+            self.segments.remove_first()
+        directory.filesystem.unlink(first.path)
+        directory.filesystem.fsync_dir(directory.path)
+        return True
+
     def pages_to_flush(self) -> int:
         """Return how many pages the flush would complete; a segment left behind counts as one at least."""
         flushed, committed = self.flushed_offset, self.committed_offset

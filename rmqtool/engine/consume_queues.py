@@ -120,6 +120,18 @@ class ConsumeQueue:
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
+    def clear_behind(self) -> None:
+        """Clear the units that stand behind the end in its file."""
+        position = self.max_offset * UNIT_SIZE
+        rest = self._files.read(position, self._files.file_size)
+        left = len(rest.rstrip(b"\0"))
+        if left:
+            self._files.write(position, bytes(-(-left // UNIT_SIZE) * UNIT_SIZE))
+
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
+
     def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
         """Fill the places before a unit that does not follow the last one.
 
@@ -167,6 +179,10 @@ class BatchConsumeQueue:
             self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
             self._last_physical_offset = unit.physical_offset
             self.next_offset = unit.msg_base_offset + unit.batch_size
+
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
 
     def write_pending(self) -> None:
         """Bring the units into the files."""

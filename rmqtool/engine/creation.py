@@ -15,9 +15,9 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
     """Make an empty store of ``config`` in a directory that holds nothing yet."""
     if filesystem.listdir():
         raise Refused(
-            f"{filesystem.shown('')} is not empty, and a new store takes no place of another",
+            "the directory is not empty; a new store would mix with what is there",
             file=filesystem.shown(""),
-            hint="name a new directory",
+            hint="name a directory that is empty or not there yet",
         )
     for directory in DIRECTORIES:
         make_directories(filesystem, directory)

@@ -161,6 +161,11 @@ class DerivedQueue:
         length = min(length, base + self.file_size - position)
         return self._files.read(path, length, position - base)
 
+    def remove(self, base: int) -> None:
+        """Remove the file that begins at a position."""
+        self._made.discard(base)
+        self._files.unlink(self._path(base))
+
     def _split(self, position: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at = 0
         while at < len(data):

@@ -115,6 +115,11 @@ class Encoder:
             names = tuple(name for name in names if name != CRC_PROPERTY)
         return text_template(names, bins or self._bins, not self.is_4_9)
 
+    def status_of_long(self, text: bytes) -> PutStatus:
+        """Return why a property text of too many bytes is refused: 4.9 counts its characters before."""
+        too_long = self.is_4_9 and string_length(text.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
+        return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
+
     def encode(
         self, message: NewMessage, rules: TopicRules, queue_id: int, store_host: Host, now: int, text: bytes
     ) -> Record | PutStatus:
@@ -128,8 +133,7 @@ class Encoder:
             text = text if not text or is_terminated(text) else text + _SEPARATOR
             length = len(text) + CRC_BLOCK_LENGTH
         if length > MAX_PROPERTIES_LENGTH:
-            too_long = self.is_4_9 and string_length(text.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
-            return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
+            return self.status_of_long(text)
         body = message.body or b""
         born_ip, born_port = message.born_host or store_host
         store_ip, store_port = store_host

@@ -36,7 +36,7 @@ _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 _MOST_KINDS = 4096
 
 
-class _Kind(NamedTuple):
+class PropertyKind(NamedTuple):
     """What the names of a message's properties decide."""
 
     is_plain: bool
@@ -47,16 +47,16 @@ class Intake:
     """Makes tickets by the rules of the store's version and settings."""
 
     def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
+        self.encoder = encoder
         self._config = encoder.config
-        self._kinds: dict[tuple[str, ...], _Kind] = {}
+        self.kinds: dict[tuple[str, ...], PropertyKind] = {}
         self._levels = len(parse_delay_levels(self._config.message_delay_level))
         # Since 5.4 each record of a batch keeps exactly the properties that the client gave it.
         self._joins_batch_properties = self._config.version < Version.V5_4
 
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of ``message``, not yet written, or why it is not stored."""
-        encoder = self._encoder
+        encoder = self.encoder
         topic, given = message.topic, message.properties
         rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
         if rules.refusal is not None:
@@ -70,7 +70,7 @@ class Intake:
             text = given if text is None else text
         else:
             properties, names = given, tuple(given)
-            kind = self._kinds.get(names) or self._kind_of(names)
+            kind = self.kinds.get(names) or self.kind_of(names)
             is_plain = kind.is_plain
             if text is None and is_plain:
                 bins = message.property_bins
@@ -85,18 +85,18 @@ class Intake:
             return PutTicket((topic, queue_id), (record,), 1, store_host)
         return record
 
-    def _kind_of(self, names: tuple[str, ...]) -> _Kind:
+    def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
         """Return what the names of properties decide; messages of one kind share it."""
-        if len(self._kinds) >= _MOST_KINDS:
-            self._kinds.clear()
-        kind = self._kinds[names] = _Kind(MATTERS.isdisjoint(names), self._encoder.text_maker(names))
+        if len(self.kinds) >= _MOST_KINDS:
+            self.kinds.clear()
+        kind = self.kinds[names] = PropertyKind(MATTERS.isdisjoint(names), self.encoder.text_maker(names))
         return kind
 
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
     ) -> PutTicket | PutStatus:
         """Accept a message that is delayed, transactional, a batch, or named by further queues."""
-        encoder = self._encoder
+        encoder = self.encoder
         count = 1 if has_queue_unit(message.sys_flag) else 0
         is_inner = False
         if not encoder.is_4_9:
@@ -131,7 +131,7 @@ class Intake:
         """Return the property text that is stored; one that came as a text is kept unless the message was moved."""
         given = message.properties if message.property_text is None else message.property_text
         if found.rewritten or not isinstance(given, bytes):
-            return self._encoder.text(found.properties, message.property_bins)
+            return self.encoder.text(found.properties, message.property_bins)
         return given
 
     def _destination(self, message: NewMessage, properties: Mapping[str, str], now: int) -> Destination | PutStatus:
@@ -140,7 +140,7 @@ class Intake:
 
     def accept_batch(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of a client's batch: one record for each message in it, back to back."""
-        encoder = self._encoder
+        encoder = self.encoder
         rules = encoder.topic_rules(message.topic)
         if rules.refusal is not None:
             return rules.refusal

@@ -48,6 +48,8 @@ class QueueEnd(NamedTuple):
     max_offset: int
     max_physic_offset: int
     ext_end: int
+    # Whether units stand behind the end that a broker has cut off.
+    has_leftovers: bool = False
 
 
 class BatchQueueEnd(NamedTuple):
@@ -257,18 +259,20 @@ def _size_of(listing: StoreListing, kind: FileKind) -> int:
 def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
     """Return where a queue ends, after a look at the record of its last unit."""
     max_offset, last = queue.max_offset, queue.last_unit
+    written = max_offset
     # What a broker has cut from a queue stays behind its end, and leads beyond the log.
     while last is not None and last.physical_offset >= log_end and max_offset > queue.first_offset:
         max_offset -= 1
         last = queue.read_unit(max_offset - 1) if max_offset > queue.first_offset else None
     if last is None or last.size == FILLER_SIZE:
-        return QueueEnd(max_offset, -1, 0)
+        return QueueEnd(max_offset, -1, 0, max_offset < written)
     is_there = last.physical_offset >= log.min_offset
     is_own = is_there and _is_own(read_record(log, last.physical_offset), queue.queue, max_offset - 1)
     if is_there and not is_own and not _is_damage(log, last.physical_offset):
         path = queue.segments.segments[-1].path
         raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
-    return QueueEnd(max_offset, last.physical_offset + last.size, _ext_end(queue, ext) if ext else 0)
+    ext_end = _ext_end(queue, ext) if ext else 0
+    return QueueEnd(max_offset, last.physical_offset + last.size, ext_end, max_offset < written)
 
 
 def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:

@@ -5,6 +5,7 @@ Upstream: the reading half of ``DefaultMessageStore``.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
@@ -17,10 +18,10 @@ from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.reading import Limits, batch_units, get_messages, simple_units
+from rmqtool.engine.reading import Limits, LogWindow, batch_units, get_messages, simple_units
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
-from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
+from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
@@ -61,7 +62,7 @@ class _Known(NamedTuple):
 
 
 class StoreReader:
-    """Reads what is dispatched. One thread at a time."""
+    """Reads what is dispatched."""
 
     def __init__(
         self,
@@ -78,6 +79,9 @@ class StoreReader:
         self._index = index_service
         self._limits = Limits(config)
         self._open = OpenFiles()
+        # Apart from the log's own, which close when a segment is removed.
+        self._log_files = OpenFiles()
+        self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
         self._ext: dict[QueueKey, SegmentQueue] = {}
 
@@ -85,7 +89,11 @@ class StoreReader:
         self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
     ) -> GetMessageResult:
         """Return up to ``most`` messages from a queue offset on."""
-        key = topic, queue_id
+        with self._lock:
+            return self._get((topic, queue_id), offset, most, message_filter)
+
+    def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
+        topic, queue_id = key
         low, high = self.bounds(topic, queue_id)
         status, following = _place(offset, low, high)
         if not self._limits.corrects_offsets and status is not GetMessageStatus.OFFSET_OVERFLOW_ONE:
@@ -105,7 +113,7 @@ class StoreReader:
                     result.next_begin_offset = offset + per_file - offset % per_file
                 return result
             units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code))
-        get_messages(units, self._log, self._limits, result, most, message_filter)
+        get_messages(units, LogWindow(self._log, self._log_files), self._limits, result, most, message_filter)
         return result
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:
@@ -115,23 +123,29 @@ class StoreReader:
         if queue is None or not queue.max_offset:
             # upstream: an empty batch queue has no minimum.
             return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
-        return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
+        with self._lock:
+            return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
 
     def forget(self) -> None:
         """Forget which files there are: some were removed."""
-        self._known.clear()
-        self._ext.clear()
-        self._open.close()
+        with self._lock:
+            self._known.clear()
+            self._ext.clear()
+            self._open.close()
+            self._log_files.close()
 
     def close(self) -> None:
         """Close the files."""
         self._open.close()
+        self._log_files.close()
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
         known = self._known.get(key)
         is_batch = isinstance(self._queues.simple.get(key) or self._queues.batch.get(key), BatchConsumeQueue)
         log_min = self._log.min_offset
         if known is None or known.log_min != log_min or _has_outgrown(known, max_offset):
+            if known is not None and known.log_min != log_min:
+                self._log_files.close()
             segments = self._segments(FileKind.BATCH_CONSUME_QUEUE if is_batch else FileKind.CONSUME_QUEUE, key)
             files: ConsumeQueueFiles | BatchQueueFiles
             if is_batch:
@@ -140,6 +154,9 @@ class StoreReader:
             else:
                 files = ConsumeQueueFiles(QueueId(*key), segments)
                 low = files.min_offset(log_min, self._config.version)
+                # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
+                while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
+                    low += 1
             known = self._known[key] = _Known(files, log_min, low)
         elif isinstance(known.files, BatchQueueFiles):
             known = known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))
@@ -165,6 +182,10 @@ class StoreReader:
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the queue offset for a time, by the rules of the store's version; 4.9 knows no boundary."""
+        with self._lock:
+            return self._offset_by_time(topic, queue_id, timestamp, boundary)
+
+    def _offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
         low, high = self.bounds(topic, queue_id)
         if not high:
             return 0

@@ -16,15 +16,20 @@ from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus, Got
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.formats import layouts
-from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written, is_ext_address
+from rmqtool.formats.codes import MAX_EXT_ADDRESS
+from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.segments import OpenFiles, Segment
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
 # So many bytes of units are looked at, at least.
 _LEAST_LOOKED_AT = 16_000
+_FEW_UNITS, _MANY_UNITS = 64, 800
 # Records are read together, in windows of the log of this size.
 _WINDOW = 64 << 10
+_NEAR = 4096
 _PERCENT = 100
 
 
@@ -72,37 +77,54 @@ class Limits:
 class LogWindow:
     """Records read from the log, many with one read where they lie side by side."""
 
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
+    def __init__(self, log: CommitLog, files: OpenFiles) -> None:
+        self.log = log
+        self._files = files
+        self._segment: Segment | None = None
+        self._file: ReadableFile | None = None
         self._start = 0
+        self._end = -_NEAR
         self._data = b""
 
     def read(self, physical_offset: int, size: int) -> bytes | None:
         """Return the bytes of a record; None when the log does not hold all of them."""
-        if size <= 0:
-            return None
         at = physical_offset - self._start
-        if at < 0 or at + size > len(self._data):
-            if size > self._log.segment_size:
+        if at >= 0 and at + size <= len(self._data) and size > 0:
+            return self._data[at : at + size]
+        segment = self._segment
+        if segment is None or not segment.base_offset <= physical_offset < segment.base_offset + segment.size:
+            segment = self._segment = self._find(physical_offset)
+            if segment is None:
                 return None
-            self._start, at = physical_offset, 0
-            self._data = self._log.read(physical_offset, max(size, _WINDOW))
-            if len(self._data) < size:
-                self._data = b""
-                return None
-        return self._data[at : at + size]
+            self._file = self._files.open(segment)
+        assert self._file is not None, "it is open as soon as there is a segment"
+        place = physical_offset - segment.base_offset if physical_offset else 0
+        left = min(segment.size - place, self.log.committed_offset - physical_offset)
+        if not 0 < size <= left:
+            return None
+        # Ahead only where records lie side by side: those of one queue among many are far apart.
+        is_near = 0 <= physical_offset - self._end < _NEAR
+        self._data = self._file.pread(min(max(size, _WINDOW), left) if is_near else size, place)
+        self._start, self._end = physical_offset, physical_offset + size
+        return self._data[:size]
+
+    def _find(self, physical_offset: int) -> Segment | None:
+        """Return the segment that holds an offset. upstream: offset 0 is where the log begins, wherever that is."""
+        segments = self.log.segments
+        found = segments.find(physical_offset)
+        return segments.segments[0] if found is None and physical_offset == 0 and len(segments) else found
 
 
 def get_messages(
     units: Callable[[int], Iterator[Unit] | None],
-    log: CommitLog,
+    window: LogWindow,
     limits: Limits,
     result: GetMessageResult,
     most: int,
     message_filter: MessageFilter | None,
 ) -> None:
     """Fill ``result``, whose next offset is where to begin, with what the units from there on lead to."""
-    window = LogWindow(log)
+    log = window.log
     begin = result.next_begin_offset
     found = units(begin)
     if found is None:
@@ -147,13 +169,23 @@ def simple_units(
         if segment is None:
             return None
         end = min(segment.end_offset // UNIT_SIZE, max_offset)
-        data = queue.segments.open(segment).pread((end - begin) * UNIT_SIZE, begin * UNIT_SIZE - segment.base_offset)
-        return (
-            Unit(begin + number, offset, size, tags_code(code) if is_ext_address(code) else code)
-            for number, (offset, size, code) in enumerate(_UNIT.packer.iter_unpack(data))
-        )
+        return _iter_units(queue.segments.open(segment), segment.base_offset, begin, end, tags_code)
 
     return read
+
+
+def _iter_units(
+    file: ReadableFile, base_offset: int, begin: int, end: int, tags_code: Callable[[int], int | None]
+) -> Iterator[Unit]:
+    """Yield units from ``begin`` on; few are read at first, since mostly few are wanted."""
+    count, new = _FEW_UNITS, tuple.__new__
+    while begin < end:
+        count = min(count, end - begin)
+        data = file.pread(count * UNIT_SIZE, begin * UNIT_SIZE - base_offset)
+        for offset, size, code in _UNIT.packer.iter_unpack(data):
+            yield new(Unit, (begin, offset, size, tags_code(code) if code <= MAX_EXT_ADDRESS else code, 1))
+            begin += 1
+        count = _MANY_UNITS
 
 
 def batch_units(queue: BatchQueueFiles) -> Callable[[int], Iterator[Unit] | None]:

@@ -7,14 +7,24 @@ adds the threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple, Self, TypeAlias
 
 from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
-from rmqtool.engine.bulk_put import MessageColumns, PutColumns, is_plain, make_ready, write_ready
+from rmqtool.engine.bulk_put import (
+    MessageColumns,
+    PutColumns,
+    columns_of,
+    is_plain,
+    make_ready,
+    tickets_of,
+    write_ready,
+)
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
@@ -33,6 +43,9 @@ from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
+# So many messages make a slab at most; and from so many on columns pay, or from so many, if their libraries are not
+# loaded yet.
+_SLAB, _LEAST_FOR_SLAB, _LEAST_TO_LOAD = 8192, 128, 4096
 # Puts go on while the queues cannot be written, until they are so far behind the log.
 _MOST_BEHIND = 64 << 20
 # Whoever seems to hold the writer longer than this (ms) does not: upstream's guard against a clock that jumped.
@@ -73,6 +86,7 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         dispatcher = engine.dispatcher
         self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
+        engine.retention.on_removed = self.reader.forget
         # What every put needs.
         self._now = setup.clock.now
         self._writer = engine.writer
@@ -82,6 +96,7 @@ class MessageStore:
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Where the store was when it was opened: one that nobody has changed is closed as it was.
         self._opened_at = self._reached()
+        self._has_leftovers = False
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -110,6 +125,7 @@ class MessageStore:
             try:
                 mark_open(setup.files, setup.config.version)
                 store = cls(setup, engine, lock)
+                store._has_leftovers = any(end.has_leftovers for end in state.queues.values())
                 store._catch_up()
             except BaseException:
                 engine.close_files()
@@ -161,18 +177,34 @@ class MessageStore:
         return ticket.status or PutStatus.UNKNOWN_ERROR
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutTicket]:
-        """Store many messages, in their order; with synchronous flush one sync covers as many as there are."""
-        tickets = [self.put_async(message) for message in messages]
+        """Store many messages, in their order; with synchronous flush one sync covers as many as there are.
+
+        Many plain ones go in slabs, by columns.
+        """
+        tickets: list[PutTicket] = []
+        left = iter(messages)
+        while chunk := list(islice(left, _SLAB)):
+            tickets += self._put_slab(chunk) or [self.put_async(message) for message in chunk]
         self._engine.writer.write_waiting()
         for ticket in reversed(tickets):
             self._settle(ticket)
         return tickets
 
+    def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
+        """Store messages by columns, if they are plain, and so many that columns pay; else nothing is done."""
+        least = _LEAST_FOR_SLAB if "rmqtool.bulk.encode" in sys.modules else _LEAST_TO_LOAD
+        if len(messages) < least or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
+            return []
+        columns = columns_of(messages, self._engine.intake)
+        if columns is None:
+            return []
+        put = PutColumns.of(len(messages))
+        self._put_plain(columns, put)
+        return tickets_of(messages, put, self._engine.encoder.store_host)
+
     def put_columns(self, columns: MessageColumns) -> PutColumns:
         """Store many messages that come by columns. With synchronous flush they are durable when this returns."""
-        import numpy as np
-
-        put = PutColumns(np.full(len(columns), -1, np.int64), np.full(len(columns), -1, np.int64))
+        put = PutColumns.of(len(columns))
         if not self._takes_puts or not self._health.is_writeable:
             put.refused = dict.fromkeys(range(len(columns)), PutStatus.SERVICE_NOT_AVAILABLE)
         elif is_plain(columns, self._engine.encoder):
@@ -181,6 +213,7 @@ class MessageStore:
             tickets = self.put_many(columns.message(row) for row in range(len(columns)))
             for row, ticket in enumerate(tickets):
                 put.physical_offsets[row], put.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
+                put.sizes[row], put.store_timestamp = ticket.size, max(put.store_timestamp, ticket.store_timestamp)
                 if ticket.status is not PutStatus.PUT_OK:
                     put.refused[row] = ticket.status or PutStatus.UNKNOWN_ERROR
         return put
@@ -254,6 +287,14 @@ class MessageStore:
         self._engine.writer.write_waiting()
         self._engine.upkeep.do_due()
         self.dispatch_now()
+
+    def clean_now(self) -> int:
+        """Remove what is expired if it is time to, and what leads to it; return how many segments went."""
+        return self._engine.retention.run(self._engine.log)
+
+    def clean_at_any_hour(self) -> None:
+        """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
+        self._engine.retention.ask()
 
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
@@ -340,6 +381,7 @@ class MessageStore:
             if engine.writer.waiting or self._reached() != self._opened_at:
                 self.flush_now()
                 self.dispatch_now()
+                self._clear_leftovers()
                 engine.upkeep.flush_queues()
             if engine.health.is_writeable and not engine.dispatcher.behind:
                 engine.log.discard_prepared()
@@ -353,6 +395,16 @@ class MessageStore:
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
+
+    def _clear_leftovers(self) -> None:
+        """Clear what a broker has cut from this store before and left: behind new messages it would come back.
+
+        upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
+        """
+        if self._has_leftovers and self._health.is_writeable:
+            self._engine.log.clear_next()
+            for queue in self._engine.dispatcher.queues.simple.values():
+                queue.clear_behind()
 
     def _reached(self) -> tuple[int, int]:
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset

@@ -5,6 +5,7 @@ Upstream: ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``addScheduleT
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
@@ -15,6 +16,7 @@ from rmqtool.engine.disk_space import DiskSpace
 from rmqtool.engine.dispatcher import Dispatcher
 from rmqtool.engine.flusher import Flusher
 from rmqtool.engine.health import Health
+from rmqtool.engine.retention import Retention
 from rmqtool.errors import NoSpace, WriteFailed
 
 # 5.x writes the checkpoint this often; 4.9 only when it has forced the queues, or filled an index file.
@@ -29,6 +31,7 @@ class Parts(NamedTuple):
     dispatcher: Dispatcher
     checkpoint: Checkpoint
     disks: DiskSpace
+    retention: Retention
 
 
 class Upkeep:
@@ -41,6 +44,7 @@ class Upkeep:
         self._config = config
         self._sync = sync
         self._pool = pool
+        self._lock = threading.RLock()
         now = clock.monotonic()
         self._last_queue_flush = self._last_thorough = self._last_checkpoint = self._last_look = now
 
@@ -69,30 +73,36 @@ class Upkeep:
         if now - self._last_look >= self._config.clean_resource_interval:
             self._last_look = now
             parts.disks.look()
+            parts.retention.run_if_due(parts.log)
 
     def flush_queues(self, least_pages: int = 0) -> None:
-        """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so."""
-        dispatched = self._parts.dispatcher.dispatched
-        try:
-            self._parts.dispatcher.queues.files.flush(least_pages)
+        """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so.
+
+        One at a time: what one is forcing the other finds clean, and must not call durable yet.
+        """
+        with self._lock:
+            dispatched = self._parts.dispatcher.dispatched
+            try:
+                self._parts.dispatcher.queues.files.flush(least_pages)
+                if not least_pages:
+                    self._parts.dispatcher.index.flush()
+            except WriteFailed as error:
+                self._health.poison(error)
+                return
             if not least_pages:
-                self._parts.dispatcher.index.flush()
-        except WriteFailed as error:
-            self._health.poison(error)
-            return
-        if not least_pages:
-            self._parts.checkpoint.advance(logics=dispatched.store_timestamp)
-            self.flush_checkpoint()
+                self._parts.checkpoint.advance(logics=dispatched.store_timestamp)
+                self.flush_checkpoint()
 
     def flush_checkpoint(self) -> None:
         """Write the checkpoint; on a full disk the old one stays, which is only older."""
         parts = self._parts
-        if self._health.failure is None:
-            parts.checkpoint.advance(index=parts.dispatcher.index.durable_timestamp)
-            try:
-                parts.checkpoint.flush()
-            except WriteFailed as error:
-                self._health.poison(error)
+        with self._lock:
+            if self._health.failure is None:
+                parts.checkpoint.advance(index=parts.dispatcher.index.durable_timestamp)
+                try:
+                    parts.checkpoint.flush()
+                except WriteFailed as error:
+                    self._health.poison(error)
 
     def _prepare_next(self) -> None:
         """Make the next segment ahead of time."""

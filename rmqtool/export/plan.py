@@ -46,7 +46,8 @@ def plan_sources(
     """
     if not paths:
         raise UsageError("no store is named")
-    logs = [read_store_log(path) for path in paths]
+    # Who reads may be a process of another machine, which has another current directory.
+    logs = [read_store_log(os.path.abspath(path)) for path in paths]
     names = _broker_names(logs)
     return [
         _source(name, log, choice, (starts or {}).get(name), settled) for name, log in zip(names, logs, strict=True)
@@ -66,7 +67,8 @@ def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settl
     if settled or log.live:
         end = log.end.physical_offset
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
-    plan = read_plan(files, choice.selection(), log.queues, live=log.live)
+    # What is written meanwhile is the next export's: its queues tell nothing of what is missing now.
+    plan = read_plan(files, choice.selection(), log.queues, live=log.live or settled)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
     return Source(broker, log, plan, choice, ranges, missing)
 

@@ -59,6 +59,23 @@ def _walk(declared: Construct[Any, Any], context: Container[Any], prefix: str, a
         at += size
 
 
+def variable_fields(declared: Construct[Any, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield size, kind, name and doc, as words, of the fields behind the first one whose size depends on a value."""
+    behind = False
+    for part in declared.subcons:
+        inner, doc = part.subcon, str(part.docs).strip()
+        while isinstance(inner, Renamed):
+            inner = inner.subcon
+        if isinstance(inner, Bytes):
+            behind = True
+            yield "n", "bytes", part.name, f"{doc}; n is its length"
+        elif behind:
+            # The one choice there is: topics of version 1 and 2.
+            either = [inner] if isinstance(inner, FormatField) else [inner.elsesubcon, inner.thensubcon]
+            sizes, kinds = zip(*((str(one.length), KINDS[one.fmtstr[1], one.length]) for one in either), strict=True)
+            yield "/".join(sizes), "/".join(kinds), part.name, doc
+
+
 def _bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
     while isinstance(part, Renamed | IfThenElse):
         if isinstance(part, Renamed):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.errors import ReadFailed
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.flaws import Flaw
@@ -159,8 +158,4 @@ def plan_of(store: Store, selection: Selection) -> Plan:
     from rmqtool.scan.logs import logs_of
     from rmqtool.scan.plan import read_plan
 
-    try:
-        live = store.filesystem.lock_state().held
-    except ReadFailed:  # whatever stands in the lock's place, nobody holds it
-        live = False
-    return read_plan(logs_of(store), selection, live=live)
+    return read_plan(logs_of(store), selection, live=store.is_live)

@@ -28,10 +28,13 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
     if shown["export"] is None:
         yield f"{to}: nothing is new since the last export"
         return
-    rows, files = text.count(shown["rows"]), text.count(shown["files"])
-    sizes = f"{text.size(shown['bytes'])} of {text.size(shown['sourceBytes'])} of log"
-    yield f"{to}: {rows} messages in {files} files, {sizes}"
+    sizes = f"{text.size(shown['bytes'])} from {text.size(shown['sourceBytes'])} of log"
+    yield f"{to}: {_counted(shown['rows'], 'message')} in {_counted(shown['files'], 'file')}, {sizes}"
     damaged = shown["damaged"]
     if damaged["ranges"]:
-        named = f"named in {to}/_damage" if on_corrupt == "emit" else "left out"
-        yield f"{damaged['ranges']} damaged ranges, {text.size(damaged['bytes'])}, are {named}"
+        named = f"named in {to}/_damage" if on_corrupt == "emit" else "left out of it"
+        yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}: {named}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{text.count(number)} {noun}{'' if number == 1 else 's'}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from typing import Any
 
 from rmqtool.findings import Severity
@@ -11,84 +12,178 @@ from rmqtool.render.output import Output
 from rmqtool.render.verdict import verdict_lines
 
 _LABEL = 9
-_SHOWN = 12
+_SHOWN = 8
+# Our recovery puts log, queues and index right, not what these are about.
+_ONLY_A_COPY_HELPS = {"no log", "offsets wiped", "empty table"}
+
+Row = Mapping[str, Any]
 
 
-def recovery_lines(
-    output: Output,
-    shown: Mapping[str, Any],
-    lost: Collection[Mapping[str, Any]],
-    rewinds: Collection[Mapping[str, Any]],
-    store: str,
-) -> Iterator[str]:
-    """Yield the story of a start: ``shown`` is the JSON object, ``lost`` and ``rewinds`` are the rows behind it."""
-    how = "normally" if shown["mode"] == "normal" else "ABNORMALLY (abort is present)"
-    yield f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}."
-    yield from _start_lines(output, shown)
-    for change in shown["files"]:
-        if change["action"] in ("delete", "resize"):
-            sizes = f"{text.size(change.get('sizeBefore', 0))}"
-            yield _line(output, change["action"].upper(), f"{text.neutral(change['path'])}   {sizes}", "error")
-    yield from _counted(output, "create", shown["files"])
-    yield from _counted(output, "modify", shown["files"])
-    yield from _rewind_lines(output, rewinds)
-    yield from _lost_lines(output, lost)
+class Next(Enum):
+    """What to type after a story: what keeps the data instead, a copy where that does not help, a closer look."""
+
+    KEEP = auto()
+    COPY = auto()
+    LOOK = auto()
+
+
+def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, str]) -> Iterator[str]:
+    """Yield the story of a start: ``shown`` is the JSON object, the last line one of the ``commands``."""
+    how = "normally, as after a clean stop" if shown["mode"] == "normal" else "ABNORMALLY: abort is there"
+    yield from text.hanging(
+        f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
+    )
+    for label, words, style in _story(output, shown):
+        head = f"  {label.ljust(_LABEL)}  "
+        first, *rest = text.hanging(head + words, output.look.width, len(head))
+        yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
+        yield from rest
+    yield from _verdict(output, shown, commands)
+
+
+def _story(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+    """Yield label, words and style of each thing there is to say."""
+    yield from _reading(output, shown)
+    yield from _destroyed(output, shown)
+    yield from _leftovers(output, shown["lost"])
+    yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
-        count = text.count(shown["messagesUnreachable"])
-        yield _line(output, "UNREACHED", f"{count} whole messages would stand in no queue", "warning")
+        count = _number(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
+        yield "UNREACHED", f"{count} in no queue, and this start puts them into none: no consumer gets them", "warning"
     for config in shown["config"]:
-        if config["loadedFrom"] == "bak":
-            yield _line(output, "CONFIG", f"{config['file']} would be read from its .bak", "warning")
-    yield from _verdict(output, shown, store)
+        if config["loadedFrom"] == "bak" and not config["damaged"]:
+            yield "CONFIG", f"{config['file']} is missing and would be read from its .bak", "warning"
+    for trap in shown["traps"]:
+        yield "TRAP", f"{trap['name']}: {text.neutral(trap['message'])}", "error" if trap["loses"] else "warning"
+    for action in ("create", "resize", "modify"):
+        yield from _files(action, shown["files"])
 
 
-def _line(output: Output, label: str, words: str, style: str = "title") -> str:
-    return f"  {output.paint(label.ljust(_LABEL), style)}  {words}"
-
-
-def _start_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
-    reason = f": {text.neutral(shown['reason'])}" if "reason" in shown else ""
+def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+    scan, cut = shown["scan"], shown["cut"]
+    if scan is not None:
+        at = "" if scan["latestTimestamp"] is None else f" ({output.time(scan['latestTimestamp'])})"
+        files = f"{scan['files']} of {_number(scan['ofFiles'], 'log file', 'log files')} from {_name(scan['file'])}"
+        yield "read", f"{files}, {text.size(scan['bytes'])}: {scan['reason']}{at}", "title"
+    if cut is not None:
+        code = "" if cut["code"] is None else f" ({cut['code']})"
+        yield "stop", f"in {_name(cut['file'])} at {cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
     if not shown["loads"]:
-        yield _line(output, "REFUSES", f"it does not load the store{reason}", "error")
+        yield "REFUSES", f"it does not load the store: {text.neutral(shown['reason'])}", "error"
         return
-    yield _line(output, "keep", f"offsets {shown['minPhyOffset']} to {shown['maxPhyOffset']}")
-    if shown["starts"] == "hangs":
-        yield _line(output, "HANGS", f"it never comes up{reason}", "error")
-    elif not shown["starts"]:
-        yield _line(output, "FAILS", f"it does not start{reason}", "error")
-
-
-def _counted(output: Output, action: str, files: Collection[Mapping[str, Any]]) -> Iterator[str]:
-    named = [text.neutral(change["path"]) for change in files if change["action"] == action]
-    if named:
-        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
-        yield from text.hanging(_line(output, action, ", ".join(named[:_SHOWN]) + more), output.look.width, _LABEL + 4)
-
-
-def _rewind_lines(output: Output, rewinds: Collection[Mapping[str, Any]]) -> Iterator[str]:
-    for row in list(rewinds)[:_SHOWN]:
-        words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
-        yield _line(output, "REWIND", f"{words}   new messages would take these offsets again", "warning")
-    if len(rewinds) > _SHOWN:
-        yield _line(output, "REWIND", f"and {len(rewinds) - _SHOWN} other queues", "warning")
-
-
-def _lost_lines(output: Output, lost: Collection[Mapping[str, Any]]) -> Iterator[str]:
-    for row in list(lost)[:_SHOWN]:
-        times = f"{output.time(row['firstStoreTimestamp'])} to {output.time(row['lastStoreTimestamp'])}"
-        words = f"{text.count(row['messages'])} whole messages of {text.neutral(row['topic'])}"
-        yield _line(output, "LOST", f"{words}, stored {times}", "error")
-    if len(lost) > _SHOWN:
-        yield _line(output, "LOST", f"and messages of {len(lost) - _SHOWN} other topics", "error")
-
-
-def _verdict(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
-    if shown["messagesLost"]:
-        headline = f"this start would destroy {text.count(shown['messagesLost'])} whole messages"
-        yield from verdict_lines(output, headline, Severity.ERROR, [f"cp -a {store} {store}.kept"])
-    elif not shown["loads"] or shown["starts"] is not True:
-        yield from verdict_lines(
-            output, "this broker would not come up; no message is lost by trying", Severity.WARNING
-        )
+    if shown["minPhyOffset"] < 0:
+        yield "keep", "nothing: the log has no file", "title"
     else:
-        yield from verdict_lines(output, "this start would lose no message")
+        yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}", "title"
+    if shown["starts"] == "hangs":
+        yield "HANGS", f"it never comes up: {text.neutral(shown['reason'])}", "error"
+    elif not shown["starts"]:
+        yield "FAILS", f"it does not start: {text.neutral(shown['reason'])}", "error"
+
+
+def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+    deleted = {change["path"]: change.get("sizeBefore", 0) for change in shown["files"] if change["action"] == "delete"}
+    cut = shown["cut"]
+    lost: dict[str, list[Row]] = {}
+    for part in shown["lost"]:
+        if not part["leftover"]:
+            lost.setdefault(part["file"], []).append(part)
+    indexes = {index["file"] for index in shown["indexLost"]}
+    queues = [path for path in deleted if path.startswith("consumequeue/")]
+    for path, parts in lost.items():
+        if path not in deleted:
+            at = f" at {cut['offset']}" if cut is not None and cut["file"] == path else ""
+            yield "CUT", f"{_name(path)}{at}: {_messages(output, parts)}", "error"
+    for path, size in deleted.items():
+        if path not in queues and path not in indexes:
+            held = _messages(output, lost[path]) if path in lost else "no whole message"
+            yield "DELETE", f"{_name(path)}, {text.size(size)}: {held}", "error"
+    if shown["indexLost"]:
+        yield "DELETE", _index_files(output, shown["indexLost"]), "error"
+    if queues:
+        topics = {path.split("/")[1] for path in queues}
+        count = f"{_number(len(queues), 'queue file', 'queue files')} of {_number(len(topics), 'topic', 'topics')}"
+        yield (
+            "DELETE",
+            f"{count}, {text.size(sum(deleted[path] for path in queues))}: {_listed(sorted(topics))}",
+            "error",
+        )
+
+
+def _leftovers(output: Output, lost: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+    parts = [part for part in lost if part["leftover"]]
+    if parts:
+        words = (
+            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}"
+        )
+        yield "LEFTOVER", words, "title"
+
+
+def _messages(output: Output, parts: Iterable[Row]) -> str:
+    by_topic = sorted(parts, key=lambda part: (-part["messages"], part["topic"]))
+    total = _number(sum(part["messages"] for part in by_topic), "whole message", "whole messages")
+    first = output.time(min(part["firstStoreTimestamp"] for part in by_topic))
+    last = output.time(max(part["lastStoreTimestamp"] for part in by_topic))
+    topics = _listed(f"{part['topic']} {text.count(part['messages'])}" for part in by_topic)
+    return f"{total} stored {first} to {last}: {topics}"
+
+
+def _index_files(output: Output, indexes: Collection[Row]) -> str:
+    entries = sum(index["entries"] for index in indexes)
+    files = f"{_number(len(indexes), 'index file', 'index files')}: {_listed(index['file'] for index in indexes)}"
+    if not entries:
+        return f"{files}, without a key"
+    first = output.time(min(index["beginTimestamp"] for index in indexes if index["entries"]))
+    last = output.time(max(index["endTimestamp"] for index in indexes))
+    keys = _number(entries, "key", "keys")
+    return f"{files}; {keys} of messages stored {first} to {last}. Those that it reads again it indexes again"
+
+
+def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
+    for row in list(rewinds)[:_SHOWN]:
+        again = _number(row["before"] - row["after"], "offset", "offsets")
+        words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
+        yield "REWIND", f"{words}: new messages take {again} again", "warning"
+    if len(rewinds) > _SHOWN:
+        yield "REWIND", f"and {_number(len(rewinds) - _SHOWN, 'other queue', 'other queues')}", "warning"
+
+
+def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
+    named = [change["path"] for change in files if change["action"] == action]
+    if named:
+        yield action, _listed(named), "title"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = [text.neutral(name) for name in names]
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _name(path: str) -> str:
+    return text.neutral(path)
+
+
+def _number(number: int, one: str, many: str) -> str:
+    return f"{text.count(number)} {one if number == 1 else many}"
+
+
+def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterator[str]:
+    traps = {trap["name"] for trap in shown["traps"] if trap["loses"]}
+    destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
+    unreachable = shown["messagesUnreachable"]
+    severity: Severity | None = Severity.WARNING
+    then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.KEEP
+    if destroyed:
+        words = f"this start would destroy {_number(destroyed, 'whole message', 'whole messages')}"
+        severity = Severity.ERROR
+    elif shown["starts"] is not True:
+        words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
+        severity, then = Severity.ERROR, then if traps else Next.LOOK
+    elif traps:
+        words = "this start would lose no message; read the traps"
+    elif unreachable:
+        words = f"this start would lose no message, but {_number(unreachable, 'stands', 'stand')} in no queue"
+    else:
+        words, severity = "this start would lose no message", None
+    yield from verdict_lines(output, words, severity, [commands[then]] if severity else [])

@@ -72,10 +72,10 @@ def iter_answers(
             at = found.reached
             if found.left_over is not None:
                 settled = True
-                yield from _judged(found.left_over, plan, asked.file)
+                yield from judge_rest(found.left_over, plan, asked.file)
         progress.advance(range_length(asked))
     if not plan.files or file == plan.files[-1]:
-        yield from _missing_end(plan, settled=settled)
+        yield from find_missing_end(plan, settled=settled)
     progress.finish()
 
 
@@ -88,7 +88,7 @@ def range_length(asked: Range) -> int:
     return _end(asked) - asked.start
 
 
-def _judged(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
+def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
     """Yield what is to be said of something behind the last record of a file."""
     place = f"{left_over.file}@{left_over.file_offset}"
     begin = file.base_offset + left_over.file_offset
@@ -105,7 +105,7 @@ def _judged(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | N
         yield Note(f"the record at {place} is not whole yet: a broker is writing")
 
 
-def _missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
+def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
     if not plan.files and plan.witnesses:
         text = "the commit log is empty, yet queues exist: is its volume not mounted?"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from rmqtool.errors import ReadFailed, StoreError
+from rmqtool.errors import StoreError
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.scan.logs import LogDirectory, LogFile, LogKind, directories_of, list_logs, logs_of
@@ -40,11 +40,8 @@ class Source:
 
     @property
     def live(self) -> bool:
-        """Whether a broker is writing. Who cannot read the lock takes the log for settled."""
-        try:
-            return self.store is not None and self.store.filesystem.lock_state().held
-        except ReadFailed:
-            return False
+        """Whether a broker is writing."""
+        return self.store is not None and self.store.is_live
 
     def list_files(self) -> list[LogFile]:
         """Return the files of the log as they are now; of one file that was named, that one."""

@@ -47,7 +47,7 @@ def read_store_log(path: str) -> StoreLog:
             root=store.root,
             files=logs_of(store),
             queues=queue_files_of(store),
-            live=store.filesystem.lock_state().held,
+            live=store.is_live,
             broker=store.config.broker_name if "brokerName" in store.config.origins else None,
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
         )

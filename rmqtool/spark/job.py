@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext, SparkJobInfo
 
 _PATIENCE = 0.2
-_PACKED = "see the manual on executors: spark.archives with a packed environment, PYSPARK_PYTHON inside it"
+_PACKED = (
+    "pack an environment for them (docs/spark.md, On a cluster): --conf spark.archives=environment.tar.gz#environment "
+    "--conf spark.pyspark.python=./environment/bin/python"
+)
 # What Spark says of workers that cannot work, and what that means.
 _NO_WORKER = (
     (re.compile(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)"), "the executors' Python lacks a package: {}"),

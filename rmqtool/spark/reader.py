@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from rmqtool.errors import StoreError
+from rmqtool.export.choice import OnCorrupt
 from rmqtool.export.plan import Source, plan_sources
 from rmqtool.export.reading import BatchReader
-from rmqtool.scan.plan import find_gaps
+from rmqtool.scan.chain import find_missing_end, judge_rest
+from rmqtool.scan.plan import Plan, find_gaps
 from rmqtool.scan.reading import Damage, Range, is_damage
 from rmqtool.scan.stores import read_queue_files
 from rmqtool.spark.batches import BatchMaker, Column
@@ -40,6 +43,19 @@ class Split(InputPartition):
         self.damages = tuple(damages)
         self.has_records_behind = source.plan.has_records_behind(asked.file)
         self.live = source.plan.live
+        is_end = asked.file == source.plan.files[-1] and following is None and source.choice.physical_end is None
+        self.end_of = source.log.root if is_end else None
+
+    def judge(self, rest: Damage | None) -> Iterator[Damage]:
+        """Yield what is wrong behind the last record of a file, if this split ends it; ``rest`` stands there."""
+        if self.end_of is None:
+            if rest is not None and is_damage(rest, records_behind=self.has_records_behind, live=self.live):
+                yield rest
+            return
+        file = self.asked.file
+        plan = Plan([file], [None], [file], live=self.live, witnesses=read_queue_files(self.end_of))
+        judged = find_missing_end(plan, settled=False) if rest is None else judge_rest(rest, plan, file)
+        yield from (found for found in judged if isinstance(found, Damage))
 
 
 class RocketMQReader(DataSourceReader):
@@ -53,7 +69,16 @@ class RocketMQReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the splits, in the order of the stores and of their logs."""
         with in_plain_words():
-            return [split for source in plan_sources(self.paths, self.choice) for split in _splits(source)]
+            sources = plan_sources(self.paths, self.choice)
+            for source in sources:
+                self._require_log(source)
+            return [split for source in sources for split in _splits(source)]
+
+    def _require_log(self, source: Source) -> None:
+        """Raise where a log is empty beside its queues: a table without rows would hide it."""
+        if not source.plan.files and self.choice.on_corrupt is not OnCorrupt.SKIP:
+            for damage in find_missing_end(source.plan, settled=False):
+                raise StoreError(f"{damage.code}: {damage.message}", file=source.log.root)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a split; where the plan has none, Spark asks for a partition of its own making."""
@@ -76,9 +101,9 @@ class RocketMQReader(DataSourceReader):
                 yield from maker.of_damage(found, base + found.file_offset)
             else:
                 yield maker.of_messages(found)
-        rest = reader.left_over
-        if rest is not None and is_damage(rest, records_behind=split.has_records_behind, live=split.live):
-            yield from maker.of_damage(rest, base + rest.file_offset)
+        for damage in split.judge(reader.left_over):
+            missing = damage.file != split.asked.file.name
+            yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
         if split.following is not None:
             reader.check_landing(split.following)
 

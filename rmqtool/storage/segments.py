@@ -82,6 +82,12 @@ class SegmentQueue:
         self.segments = (*self.segments, segment)
         self._bases = [*self._bases, segment.base_offset]
 
+    def remove_first(self) -> None:
+        """Forget the first segment, and close the files, so that its room is free once it is removed."""
+        self.segments = self.segments[1:]
+        self._bases = self._bases[1:]
+        self._files.close()
+
     @property
     def min_offset(self) -> int:
         """Offset of the first byte there is; 0 without segments."""

@@ -77,6 +77,14 @@ class Store:
         """Whether there are queue files."""
         return any(True for _ in self.listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
 
+    @property
+    def is_live(self) -> bool:
+        """Whether a broker, or another writer, holds the lock. Nobody can hold what is no file."""
+        try:
+            return self.filesystem.lock_state().held
+        except ReadFailed:
+            return False
+
     def read_file(self, path: str, most: int = 64 << 20) -> bytes | None:
         """Return the bytes of a small file, None when it is not there."""
         if self.listing.find(path) is None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.java_numbers import java_remainder
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
-from rmqtool.upstream.record_check import RecordCheck, SegmentWindow, Unreadable
+from rmqtool.upstream.record_check import EndOfFile, RecordCheck, SegmentWindow, Unreadable
 from rmqtool.upstream.settings import StartSettings
 
 # A 4.9 broker that was stopped cleanly reads this many files at the end of the log.
@@ -24,18 +26,36 @@ _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _PREFIX_V6 = layouts.MESSAGE_PREFIX_V6V4
 
 
+class Taker(NamedTuple):
+    """Who takes what recovery reads: records one by one, and those that stand in runs."""
+
+    one: Callable[[Message], None]
+    run: Callable[[Run], None]
+
+
+class Place(NamedTuple):
+    """A place in a file."""
+
+    path: str
+    file_offset: int
+
+
 class CommitLog:
     """The log of a store."""
 
-    def __init__(self, files: StoreFiles, settings: StartSettings, log: BrokerLog) -> None:
+    def __init__(self, files: StoreFiles, settings: StartSettings, log: BrokerLog, *, in_runs: bool) -> None:
+        self._in_runs = in_runs
         self._files = files
         self._settings = settings
         self._log = log
         self.mapped = MappedFileQueue(files, settings.commit_log_dirs, settings.commit_log_file_size)
         self.check = RecordCheck(settings, log)
-        # What the last recovery did: the files it read, the start of the last record it took.
+        # What the last recovery did: the files it read, the start of the last record it took, where it cut.
         self.scanned: list[str] = []
         self.last_record: int | None = None
+        self.end: Place | None = None
+        # Whether no file qualified of those that 5.4 looks at, so that it begins with the oldest of them.
+        self.limited = False
 
     def load(self) -> None:
         """Take in the segments."""
@@ -81,6 +101,7 @@ class CommitLog:
         for i in range(len(files) - 1, oldest, -1):
             if self._is_start_5_4(files[i], clean, max_physic_offset, checkpoint):
                 return i
+        self.limited = oldest > 0
         return oldest
 
     def _is_start_5_4(self, file: MappedFile, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> bool:
@@ -94,29 +115,46 @@ class CommitLog:
             return first.physical_offset <= max_physic_offset
         return first.store_timestamp <= checkpoint.min_timestamp
 
-    def scan(self, start: int, accept: Callable[[Message], None] | None) -> int:
-        """Read from file number ``start`` on, hand every record to ``accept``, and return where reading ended."""
-        self.scanned = []
-        self.last_record = None
-        files = self.mapped.mapped
-        file = files[start]
-        for file in files[start:]:
+    def scan(self, start: int, taker: Taker | None) -> int:
+        """Read from file number ``start`` on, hand every record to ``taker``, and return where reading ended."""
+        for file in self.mapped.mapped[start:]:
             self.scanned.append(file.path)
-            window = self.window(file)
             at = 0
-            while True:
-                found = self.check.check(window, at, file.size, crc=self._settings.check_crc)
-                if not isinstance(found, Message):
-                    break
-                self.last_record = file.start + at
-                at += found.total_size
-                if accept is not None:
-                    accept(found)
+            self.end = Place(file.path, at)
+            for found in self._iter_found(file):
+                if isinstance(found, Run):
+                    self.last_record = file.start + at + found.last_start
+                    at += found.size
+                    if taker is not None:
+                        taker.run(found)
+                elif isinstance(found, Message):
+                    self.last_record = file.start + at
+                    at += found.total_size
+                    if taker is not None:
+                        taker.one(found)
+                self.end = Place(file.path, at)
             if isinstance(found, Unreadable):
                 if found.size > 0 and not self._settings.is_4_9:
                     self._log.warn(broker_log.HALF_MESSAGE)
-                return file.start + at
+                break
         return file.start + at
+
+    def _iter_found(self, file: MappedFile) -> Iterator[Run | Message | EndOfFile | Unreadable]:
+        """Yield the records of a file, those that are plainly sound in runs, and at last what is none."""
+        window, crc = self.window(file), self._settings.check_crc
+        at = 0
+        while True:
+            batch = self.check.find_batch(window, at, file.size) if self._in_runs else None
+            for run in [None] if batch is None else batch.pieces(crc):
+                if run is not None:
+                    yield run
+                    at += run.size
+                    continue
+                found = self.check.check(window, at, file.size, crc=crc)
+                yield found
+                if not isinstance(found, Message):
+                    return
+                at += found.total_size
 
     def walk_unconfirmed(self, confirmed: int) -> None:
         """Read every record behind ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.

@@ -29,16 +29,23 @@ _TABLES = {
 }
 
 
+# Where a broker of 5.x keeps them otherwise.
+_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata")
+_TOLD = [name for name in _TABLES if name != paths.CONSUMER_FILTER]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
     """One config file: where the broker takes it from, and whether it writes it anew.
 
-    ``empty`` is also said of a file that was read and holds nothing.
+    ``empty`` is also said of a file that was read and holds nothing, ``damaged`` of one that was not taken. None stands
+    for what cannot be known: the broker keeps its settings in a database.
     """
 
     file: str
-    loaded_from: Source
-    rewritten: bool
+    loaded_from: Source | None
+    rewritten: bool | None
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class _Unreadable(Exception):
 
 def load_config(files: StoreView, version: Version) -> ConfigLoad:
     """Load the files in a broker's order; those behind the one that fails are not read, so their tables are empty."""
+    if any(files.is_directory(f"{paths.CONFIG}/{name}") for name in _DATABASES):
+        return ConfigLoad(tuple(LoadedConfig(paths.config_path(name), None, None) for name in _TOLD), None)
     dialect = dialect_of(str(version))
     found: dict[str, tuple[Source, dict[Any, Any]]] = {}
     unreadable = None
@@ -68,9 +77,13 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
         found[name] = ("empty", {})
     return ConfigLoad(
         tuple(
-            LoadedConfig(paths.config_path(name), found[name][0], _is_rewritten(name, found, version, unreadable))
-            for name in _TABLES
-            if name != paths.CONSUMER_FILTER
+            LoadedConfig(
+                paths.config_path(name),
+                found[name][0],
+                _is_rewritten(name, found, version, unreadable),
+                _is_damaged(files, name, dialect),
+            )
+            for name in _TOLD
         ),
         unreadable,
     )
@@ -100,6 +113,11 @@ def _load_file(files: StoreView, name: str, table: str, dialect: Dialect) -> tup
         entries = decoded.value.get(table) or {}
         return source if entries else "empty", entries
     return "empty", {}
+
+
+def _is_damaged(files: StoreView, name: str, dialect: Dialect) -> bool:
+    path = paths.config_path(name)
+    return files.is_file(path) and isinstance(decode_config(name, files.read_whole(path) or b"?", dialect), Flaw)
 
 
 def _is_rewritten(

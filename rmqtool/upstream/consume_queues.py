@@ -14,9 +14,10 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import queue_entries
-from rmqtool.formats.java import int64
+from rmqtool.formats.java import decode_text, int64
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.java_numbers import java_remainder, parse_int
@@ -273,6 +274,26 @@ class ConsumeQueueStore:
         if queue is None:
             queue = self.queues[topic, queue_id] = ConsumeQueue(self, topic, queue_id)
         return queue
+
+    @property
+    def is_told(self) -> bool:
+        """Whether a record that its queue knows changes nothing more, not even the log."""
+        return self.settings.is_5_4 or not self.writeable or self.log.has(broker_log.BUILT_BEFORE)
+
+    def iter_unknown(self, run: Run) -> Iterator[int]:
+        """Yield the numbers of the records that have a unit which their queue does not know to have."""
+        import numpy as np
+
+        batch, first, last = run
+        keys = batch.keys[first:last]
+        for raw_topic, queue_id in set(keys).difference(self._by_topic_bytes):
+            queue = self.queues.get((decode_text(raw_topic), queue_id))
+            if queue is not None:
+                self._by_topic_bytes[raw_topic, queue_id] = queue
+        queues = [self._by_topic_bytes.get(key) for key in keys]
+        ends = np.array([-1 if queue is None else queue.max_physic_offset for queue in queues], dtype=np.int64)
+        known = batch.physical_offsets[first:last] + batch.total_sizes[first:last] <= ends
+        yield from (first + int(number) for number in np.flatnonzero(batch.has_unit[first:last] & ~known))
 
     def dispatch(self, message: Message) -> bool:
         """Give a record its units; return whether that worked.

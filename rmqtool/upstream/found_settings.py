@@ -7,10 +7,11 @@ most of its files have are the likely ones; a file that differs is then the odd 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from rmqtool.config import Origin, StoreConfig
 from rmqtool.errors import ReadFailed
-from rmqtool.formats import index
+from rmqtool.formats import index, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.storage.discovery import StoreListing
 from rmqtool.storage.filesystem import ReadableFile
@@ -35,10 +36,25 @@ def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConf
         if geometry is not None:
             found |= {_SLOTS: geometry.slots, _ENTRIES: geometry.entries}
     inside = {segment.path.rpartition("/")[0] for segment in listing.log_segments}
-    if inside == set(listing.log_directories) and "" not in inside:
-        found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in listing.log_directories)
+    if inside and "" not in inside:
+        found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in sorted(inside))
     unstated = {name: value for name, value in found.items() if value and name not in config.origins}
     return config.with_values(unstated, Origin.STORE)
+
+
+def assumed_settings(config: StoreConfig, created: Iterable[str]) -> dict[str, object]:
+    """Return the sizes that are mere defaults although files of that kind are created, by name."""
+    directories = {path.partition("/")[0] for path in created}
+    sizes = {
+        _QUEUE_SIZE: (paths.CONSUME_QUEUE, config.mapped_file_size_consume_queue),
+        _SLOTS: (paths.INDEX, config.max_hash_slot_num),
+        _ENTRIES: (paths.INDEX, config.max_index_num),
+    }
+    return {
+        name: value
+        for name, (directory, value) in sizes.items()
+        if directory in directories and name not in config.origins
+    }
 
 
 def _queue_files(listing: StoreListing) -> list[Segment]:

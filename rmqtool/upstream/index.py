@@ -7,19 +7,15 @@ from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
 from rmqtool.formats.index import file_size
-from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Batch
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
+from rmqtool.upstream.index_counts import count_index_texts
 from rmqtool.upstream.index_file import IndexFile
 from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.settings import StartSettings
-
-_PROPERTY = PROPERTY_SEPARATOR.encode()
-_UNIQ_KEY, _KEYS, _TAGS = (
-    f"{PROPERTY_SEPARATOR}{name}{NAME_VALUE_SEPARATOR}".encode() for name in ("UNIQ_KEY", "KEYS", "TAGS")
-)
 
 # A broker names a new file by the clock; here it gets a name that says so.
 NEW_NAME = "NEW-"
@@ -101,6 +97,30 @@ class IndexService:
             del texts[:entries]
             left -= entries
 
+    def dispatch_batch(self, batch: Batch, first: int, last: int) -> int:
+        """Index records of a batch as long as no file gets full by it; return the number of the first that is not.
+
+        Their places ascend. Only for a service without contents.
+        """
+        import numpy as np
+
+        file = self._list[-1] if self._list else None
+        if file is None or file.is_full:
+            return first
+        offsets = batch.physical_offsets[first:last]
+        begin = first + int(np.searchsorted(offsets, file.end_phy_offset))
+        texts = batch.index_texts(self._settings.rules.tag_entries)[begin:last]
+        sums = np.cumsum(texts)
+        end = begin + int(np.searchsorted(sums, self._settings.index_entries - file.index_count))
+        indexed = np.flatnonzero(texts[: end - begin])
+        if len(indexed):
+            one, other = (
+                (int(batch.physical_offsets[begin + number]), int(batch.store_timestamps[begin + number]))
+                for number in (indexed[0], indexed[-1])
+            )
+            file.add_many(int(sums[end - begin - 1]), one, other)
+        return end
+
     def settle(self) -> None:
         """Bring on disk what upstream wrote there with every entry."""
         for file in self._list:
@@ -110,26 +130,3 @@ class IndexService:
         """Write every header, as 5.x does."""
         for file in self._list:
             file.settle(header=True)
-
-
-def count_index_texts(block: bytes, *, tags: bool) -> int:
-    """Return how many texts ``iter_index_texts`` yields for a record with these properties, without making them."""
-    block = _PROPERTY + block
-    found = int(_last_value(block, _UNIQ_KEY) != b"") + int(tags and _last_value(block, _TAGS) != b"")
-    keys = _last_value(block, _KEYS)
-    if keys:
-        found += sum(map(bool, keys.split(b" ")))
-    return found
-
-
-def _last_value(block: bytes, name: bytes) -> bytes:
-    """Return the value that a property has in the end; an empty one does not count."""
-    at = block.rfind(name)
-    while at >= 0:
-        begin = at + len(name)
-        end = block.find(_PROPERTY, begin)
-        value = block[begin:] if end < 0 else block[begin:end]
-        if value:
-            return value
-        at = block.rfind(name, 0, at)
-    return b""

@@ -77,6 +77,14 @@ class IndexFile:
         if len(self._pending) >= _MOST_PENDING:
             self._write_pending()
 
+    def add_many(self, entries: int, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """Add entries for many messages, without contents; ``first`` and ``last`` are their places and store times."""
+        if self.index_count <= 1:
+            self.begin_phy_offset, self.begin_timestamp = first
+        self.index_count += entries
+        self.end_phy_offset, self.end_timestamp = last
+        self._added = True
+
     def settle(self, header: bool = False) -> None:
         """Write what was added, and the header if anything was, or if it is wanted."""
         if self._pending:

@@ -7,7 +7,7 @@ is looked for wherever a magic number stands, so damage in front of it does not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
@@ -23,6 +23,7 @@ from rmqtool.upstream.startup import MessageStore
 
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _MAGIC_AT = _START.field("magic").offset
 _MAGICS = (_START.packer.pack(0, magic)[_MAGIC_AT:] for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
 _MAGIC = re.compile(b"|".join(map(re.escape, _MAGICS)))
@@ -40,12 +41,17 @@ class LogFile(NamedTuple):
 
 
 class LostMessages(NamedTuple):
-    """Whole messages of one topic that a start takes away."""
+    """Whole messages of one topic in one file that a start takes away.
 
+    ``leftover``: they stand behind the end of the log and are older than its last message: an earlier start cut them.
+    """
+
+    path: str
     topic: str
     messages: int
     first_store_timestamp: int
     last_store_timestamp: int
+    leftover: bool = False
 
 
 def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile]:
@@ -107,30 +113,51 @@ def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: 
     return message if crc31(message.raw_body) == message.body_crc else None
 
 
-def find_lost(before: StoreView, store: MessageStore, loaded: bool) -> list[LostMessages]:
+def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageStore, loaded: bool) -> list[LostMessages]:
     """Return the whole messages that are gone: their file was deleted, or they lie outside of what the broker serves.
 
     A broker that refuses to start serves nothing, and takes away only what it deletes.
     """
-    lost: dict[str, LostMessages] = {}
+    lost: dict[tuple[str, str], LostMessages] = {}
     low, high = store.commit_log.mapped.min_offset, store.commit_log.mapped.max_offset
-    for file in find_log_files(before, store.settings.commit_log_dirs):
+    for file in log_files:
         spans = [(0, file.size)]
         if store.files.is_file(file.path):
             spans = [(0, low - file.start), (max(0, high - file.start), file.size)] if loaded else []
         for begin, end in spans:
             for message in iter_whole_records(before, file, begin, end):
-                known = lost.get(message.topic)
-                lost[message.topic] = _with(known, message)
-    return sorted(lost.values())
+                key = file.path, message.topic
+                lost[key] = _with(lost.get(key), file.path, message)
+    return sorted(_told_apart(lost.values(), before, store))
 
 
-def _with(known: LostMessages | None, message: Message) -> LostMessages:
+def _told_apart(lost: Collection[LostMessages], before: StoreView, store: MessageStore) -> Iterator[LostMessages]:
+    """Yield them, those marked that the log had cut off before its last message was stored."""
+    last_kept = _last_kept_timestamp(before, store)
+    newest: dict[str, int] = {}
+    for part in lost:
+        newest[part.path] = max(newest.get(part.path, 0), part.last_store_timestamp)
+    for part in lost:
+        older = last_kept is not None and newest[part.path] < last_kept
+        yield part._replace(leftover=older and store.files.is_file(part.path))
+
+
+def _last_kept_timestamp(before: StoreView, store: MessageStore) -> int | None:
+    log = store.commit_log
+    file = None if log.last_record is None else log.mapped.find(log.last_record)
+    if log.last_record is None or file is None:
+        return None
+    head = before.read(file.path, log.last_record - file.start, _LONGEST_PREFIX.size).ljust(_LONGEST_PREFIX.size, b"\0")
+    sys_flag = _PREFIX.decode(head).sys_flag
+    return PREFIXES[sys_flag & 0x30].decode(head).store_timestamp
+
+
+def _with(known: LostMessages | None, path: str, message: Message) -> LostMessages:
     time = message.store_timestamp
     if known is None:
-        return LostMessages(message.topic, 1, time, time)
+        return LostMessages(path, message.topic, 1, time, time)
     first, last = min(known.first_store_timestamp, time), max(known.last_store_timestamp, time)
-    return LostMessages(message.topic, known.messages + 1, first, last)
+    return LostMessages(path, message.topic, known.messages + 1, first, last)
 
 
 def count_unreachable(store: MessageStore) -> int:

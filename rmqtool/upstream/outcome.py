@@ -3,23 +3,57 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rmqtool.config import Version
 from rmqtool.storage.overlay import Action, Change
 from rmqtool.upstream.config_load import LoadedConfig
 from rmqtool.upstream.intact import LostMessages
+from rmqtool.upstream.rewinds import Rewind
 from rmqtool.upstream.startup import Started
+from rmqtool.upstream.traps import Trap
 
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """A queue after the start, and the maximum offset it had when it was loaded; None where it was not there."""
+    """A queue after the start."""
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
-    max_offset_before: int | None
+
+
+class Scan(NamedTuple):
+    """What of the log recovery reads: from which file on, how many of how many, and why from there.
+
+    ``latest`` is the time of the checkpoint that it goes by after a crash.
+    """
+
+    path: str
+    files: int
+    of_files: int
+    size: int
+    reason: str
+    latest: int | None
+
+
+class Cut(NamedTuple):
+    """Where reading the log ends, and what stands there."""
+
+    path: str
+    file_offset: int
+    code: str | None
+    message: str
+
+
+class LostIndex(NamedTuple):
+    """An index file that is deleted: how many entries it has, and the store times that its header tells."""
+
+    path: str
+    entries: int
+    begin_timestamp: int
+    end_timestamp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +69,30 @@ class StartOutcome:
     max_physical_offset: int | None = None
     changes: tuple[Change, ...] = ()
     queues: tuple[QueueOutcome, ...] | None = None
+    scan: Scan | None = None
+    cut: Cut | None = None
     lost: tuple[LostMessages, ...] = ()
+    lost_indexes: tuple[LostIndex, ...] = ()
+    rewinds: tuple[Rewind, ...] = ()
     unreachable: int | None = None
+    traps: tuple[Trap, ...] = ()
     config: tuple[LoadedConfig, ...] = ()
     log_lines: tuple[str, ...] = ()
 
     @property
+    def loses_nothing(self) -> bool:
+        """Whether the broker comes up, and nothing is lost by it."""
+        return self.starts is True and not self.messages_destroyed and not any(trap.loses for trap in self.traps)
+
+    @property
     def messages_lost(self) -> int:
-        """Whole messages that are no longer served."""
+        """Whole messages that the files hold and that are not served."""
         return sum(part.messages for part in self.lost)
+
+    @property
+    def messages_destroyed(self) -> int:
+        """Those of them that an earlier start had not cut already."""
+        return sum(part.messages for part in self.lost if not part.leftover)
 
     def as_json(self) -> dict[str, object]:
         """Return the object of the contract."""
@@ -63,11 +112,58 @@ class StartOutcome:
             "messagesLost": self.messages_lost,
             "messagesUnreachable": self.unreachable,
             "config": [
-                {"file": one.file, "loadedFrom": one.loaded_from, "rewritten": one.rewritten} for one in self.config
+                {
+                    "file": one.file,
+                    "loadedFrom": one.loaded_from,
+                    "rewritten": one.rewritten,
+                    "damaged": one.damaged,
+                }
+                for one in self.config
             ],
             "logLines": list(self.log_lines),
         }
-        return found
+        return found | self._story_json()
+
+    def _story_json(self) -> dict[str, object]:
+        """Return what the contract leaves open: what stands behind its numbers."""
+        scan, cut = self.scan, self.cut
+        return {
+            "scan": scan
+            and {
+                "file": scan.path,
+                "files": scan.files,
+                "ofFiles": scan.of_files,
+                "bytes": scan.size,
+                "reason": scan.reason,
+                "latestTimestamp": scan.latest,
+            },
+            "cut": cut and {"file": cut.path, "offset": cut.file_offset, "code": cut.code, "message": cut.message},
+            "lost": [
+                {
+                    "file": part.path,
+                    "topic": part.topic,
+                    "messages": part.messages,
+                    "firstStoreTimestamp": part.first_store_timestamp,
+                    "lastStoreTimestamp": part.last_store_timestamp,
+                    "leftover": part.leftover,
+                }
+                for part in self.lost
+            ],
+            "indexLost": [
+                {
+                    "file": index.path,
+                    "entries": index.entries,
+                    "beginTimestamp": index.begin_timestamp,
+                    "endTimestamp": index.end_timestamp,
+                }
+                for index in self.lost_indexes
+            ],
+            "rewinds": [
+                {"topic": one.topic, "queueId": one.queue_id, "before": one.before, "after": one.after}
+                for one in self.rewinds
+            ],
+            "traps": [{"name": trap.name, "message": trap.message, "loses": trap.loses} for trap in self.traps],
+        }
 
 
 def _file_json(change: Change) -> dict[str, object]:

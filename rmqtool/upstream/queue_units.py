@@ -10,9 +10,9 @@ from rmqtool.formats.codes import MESSAGE_MAGIC_V1
 from rmqtool.formats.commit_log import PREFIXES, Message
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import encode_text
-from rmqtool.formats.layout import Layout
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
+from rmqtool.upstream.gather import gather, gather_field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,18 +137,17 @@ class UnitsWithin:
         topics = [encode_text(queue.topic) for queue in self._queues]
         topic_lengths = np.array([len(topic) for topic in topics], dtype=np.int64)
         wanted = self._queue_nos[units]
-        heads = _gather(octets, at, _PREFIX)
-        body_at = at + prefix_sizes[heads["sys_flag"] >> 4 & 3]
-        length_at = body_at + _gather(octets, body_at - layouts.INT.size, layouts.INT)["value"]
+        body_at = at + prefix_sizes[gather_field(octets, at, _PREFIX, "sys_flag") >> 4 & 3]
+        length_at = body_at + gather(octets, body_at - layouts.INT.size, layouts.INT)
         matches: Flags = (
-            (heads["total_size"] == self._sizes[units])
-            & (heads["queue_id"] == queue_ids[wanted])
+            (gather_field(octets, at, _PREFIX, "total_size") == self._sizes[units])
+            & (gather_field(octets, at, _PREFIX, "queue_id") == queue_ids[wanted])
             & (length_at >= body_at)
             & (length_at < len(octets) - topic_lengths[wanted] - layouts.SHORT.size)
         )
         length_at[~matches] = 0
-        v1 = heads["magic"] == MESSAGE_MAGIC_V1
-        lengths = np.where(v1, octets[length_at], _gather(octets, length_at, layouts.SHORT)["value"])
+        v1 = gather_field(octets, at, _PREFIX, "magic") == MESSAGE_MAGIC_V1
+        lengths = np.where(v1, octets[length_at], gather(octets, length_at, layouts.SHORT))
         matches &= lengths == topic_lengths[wanted]
         topic_at = length_at + np.where(v1, 1, layouts.SHORT.size)
         for queue_no in np.unique(wanted[matches]):
@@ -157,12 +156,3 @@ class UnitsWithin:
             found = octets[topic_at[rows][:, None] + np.arange(len(topic))]
             matches[rows] = (found == topic).all(axis=1)
         return matches
-
-
-def _gather(octets: Octets, at: Numbers, layout: Layout[Any]) -> Any:
-    """Return the values of a layout that begin at ``at``."""
-    import numpy as np
-
-    dtype = np.dtype(layout.dtype())
-    view: Any = np.ndarray((len(octets) - dtype.itemsize + 1,), dtype, octets, strides=(1,))
-    return view[at]

@@ -17,15 +17,20 @@ from rmqtool.formats.java import INT_MAX, int32
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Batch, walk
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.java_numbers import parse_int
-from rmqtool.upstream.settings import LARGEST_ARRAY, StartSettings
+from rmqtool.upstream.settings import StartSettings
 
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _SYS_FLAG = _PREFIX.field("sys_flag")
 _SHORT = layouts.SHORT
 _CHUNK = 1 << 20
+# A batch is looked for in so many bytes, and in what is left of them while that is not too little.
+_BATCH_MOST = 4 << 20
+_BATCH_LEAST = 64 << 10
+_BATCH_FEWEST = 16
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -102,6 +107,8 @@ class RecordCheck:
         self._verify_properties = settings.verify_property_crc and not self._v4_9
         self._dup_info = settings.duplication and not self._v4_9
         self._plain = not (self._verify_properties or self._dup_info)
+        # The largest buffer that a record's size made the broker allocate.
+        self.most_allocated = 0
 
     def check(
         self, window: SegmentWindow, at: int, limit: int, crc: bool = True, body: bool = True
@@ -119,8 +126,7 @@ class RecordCheck:
         total_size, magic = _START.unpack_from(window.data, i)
         if self._plain and MIN_RECORD_SIZE <= total_size <= left and magic in self._magics:
             if i + total_size > len(window.data):
-                if total_size > LARGEST_ARRAY:
-                    raise OutOfMemory(total_size)
+                self._allocate(total_size)
                 window.slide(at, total_size)
                 i = 0
             found = self._whole(window.data, i, total_size, crc)
@@ -134,12 +140,27 @@ class RecordCheck:
         if magic not in self._magics:
             self._log.warn(broker_log.ILLEGAL_MAGIC_5_4 if self._settings.is_5_4 else broker_log.illegal_magic(magic))
             return UNREADABLE
-        if total_size > LARGEST_ARRAY:
-            raise OutOfMemory(total_size)
+        self._allocate(total_size)
         try:
             return self._parse(window, at, left, crc, body)
         except _JavaException:
             return self._failed()
+
+    def find_batch(self, window: SegmentWindow, at: int, limit: int) -> Batch | None:
+        """Return the records from ``at`` on that are in memory; None where there are too few to gain by it."""
+        if not self._plain:
+            return None
+        if not 0 <= at - window.start <= len(window.data) - _BATCH_LEAST:
+            window.slide(at, min(limit - at, _BATCH_MOST))
+        starts = walk(window.data, at - window.start, self._magics)
+        if len(starts) < _BATCH_FEWEST:
+            return None
+        return Batch(window.data, starts, self._settings.rules.multi_dispatch)
+
+    def _allocate(self, total_size: int) -> None:
+        if total_size > self._settings.largest_array:
+            raise OutOfMemory(total_size)
+        self.most_allocated = max(self.most_allocated, total_size)
 
     def _failed(self) -> Unreadable:
         if not self._v4_9:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from rmqtool.config import Version
 from rmqtool.formats import paths
 from rmqtool.formats.topics import SCHEDULE_TOPIC
@@ -9,11 +12,14 @@ from rmqtool.storage.filesystem import Closable, ReadableFileSystem
 from rmqtool.storage.overlay import Change, OverlayFileSystem
 from rmqtool.upstream.config_load import ConfigLoad, load_config
 from rmqtool.upstream.files import StoreFiles, StoreView
-from rmqtool.upstream.intact import count_unreachable, find_lost
-from rmqtool.upstream.outcome import QueueOutcome, StartOutcome, merge_changes
+from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
+from rmqtool.upstream.losses import read_cut, read_lost_indexes
+from rmqtool.upstream.outcome import QueueOutcome, Scan, StartOutcome, merge_changes
+from rmqtool.upstream.rewinds import find_rewinds
 from rmqtool.upstream.service_files import wipe_consumer_offsets
-from rmqtool.upstream.settings import StartSettings
+from rmqtool.upstream.settings import LARGEST_ARRAY_OF_ALL, StartSettings
 from rmqtool.upstream.startup import MessageStore
+from rmqtool.upstream.traps import Trap, config_traps, find_traps, heap_trap
 
 
 class Rehearsal(Closable):
@@ -23,6 +29,7 @@ class Rehearsal(Closable):
     """
 
     def __init__(self, base: ReadableFileSystem, settings: StartSettings, *, contents: bool = True) -> None:
+        self._filesystem = base
         self._base = StoreView(base)
         self._settings = settings
         self.overlay = OverlayFileSystem(base)
@@ -41,6 +48,7 @@ class Rehearsal(Closable):
         if config.unreadable is not None:
             return self._refused_for_config(config)
         store = self.store
+        log_files = find_log_files(self._base, self._settings.commit_log_dirs)
         constructed = store.construct()
         loads = constructed and store.load()
         after_load = self._changes()
@@ -49,6 +57,10 @@ class Rehearsal(Closable):
         if constructed:
             store.shutdown(started)
         mapped = store.commit_log.mapped
+        lost = tuple(find_lost(self._base, log_files, store, loads))
+        leftovers_alone = bool(lost) and all(part.leftover for part in lost)
+        changes = merge_changes(after_load, self._changes())
+        abort_stays = self._files.exists(paths.ABORT)
         return StartOutcome(
             version=self._settings.version,
             clean=store.clean,
@@ -57,13 +69,44 @@ class Rehearsal(Closable):
             reason=store.reason,
             min_physical_offset=mapped.min_offset if constructed else None,
             max_physical_offset=mapped.max_offset if loads else None,
-            changes=merge_changes(after_load, self._changes()),
+            changes=changes,
             queues=self._queues() if loads else None,
-            lost=tuple(find_lost(self._base, store, loads)),
+            scan=self._scan(len(log_files)),
+            cut=read_cut(self._base, store.commit_log),
+            lost=lost,
+            lost_indexes=tuple(read_lost_indexes(self._base, changes)),
+            rewinds=tuple(find_rewinds(self._base, store, mapped.max_offset if leftovers_alone else None))
+            if loads
+            else (),
             unreachable=unreachable,
+            traps=(
+                *config_traps(config, self._settings),
+                *find_traps(store, started, unreachable, abort_stays),
+                *self._heap_traps(),
+            ),
             config=config.files,
             log_lines=tuple(store.log.templates),
         )
+
+    def _heap_traps(self) -> Iterator[Trap]:
+        """Say what a larger heap would make of the record that was too much for this one: rehearse that, too."""
+        size = self.store.out_of_memory
+        if size is None:
+            return
+        lost = None
+        if size <= LARGEST_ARRAY_OF_ALL:
+            roomy = replace(self._settings, largest_array=LARGEST_ARRAY_OF_ALL)
+            with Rehearsal(self._filesystem, roomy, contents=False) as other:
+                lost = other.run().messages_lost
+        yield heap_trap(size, lost)
+
+    def _scan(self, of_files: int) -> Scan | None:
+        scanned = self.store.commit_log.scanned
+        if not scanned:
+            return None
+        size = len(scanned) * self._settings.commit_log_file_size
+        latest = None if self.store.clean else self.store.checkpoint.min_timestamp or None
+        return Scan(scanned[0], len(scanned), of_files, size, _why_from_there(self.store), latest)
 
     def _refused_for_config(self, config: ConfigLoad) -> StartOutcome:
         """Return what becomes of a store whose broker ends before it has constructed it."""
@@ -75,6 +118,7 @@ class Rehearsal(Closable):
             clean=self.store.clean,
             reason=f"neither {config.unreadable} nor its .bak parses",
             changes=merge_changes([], self._changes()),
+            traps=tuple(config_traps(config, self._settings)),
             config=config.files,
         )
 
@@ -87,6 +131,20 @@ class Rehearsal(Closable):
         for (topic, queue_id), queue in sorted(self.store.queues.queues.items()):
             if topic == SCHEDULE_TOPIC and queue.max_offset == 0:
                 continue  # 4.9 makes one for each delay level; nothing was ever in it
-            before = self.store.loaded_max_offsets.get((topic, queue_id))
-            found.append(QueueOutcome(topic, queue_id, queue.min_offset, queue.max_offset, before))
+            found.append(QueueOutcome(topic, queue_id, queue.min_offset, queue.max_offset))
         return tuple(found)
+
+
+def _why_from_there(store: MessageStore) -> str:
+    """Return why recovery begins with the file that it begins with."""
+    settings, log = store.settings, store.commit_log
+    if log.limited:
+        return f"none of the last {settings.recover_max_num} files qualifies, and it looks at no older one"
+    if not store.clean and store.checkpoint.min_timestamp <= 0:
+        return "the checkpoint tells no time, so it reads from the first file on"
+    if not store.clean:
+        return "from the newest file whose first message was stored no later than the checkpoint, less 3 s"
+    if settings.is_4_9:
+        return "after a clean stop it reads the last 3 files"
+    where = f"{store.max_physic_offset}, where the queues end"
+    return f"after a clean stop it reads from the newest file that begins no further than {where}"

@@ -9,6 +9,7 @@ from rmqtool.config import FlushDiskType, StoreConfig, Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.java import INT_MAX
 from rmqtool.storage.discovery import beneath
 
 # Files that 5.4 looks at when commitLogRecoverMaxNum is not a positive number.
@@ -17,6 +18,8 @@ DEFAULT_RECOVER_MAX_NUM = 10
 # A broker allocates as many bytes as a record's size asks for. No setting names its heap; with the smallest heap that
 # was measured (512 MiB) it runs out of memory above this size.
 LARGEST_ARRAY = 340 << 20
+# No heap holds a larger one.
+LARGEST_ARRAY_OF_ALL = INT_MAX - 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class StartSettings:
     compaction: bool
     recover_max_num: int
     rules: DispatchRules
+    largest_array: int = LARGEST_ARRAY
 
     @classmethod
     def of(cls, config: StoreConfig) -> StartSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -10,9 +11,10 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import int64
 from rmqtool.upstream import broker_log
+from rmqtool.upstream.batches import Batch, Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
-from rmqtool.upstream.commit_log import CommitLog
+from rmqtool.upstream.commit_log import CommitLog, Taker
 from rmqtool.upstream.consume_queues import ConsumeQueueStore
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index import IndexService
@@ -38,7 +40,7 @@ class MessageStore:
         self.files = files
         self.settings = settings
         self.log = BrokerLog()
-        self.commit_log = CommitLog(files, settings, self.log)
+        self.commit_log = CommitLog(files, settings, self.log, in_runs=not contents)
         self.queues = ConsumeQueueStore(files, settings, self.log)
         self.index = IndexService(files, settings, self.log, contents)
         if settings.is_4_9:
@@ -47,6 +49,8 @@ class MessageStore:
         self.clean = not files.exists(paths.ABORT)
         # Why the start does not succeed.
         self.reason: str | None = None
+        # The size that was too much for the heap.
+        self.out_of_memory: int | None = None
         # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
         self.max_physic_offset = -1
         self.loaded_max_offsets: dict[tuple[str, int], int] = {}
@@ -86,9 +90,9 @@ class MessageStore:
                 self.log.warn(broker_log.TRANSITION_FAILED)
             return False
         except OutOfMemory as error:
+            self.out_of_memory = error.total_size
             self.reason = (
-                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen "
-                f"(a heap of more than twice that size might hold them)"
+                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen"
             )
             return False
         finally:
@@ -123,10 +127,12 @@ class MessageStore:
         confirmed = self._confirmed_as_loaded()
         start = self.commit_log.start_index(self.clean, self.max_physic_offset, self.checkpoint)
         if self.clean:
-            accept = None if settings.is_4_9 else self._dispatch_behind
+            taker = None if settings.is_4_9 else Taker(self._dispatch_behind, self._dispatch_run_behind)
+        elif settings.duplication:
+            taker = Taker(self._dispatch_confirmed, lambda run: _one_by_one(run, self._dispatch_confirmed))
         else:
-            accept = self._dispatch_confirmed if settings.duplication else self.dispatch
-        end = self.commit_log.scan(start, accept)
+            taker = Taker(self.dispatch, self.dispatch_run)
+        end = self.commit_log.scan(start, taker)
         if not settings.is_4_9:
             last = self.commit_log.last_record
             if last is None:
@@ -156,6 +162,50 @@ class MessageStore:
         # The queues' maximum is an end: a record that starts exactly there is passed over.
         if message.physical_offset > self.max_physic_offset:
             self.dispatch(message)
+
+    def _dispatch_run_behind(self, run: Run) -> None:
+        import numpy as np
+
+        if not run.batch.ascends:
+            _one_by_one(run, self._dispatch_behind)
+            return
+        offsets = run.batch.physical_offsets[run.first : run.last]
+        first = run.first + int(np.searchsorted(offsets, self.max_physic_offset, side="right"))
+        if first < run.last:
+            self.dispatch_run(run._replace(first=first))
+
+    def dispatch_run(self, run: Run) -> None:
+        """Dispatch many records: together where their queues know them, one by one where not."""
+        if not run.batch.ascends:
+            _one_by_one(run, self.dispatch)
+            return
+        first = run.first
+        for number in [*self.queues.iter_unknown(run), run.last]:
+            if number > first:
+                self._dispatch_known(run.batch, first, number)
+            if number < run.last:
+                self.dispatch(run.batch.message(number))
+            first = number + 1
+
+    def _dispatch_known(self, batch: Batch, first: int, last: int) -> None:
+        """Dispatch records that change no queue; the first of them may be the first of which that is logged."""
+        while first < last:
+            end = first
+            if self.queues.is_told:
+                end = last
+                if self.settings.index_enabled:
+                    end = self.index.dispatch_batch(batch, first, last)
+                self._note_dispatched(batch, first, end)
+            if end < last:
+                self.dispatch(batch.message(end))
+            first = end + 1
+
+    def _note_dispatched(self, batch: Batch, first: int, last: int) -> None:
+        import numpy as np
+
+        units = np.flatnonzero(batch.has_unit[first:last])
+        if len(units) and self.queues.writeable:
+            self.checkpoint.logics_msg_timestamp = int(batch.store_timestamps[first + units[-1]])
 
     def _dispatch_confirmed(self, message: Message) -> None:
         """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
@@ -227,3 +277,8 @@ class MessageStore:
                 self.files.remove_directory(paths.ABORT)
             elif self.files.exists(paths.ABORT):
                 self.files.delete(paths.ABORT)
+
+
+def _one_by_one(run: Run, take: Callable[[Message], None]) -> None:
+    for message in run.messages():
+        take(message)

@@ -28,7 +28,7 @@ from rmqtool.storage.posix_write import PosixWritableFileSystem
 
 TOPICS = [f"BenchTopic{number}" for number in range(4)]
 TAGS = [f"Tag{letter}" for letter in "ABCDEFGH"]
-COLUMNS = 10_000
+COLUMNS = 5_000
 SYNC = ("sync", "pipelined")
 
 
@@ -64,6 +64,13 @@ def put_pipelined(store: MessageStore, first: int, count: int, body: bytes, wind
             assert store.wait(open_tickets.popleft()).is_stored  # type: ignore[arg-type]
     while open_tickets:
         assert store.wait(open_tickets.popleft()).is_stored  # type: ignore[arg-type]
+
+
+def put_many(store: MessageStore, first: int, count: int, body: bytes) -> None:
+    """Put many at once."""
+    for begin in range(first, first + count, COLUMNS):
+        numbers = range(begin, min(begin + COLUMNS, first + count))
+        assert all(ticket.is_ok for ticket in store.put_many(a_message(number, body) for number in numbers))
 
 
 def put_columns(store: MessageStore, first: int, count: int, body: bytes) -> None:
@@ -110,6 +117,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
     put: dict[str, Callable[[MessageStore, int, int, bytes], None]] = {
         "async": put_each,
         "columns": put_columns,
+        "many": put_many,
         "pipelined": put_pipelined,
         "sync": lambda *given: put_in_threads(*given, arguments.threads),
     }
@@ -168,7 +176,7 @@ def measure_rebuild(arguments: argparse.Namespace) -> dict[str, float]:
 def main() -> int:
     """Measure what the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("scenario", choices=("async", "columns", "pipelined", "sync", "rebuild"))
+    parser.add_argument("scenario", choices=("async", "columns", "many", "pipelined", "sync", "rebuild"))
     parser.add_argument("directory")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--warm", type=int, default=20_000)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.export.choice import DEFAULT
 from rmqtool.export.columns import ABOUT
+from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import left_alone
 
@@ -26,12 +29,12 @@ class Ran:
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
-        self.err = ""
+        self.out = self.err = ""
 
     def __call__(self, *words: str | Path) -> tuple[int, str]:
         status = main(["export", *map(str, words)])
-        out, self.err = self.capsys.readouterr()
-        return status, out
+        self.out, self.err = self.capsys.readouterr()
+        return status, self.out
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def test_damage_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     assert (tmp_path / "a" / "_damage").is_dir()
     status, out = ran(root, "--to", tmp_path / "b", "--on-corrupt", "skip", *local)
     assert status == Exit.SKIPPED
-    assert "1 damaged ranges, 17 B, are left out" in out
+    assert "1 damaged range, 17 B: left out of it" in out
     assert ran(root, "--to", tmp_path / "c", "--on-corrupt", "fail", *local)[0] == Exit.NOT_A_STORE
     assert "BD-INFLATE" in ran.err
     assert not (tmp_path / "c").exists()
@@ -131,7 +134,7 @@ def test_schema_lists_every_column_and_needs_no_store(ran: Ran) -> None:
 
 SENTENCES = {
     "no target": (["."], Exit.USAGE, "where to? --to DIR is missing"),
-    "no store": (["./nowhere", "--to", "./out"], Exit.NOT_A_STORE, "./nowhere is no directory"),
+    "no store": (["./nowhere", "--to", "./out"], Exit.NOT_A_STORE, "/nowhere is no directory"),
     "mode": ([".", "--to", "./out", "--mode", "replace"], Exit.USAGE, '--mode "replace" is not known'),
     "damage": ([".", "--to", "./out", "--on-corrupt", "x"], Exit.USAGE, "one of fail, skip, emit"),
     "partition": ([".", "--to", "./out", "--partition-by", "hour"], Exit.USAGE, "one of day, topic"),
@@ -208,3 +211,35 @@ def test_write_that_fails_leaves_nothing(store: Unpacker, tmp_path: Path) -> Non
     assert "could not be written: File too large; nothing of this export was left at the target" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    ("screen", "name", "words", "status"),
+    [
+        ("export-done", "54-broker", ["--to", "lake"], Exit.DONE),
+        ("export-damage", "49-compressed-batch", ["--to", "lake"], Exit.SKIPPED),
+        ("export-plan", "54-broker", ["--plan", "--split-size", "40k"], Exit.DONE),
+        ("export-schema", "54-broker", ["--schema"], Exit.DONE),
+    ],
+)
+def test_screens(
+    ran: Ran,
+    writable_store: Unpacker,
+    monkeypatch: pytest.MonkeyPatch,
+    screen: str,
+    name: str,
+    words: list[str],
+    status: Exit,
+    width: int,
+) -> None:
+    from rmqtool.commands import options
+
+    look = options.Show.look
+    monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
+    monkeypatch.setattr("rmqtool.export.plan._directory_name", lambda root: "broker-a")
+    monkeypatch.chdir(writable_store(name).parent)
+    assert ran("store", "--engine", "local", *words)[0] == status
+    # How large the files are is pyarrow's business.
+    shown = re.sub(r"[0-9.]+ KiB from", "SIZE from", ran.out + ran.err)
+    check_golden(f"look/{screen}-{width}.txt", shown)

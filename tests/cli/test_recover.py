@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.mutations import set_abort
+from tests.golden_files import check_golden
+from tests.mutations import apply_mutation, read_catalogue, set_abort
 from tests.recovery import LEFT_OUT, VERSIONS, base_sizes, cases, sizes_as_words, undetermined
-from tests.stores import left_alone, truth, unpack
+from tests.schemas import validate
+from tests.stores import STORES, left_alone, truth, unpack
 
 WRITTEN_PER_VERSION = 8
 SEED = 12
@@ -98,11 +102,194 @@ def test_what_is_lost_is_told_and_the_status_says_so(tmp_path, capsys):
     assert f"would destroy {case.outcome['valid_destroyed']} whole messages" in out
 
 
-@pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb"])
+SCREENS = {
+    "crash": ("5.3.3", "A/body-flip@3rdlast-mid/abort"),
+    "clean": ("5.3.3", "A/none/clean"),
+    "file-limit": ("5.4.0", "L/cq-all-missing/clean"),
+    "endless-start": ("4.9.8", "A-killed/cl-missing@last/abort"),
+    "heap": ("4.9.8", "A/totalsize-bit30@last-mid/clean"),
+    "dispatch-off": ("4.9.8", "A/cq-unit-sizehuge@last/clean"),
+    "no-log": ("5.3.3", "A/cl-missing@all/clean"),
+    "refused": ("5.3.3", "A/cl-half@last/abort"),
+}
+
+
+def as_seen(monkeypatch, width):
+    look = options.Show.look
+    monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_screens(screen, width, tmp_path, monkeypatch, capsys):
+    case = find_case(*SCREENS[screen])
+    case.prepare(tmp_path / "bases", tmp_path / "store")
+    monkeypatch.chdir(tmp_path)
+    as_seen(monkeypatch, width)
+    _, out, err = run(capsys, "store", "--tz", "UTC", *as_and_settings(case))
+    assert err == ""
+    check_golden(f"look/recover-{screen}-{width}.txt", out)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_screen_of_offsets_that_a_start_wipes(width, tmp_path, monkeypatch, capsys):
+    damaged_config("4.9.7", "cfg-topics-both-truncated", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    as_seen(monkeypatch, width)
+    status, out, _ = run(capsys, "store", "--as", "4.9")
+    assert status == Exit.NO
+    check_golden(f"look/recover-offsets-wiped-{width}.txt", out)
+
+
+def damaged_config(version, name, directory):
+    root = unpack(f"recovery-config-{version}/base-CFG", directory)
+    apply_mutation(root, read_catalogue(f"recovery-config-{version}")[f"CFG/{name}"], abort=False)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "traps"),
+    [
+        ("4.9.7", "cfg-none", []),
+        ("4.9.7", "cfg-topics-both-truncated", ["offsets wiped"]),
+        ("5.3.3", "cfg-topics-both-truncated", []),
+        ("4.9.7", "cfg-offset-truncated", ["only copy"]),
+        ("5.3.3", "cfg-topics-empty-nobak", ["empty table"]),
+        ("5.3.3", "cfg-offset-missing-nobak", []),
+    ],
+)
+def test_traps_of_the_config_files(version, name, traps, tmp_path, capsys):
+    root = damaged_config(version, name, tmp_path)
+    with left_alone(root):
+        _, out, _ = run(capsys, root, "--as", version[:3], "--json")
+    shown = json.loads(out)
+    validate("recover", shown)
+    assert [trap["name"] for trap in shown["traps"]] == traps
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "traps"),
+    [
+        ("4.9.8", "A/none/abort", []),
+        ("4.9.8", "A/cq-preblank-only/clean", ["dispatch off", "abort stays"]),
+        ("5.3.3", "A/cq-unit-sizehuge@last/clean", ["blind queues"]),
+        ("4.9.8", "A/totalsize-huge@last-mid/clean", ["heap"]),
+        ("4.9.8", "A-killed/cl-missing@last/clean", ["endless start"]),
+        ("5.4.0", "L/none/clean", []),
+        ("5.4.0", "L/rebuild-all/abort", ["file limit"]),
+        ("5.4.0", "A/cl-dir-missing/abort", ["no log"]),
+    ],
+)
+def test_traps_of_the_log_and_the_queues(version, name, traps, tmp_path, capsys):
+    case = find_case(version, name)
+    root = case.prepare(tmp_path / "bases", tmp_path / "store")
+    _, out, _ = run(capsys, root, "--json", *as_and_settings(case))
+    shown = json.loads(out)
+    validate("recover", shown)
+    assert [trap["name"] for trap in shown["traps"]] == traps
+
+
+def test_what_stands_behind_the_numbers(tmp_path, capsys):
+    """The messages lost by file and topic are those of the log behind the damage, found by a walk of the test's own."""
+    case = find_case("4.9.8", "A/body-flip@2ndlast-mid/abort")
+    root = case.prepare(tmp_path / "bases", tmp_path / "store")
+    shown = json.loads(run(capsys, root, "--json", *as_and_settings(case))[1])
+    assert sum(part["messages"] for part in shown["lost"]) == shown["messagesLost"] == case.outcome["valid_destroyed"]
+    assert {part["file"] for part in shown["lost"]} == {
+        "commitlog/00000000000000327680",
+        "commitlog/00000000000000393216",
+    }
+    assert shown["cut"]["code"] == "CL-CRC"
+    (flip,) = case.mutation.operations
+    assert shown["cut"]["file"] == flip["path"]
+    assert shown["cut"]["offset"] < flip["offset"]
+    assert shown["scan"]["file"] == "commitlog/00000000000000131072"
+    after = {row["topic"] + "/" + str(row["queueId"]): row["after"] for row in shown["rewinds"]}
+    assert after["TopicA/0"] == shown["queues"]["TopicA"]["0"]["maxOffset"] == 596
+    assert {row["before"] for row in shown["rewinds"] if row["topic"] == "TopicA" and row["queueId"] == 0} == {674}
+
+
+def test_the_broker_is_guessed_and_said_and_so_are_sizes_that_nothing_shows(tmp_path, capsys):
+    case = find_case("5.3.3", "A/cq-all-missing/clean")
+    root = case.prepare(tmp_path / "bases", tmp_path / "store")
+    _, _, err = run(capsys, root)
+    assert "as a 5.3 broker (" in err
+    assert "mappedFileSizeConsumeQueue: 6000000 is taken" in err
+
+
+@pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb", "53-compress"])
 def test_what_is_not_modelled_is_refused(name, store, capsys):
     status, _, err = run(capsys, store(name))
     assert status == Exit.NOT_A_STORE
     assert "not modelled" in err
+
+
+NOT_MODELLED = {"49-dledger", "53-compress", "53-rocksdb", "54-combine", "54-rocksone"}
+
+
+@pytest.mark.parametrize("name", sorted(set(STORES) - NOT_MODELLED))
+def test_a_start_after_a_clean_stop_changes_nothing_that_counts(name, store, capsys):
+    """Every store that a real broker left: what is said of it is what the broker said before it stopped."""
+    root = store(name)
+    status, out, _ = run(capsys, root, "--json")
+    shown = json.loads(out)
+    validate("recover", shown)
+    known = truth(name).get("after_recovery", truth(name))
+    assert (shown["loads"], shown["starts"], shown["maxPhyOffset"]) == (True, True, known["max_phy"])
+    assert [part for part in shown["lost"] if not part["leftover"]] == []
+    assert status == (Exit.NO if name == "49-ghost" else Exit.DONE)
+    if name not in ("49-ghost", "49-killed-torn"):
+        assert shown["rewinds"] == []
+    if "after_recovery" not in truth(name):
+        assert {change["path"] for change in shown["files"]} <= {"checkpoint"}
+
+
+def test_what_an_earlier_start_cut_is_told_apart(store, capsys):
+    """Stale messages stand behind the log's end; they count as not served, but this start does not destroy them."""
+    status, out, _ = run(capsys, store("49-recovered"), "--json")
+    shown = json.loads(out)
+    assert status == Exit.DONE
+    assert shown["messagesLost"] == sum(part["messages"] for part in shown["lost"] if part["leftover"]) == 28
+
+
+def test_queues_with_leftovers_that_turn_dispatch_off(store, capsys):
+    """The real start of this store was 100 bytes behind the log for ever: it takes a ghost for its last message."""
+    status, out, _ = run(capsys, store("49-ghost"), "--json")
+    shown = json.loads(out)
+    assert status == Exit.NO
+    assert [trap["name"] for trap in shown["traps"]] == ["dispatch off", "abort stays"]
+    assert f"ends at {shown['maxPhyOffset'] + 100}" in shown["traps"][0]["message"]
+
+
+def test_a_database_of_settings_is_not_taken_for_empty_tables(store, capsys):
+    shown = json.loads(run(capsys, store("53-rocksdbv2"), "--json")[1])
+    assert {config["loadedFrom"] for config in shown["config"]} == {None}
+
+
+def test_a_broker_conf_names_the_store(store, tmp_path, capsys):
+    root = store("49-killed")
+    (tmp_path / "broker.conf").write_text(f"storePathRootDir={root}\nbrokerName=a\n")
+    status, out, _ = run(capsys, tmp_path / "broker.conf")
+    assert status == Exit.DONE
+    assert f"started on {root} would recover ABNORMALLY" in out.replace("\n  ", " ")
+
+
+def test_one_file_is_no_store(store, capsys):
+    root = store("49-killed")
+    status, _, err = run(capsys, root / "commitlog" / ("0" * 20))
+    assert status == Exit.USAGE
+    assert f"rmqtool recover {root}" in err
+
+
+def test_settings_change_the_answer(tmp_path, capsys):
+    case = find_case("5.3.3", "A/body-flip@last-mid/clean")
+    root = case.prepare(tmp_path / "bases", tmp_path / "store")
+    words = as_and_settings(case)
+    lost = [
+        json.loads(run(capsys, root, "--json", *words, *more)[1])["messagesLost"]
+        for more in ([], ["--conf", "checkCRCOnRecover=false"])
+    ]
+    assert lost == [case.outcome["valid_destroyed"], 0]
 
 
 def test_the_target_must_be_new(store, tmp_path, capsys):

@@ -90,6 +90,8 @@ def differences(version: str, seed: str, directory: Path, *, killed: bool) -> li
 def predicted(root: Path, version: str, sizes: dict[str, int]) -> Fields:
     with rehearsed(root, version, sizes_as_words(sizes)) as (outcome, overlay):
         found: Fields = outcome.as_json()
+        with rehearsed(root, version, sizes_as_words(sizes), contents=False) as (told_only, _):
+            assert told_only == outcome
         for action in ("delete", "create", "resize", "modify"):
             found[action] = sorted(change["path"] for change in found["files"] if change["action"] == action)
         found["bytes"] = {}

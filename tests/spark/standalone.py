@@ -2,6 +2,7 @@
 
     python -m tests.spark.standalone            a fixture, unpacked anew
     python -m tests.spark.standalone STORE      a store of yours
+    python -m tests.spark.standalone --packed   executors with an interpreter and packages from an archive
 
 The workers find no rmqtool of their own: the session sends it. Everything it starts it ends.
 """
@@ -11,16 +12,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+import venv
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+import rmqtool
 from tests.stores import unpack
 
 HERE = "127.0.0.1"
@@ -74,41 +80,68 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[str]:
         yield url
 
 
+def pack_environment(directory: Path) -> dict[str, str]:
+    """Pack what executors import, as the manual says to; give the settings that send it. The wheels come from here."""
+    home = directory / "environment"
+    venv.create(home, symlinks=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    for name in ("numpy", "numpy.libs", "pyarrow", "pyarrow.libs", "lz4", "zstandard"):
+        here = Path(pa.__file__).parent.parent / name
+        if here.exists():
+            shutil.copytree(
+                here, packages / name, ignore=shutil.ignore_patterns("tests", "include", "*.pyi", "__pycache__")
+            )
+    with tarfile.open(directory / "environment.tar.gz", "w:gz", compresslevel=1) as archive:
+        archive.add(home, ".")
+    return {
+        "spark.archives": f"{directory}/environment.tar.gz#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+    }
+
+
 _READ = """
-import sys, tempfile, rmqtool.spark
+import json, sys, tempfile, rmqtool.spark
 with tempfile.TemporaryFile() as log:
-    spark = rmqtool.spark.session(sys.argv[1], {"spark.executor.memory": "512m"}, log=log)
+    spark = rmqtool.spark.session(sys.argv[1], json.loads(sys.argv[3]), log=log)
     frame = spark.read.format("rocketmq").option("onCorrupt", "skip").option("splitSize", "64k").load(sys.argv[2])
-    hosts = spark.sparkContext.parallelize(range(8), 8).map(lambda _: __import__("os").getcwd()).distinct().collect()
-    print(frame.count(), frame.select("topic").distinct().count(), len(hosts))
+    seen = spark.sparkContext.parallelize(range(8), 8).map(lambda _: __import__("sys").prefix).distinct().collect()
+    print(frame.count(), "rows,", frame.select("topic").distinct().count(), "topics; interpreters of the executors:")
+    print(*sorted(seen), sep="\\n")
     spark.stop()
 """
 
 
+def show(words: Sequence[str | Path], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``directory``; print what it said and how long it took."""
+    begun = time.monotonic()
+    ours = str(Path(rmqtool.__file__).parent.parent)
+    command = [sys.executable, *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": ours}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=directory, env=environment)
+    print(done.stdout + done.stderr, end="")
+    print(f"status {done.returncode}, {time.monotonic() - begun:.1f} s", flush=True)
+    return done
+
+
 def main(arguments: list[str]) -> int:
     """Start the cluster, export and read on it, say what came out."""
+    packed, stores = "--packed" in arguments, [one for one in arguments if one != "--packed"]
     with tempfile.TemporaryDirectory(prefix="rmqtool-standalone-") as place:
         directory = Path(place)
-        store = Path(arguments[0]) if arguments else unpack("49-basic", directory)
+        store = Path(stores[0]).absolute() if stores else unpack("49-basic", directory)
+        settings = {"spark.executor.memory": "512m"} | (pack_environment(directory) if packed else {})
         with cluster(directory) as url:
-            print(f"{url}, two workers")
-            begun = time.monotonic()
-            words = ("export", str(store), "--to", str(directory / "out"), "--master", url, "--split-size", "128k")
-            settings = ("--conf", "spark.executor.memory=512m", "--json", "--progress", "never")
-            done = subprocess.run(
-                [sys.executable, "-m", "rmqtool", *words, *settings], capture_output=True, text=True, check=False
-            )
-            print(f"rmqtool export --master {url}: status {done.returncode}, {time.monotonic() - begun:.1f} s")
-            print(done.stdout or done.stderr, end="")
-            rows = pq.read_table(directory / "out").num_rows if done.returncode in (0, 6) else None
-            executors = sorted(path.parent.parent.name for path in directory.glob("work-*/app-*/*/stderr"))
-            print(f"read back: {rows} rows; executors in {', '.join(sorted({*executors}))}")
-            read = subprocess.run(
-                [sys.executable, "-c", _READ, url, str(store)], capture_output=True, text=True, check=False
-            )
-            print(f"spark.read on the cluster: rows, topics, executors = {read.stdout.strip() or read.stderr}")
-        exported = json.loads(done.stdout) if done.stdout else {}
-        return 0 if rows == exported.get("rows") and read.stdout.startswith(f"{rows} ") else 1
+            print(f"{url}, two workers", flush=True)
+            words = ["rmqtool", "export", store, "--to", "out", "--master", url, "--split-size", "128k", "--json"]
+            words += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+            print("$", *words)
+            exported = json.loads(show(["-m", *words], directory).stdout or "{}")
+            executors = len({*directory.glob("work-*/app-*/*/stderr")})
+            rows = pq.read_table(directory / "out").num_rows if exported else None
+            print(f"{rows} rows read back by pyarrow; {executors} executors worked")
+            print("$ spark.read.format('rocketmq') on the same master")
+            read = show(["-c", _READ, url, store, json.dumps(settings)], directory).stdout
+        return 0 if rows and rows == exported["rows"] and read.startswith(f"{rows} rows") and executors == 2 else 1
 
 
 if __name__ == "__main__":

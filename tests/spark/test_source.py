@@ -88,6 +88,11 @@ def test_view_in_sql_needs_no_python(spark: Any, store: Unpacker) -> None:
     assert spark.table("by_sql").count() == read(spark, root, topic="T_normal").count() > 0
 
 
+def test_session_that_knows_nothing_of_us_finds_the_format(spark: Any, store: Unpacker) -> None:
+    other = spark.newSession()
+    assert other.read.format("rocketmq").load(str(store("54-broker"))).count() == 418
+
+
 def test_empty_store_has_no_rows(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "consumequeue").mkdir()

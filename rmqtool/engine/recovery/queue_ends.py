@@ -94,4 +94,4 @@ class QueueEnd:
         holding = next((one for one in self.segments if one.base_offset < position < one.end_offset), None)
         if holding is not None:
             rest = self.check.read(self.end, (holding.end_offset - position) // UNIT_SIZE).rstrip(b"\0")
-            self.check.replace(self.end, bytes(-(-len(rest) // UNIT_SIZE) * UNIT_SIZE))
+            self.check.clear(self.end, -(-len(rest) // UNIT_SIZE))

@@ -196,6 +196,10 @@ class QueueCheck:
         self.wrong_units += len(units) // UNIT_SIZE
         self._write(queue_offset * UNIT_SIZE, units)
 
+    def clear(self, queue_offset: int, count: int) -> None:
+        """Write zeros over units that stand behind the end."""
+        self._write(queue_offset * UNIT_SIZE, bytes(count * UNIT_SIZE))
+
     def _compare(self, queue_offset: int, units: Any) -> None:
         """Compare the units of records whose offsets follow each other with those on the disk."""
         import numpy as np

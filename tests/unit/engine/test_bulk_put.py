@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
 from rmqtool.engine.bulk_put import MessageColumns
-from rmqtool.engine.message import Host
+from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.store import MessageStore
+from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_store
 from tests.faulty import FaultyFileSystem
@@ -66,12 +68,101 @@ def test_what_is_refused_one_by_one_is_refused(version: Version) -> None:
         tickets = [one.put(columns.message(row)) for row in range(len(columns))]
         put = many.put_columns(columns)
         statuses = {row: ticket.status for row, ticket in enumerate(tickets) if not ticket.is_ok}
-        if version is Version.V4_9:
-            # The text is refused for its characters there, for its bytes here.
-            statuses[4] = PutStatus.PROPERTIES_SIZE_EXCEEDED
         assert put.refused == statuses
         assert put.stored == 2
         assert log_of(many) == log_of(one)
+
+
+def a_mix(count: int, seed: int) -> list[NewMessage]:
+    """Return messages of every plain kind, some of which are refused."""
+    chance = random.Random(seed)
+    kinds: list[dict[str, str]] = [{}, {"KEYS": "k"}, {"TAGS": "t", "KEYS": "a b", "UNIQ_KEY": "u", "own": "\u00e9"}]
+    topics = ["T", "T", "T", "Other", "t" * 128, "../T"]
+    sizes = [0, 10, 300, 900, SEGMENT]
+    return [
+        NewMessage(
+            chance.choice(topics),
+            chance.randbytes(chance.choice(sizes)),
+            chance.randrange(-1, 3),
+            chance.choice([*kinds, {"long": "x" * 32768}] if number % 20 == 0 else kinds),
+            flag=chance.randrange(-2, 3),
+        )
+        for number in range(count)
+    ]
+
+
+def outcomes(tickets: Sequence[PutTicket]) -> list[tuple[object, ...]]:
+    return [
+        (
+            ticket.status,
+            ticket.queue,
+            ticket.physical_offset,
+            ticket.queue_offset,
+            ticket.size,
+            ticket.store_timestamp if ticket.is_ok else 0,
+            ticket.offset_msg_id,
+        )
+        for ticket in tickets
+    ]
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+@pytest.mark.parametrize("version", list(Version))
+def test_many_messages_are_stored_as_one_by_one(
+    version: Version, flush: FlushDiskType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    monkeypatch.setattr("rmqtool.engine.store._SLAB", 70)
+    messages = a_mix(400, 3)
+    with (
+        small_store(version, flushDiskType=flush) as one,
+        small_store(version, flushDiskType=flush) as many,
+    ):
+        expected = [one.put(message) for message in messages]
+        waiting = many.put_async(messages[0])
+        tickets = [waiting, *many.put_many(iter(messages[1:]))]
+        assert outcomes(tickets) == outcomes(expected)
+        assert log_of(many) == log_of(one)
+        stored = sum(ticket.is_ok for ticket in tickets)
+        assert 100 < stored < 300
+        assert {ticket.status for ticket in tickets} >= {PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL}
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        a_message(properties={"DELAY": "3"}),
+        a_message(properties=b"KEYS\x01k"),
+        a_message(properties={"KEYS": "k"}, property_bins=128),
+        a_message(sys_flag=8),
+        a_message(born_host=IPV6),
+        a_message(store_host=IPV6),
+        a_message(born_timestamp=5),
+        a_message(reconsume_times=1),
+        a_message(body=None),
+        a_message(flag=1 << 40),
+    ],
+)
+def test_one_that_is_not_plain_is_stored_as_it_is(special: NewMessage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    messages = [a_message(1), special, a_message(2)]
+    with small_store() as one, small_store() as many:
+        expected = [one.put(message) for message in messages]
+        assert outcomes(many.put_many(messages)) == outcomes(expected)
+        assert log_of(many) == log_of(one)
+
+
+def test_a_slab_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    disk = FaultyDisk()
+    store = small_store(files=FaultyFileSystem(disk))
+    store.put(a_message())
+    disk.fail(1)
+    statuses = [ticket.status for ticket in store.put_many([a_message(number) for number in range(5)])]
+    assert statuses == [PutStatus.UNKNOWN_ERROR] * 5
+    assert [ticket.status for ticket in store.put_many([a_message()])] == [PutStatus.SERVICE_NOT_AVAILABLE]
+    with pytest.raises(WriteFailed):
+        store.close()
 
 
 def test_a_record_that_fits_into_no_segment() -> None:

@@ -225,6 +225,27 @@ def test_the_checkpoint_is_never_ahead_of_the_disk() -> None:
         assert (fields.physic_msg_timestamp, fields.logics_msg_timestamp) == (1_700_000_000_000,) * 2
 
 
+def test_what_another_is_still_forcing_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two flush the queues at once: the second finds them clean, and must not say so in the checkpoint."""
+    _, store = a_disk_and_store()
+    second = threading.Thread(target=store.checkpoint_now)
+    seen = []
+
+    def meanwhile() -> None:
+        second.start()
+        second.join(0.05)
+        seen.append((second.is_alive(), checkpoint_of(store).logics_msg_timestamp))
+
+    with store:
+        put = store.put(a_message())
+        store.dispatch_now()
+        during_next(monkeypatch, "fdatasync", meanwhile)
+        store.checkpoint_now()
+        second.join(60)
+        assert seen == [(True, 0)]
+        assert checkpoint_of(store).logics_msg_timestamp == put.store_timestamp
+
+
 def test_a_group_is_forced_once() -> None:
     disk, store = a_disk_and_store(flushDiskType=SYNC, mappedFileSizeCommitLog=1 << 20)
     with store:

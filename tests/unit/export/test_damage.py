@@ -40,7 +40,8 @@ def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def by_walking(root: Path) -> tuple[list[int], list[Damage]]:
     """Return where the messages of a store begin, and its damage, as one reader in one piece sees them."""
-    plan = read_plan(read_store_log(str(root)).files, DEFAULT.selection())
+    log = read_store_log(str(root))
+    plan = read_plan(log.files, DEFAULT.selection(), log.queues)
     places, damages = [], []
     for found in iter_parts(plan, DEFAULT.selection(), Effort()):
         if isinstance(found, Part):

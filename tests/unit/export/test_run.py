@@ -14,6 +14,7 @@ import pytest
 
 from rmqtool.export.choice import DEFAULT, OnCorrupt
 from rmqtool.export.parquet import PartitionBy
+from rmqtool.export.plan import plan_sources
 from rmqtool.export.run import local_engine
 from rmqtool.scan.ranges import Effort
 from tests.exported import expected_rows, export, part_files, read, rows_of
@@ -96,6 +97,24 @@ def test_export_leaves_the_store_alone(writable_store: Unpacker, tmp_path: Path)
     root = writable_store("54-broker")
     with left_alone(root):
         export(tmp_path / "out", root, choice=replace(SKIP, split_size=4 << 10))
+
+
+def test_lock_that_is_a_directory_stops_no_reader(writable_store: Unpacker, tmp_path: Path) -> None:
+    root = writable_store("54-broker")
+    (root / "lock").unlink()
+    (root / "lock").mkdir()
+    assert export(tmp_path / "out", root, choice=SKIP).rows == 418
+
+
+def test_paths_are_those_of_any_process(store: Unpacker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor has another current directory."""
+    root = store("54-broker")
+    monkeypatch.chdir(root.parent)
+    (source,) = plan_sources(["store"], SKIP)
+    monkeypatch.chdir("/")
+    assert source.log.root == str(root)
+    with source.ranges[0].file.open() as opened:
+        assert opened.size() == 65536
 
 
 def test_choice_of_messages_and_columns(store: Unpacker, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from rmqtool.export import run as module
 from rmqtool.export.choice import DEFAULT, OnCorrupt
 from rmqtool.export.run import Answers, Engine, Job, Outcome
 from rmqtool.export.target import Mode, read_manifests
+from tests.builders import queue_unit
 from tests.exported import HERE, export, read
 from tests.growing_store import GrowingStore
 
@@ -133,6 +134,17 @@ def test_torn_record_is_no_damage_and_comes_when_it_is_whole(store: GrowingStore
     store.complete()
     since_last(to, store)
     assert keys(to) == wanted(4)
+
+
+def test_queue_that_is_ahead_meanwhile_is_no_damage(store: GrowingStore, tmp_path: Path) -> None:
+    """What a broker dispatches while an export works is the next one's; a plain export of a settled log misses it."""
+    store.append(10)
+    queue = store.root / "consumequeue" / "Growing" / "0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020}").write_bytes(b"".join(queue_unit(store.end + at, 100, 0) for at in (0, 100)))
+    assert since_last(tmp_path / "lake", store).damages == []
+    (damage,) = [damage for _, damage in export(tmp_path / "plain", store.root, choice=EMIT).damages]
+    assert (damage.code, damage.file_offset, damage.length) == ("CL-MAGIC", store.end, 200)
 
 
 def test_goes_on_after_a_plain_export(store: GrowingStore, tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""``rmqtool man``: the manual, also where there is no man(1)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqtool.commands.options import Color, Show, When
+from rmqtool.errors import Exit, StoreError, UsageError
+
+_NAME = "rmqtool"
+_WIDEST = 100
+_WIDTH = 80
+
+
+def man(
+    page: Annotated[
+        str, typer.Argument(metavar="[PAGE]", help="A command, store, json, findings or recipes.", show_default=False)
+    ] = _NAME,
+    *,
+    color: Color = When.AUTO,
+) -> Exit:
+    """Show a page of the manual. It needs no man(1); on a terminal it is shown by $MANPAGER, $PAGER or less.
+
+    Without PAGE it is `rmqtool`(1). The files are those of man(1): `man ./rmqtool-check.1` shows them too.
+    """
+    from rmqtool.render.output import Output
+    from rmqtool.render.roff_reader import man_lines
+
+    source = _find_page(page).read_text(encoding="ascii")
+    look = Show(color=color).look()
+    with Output(look) as output:
+        lines = list(man_lines(source, min(look.width or _WIDTH, _WIDEST), output.paint if look.color else None))
+        if look.width is None or not _paged("\n".join(lines) + "\n"):
+            for line in lines:
+                output.line(line)
+    return Exit.DONE
+
+
+def _find_page(name: str) -> Path:
+    pages = {re.sub(rf"^{_NAME}-|\.\d$", "", file.name): file for file in _directory().glob(f"{_NAME}*.[1-8]")}
+    found = pages.get(re.sub(rf"^{_NAME}-|(\.\d|\(\d\))$", "", name.lower()))
+    if found is None:
+        raise UsageError(f'the manual has no page "{name}"', hint=f"{_NAME} man")
+    return found
+
+
+def _directory() -> Path:
+    """Return where the pages lie: in the installed package, or beside it in a clone."""
+    package = Path(__file__).parent.parent
+    for directory in (package / "man", package.parent / "man"):
+        if (directory / f"{_NAME}.1").is_file():
+            return directory
+    raise StoreError("the pages of the manual are not installed", file=str(package / "man"), hint="make docs")
+
+
+def _paged(text: str) -> bool:
+    """Show ``text`` through a pager; return whether there is one."""
+    words = os.environ.get("MANPAGER") or os.environ.get("PAGER") or shutil.which("less")
+    if not words:
+        return False
+    sys.stdout.flush()
+    # Unless it is told otherwise, less shows bold as bold, and a page that fits the screen without waiting.
+    variables = {"LESS": "FRX", **os.environ}
+    try:
+        done = subprocess.run(words, input=text, text=True, encoding="utf-8", env=variables, shell=True, check=False)  # noqa: S602  (a pager is a command line)
+    except OSError:
+        return False
+    return done.returncode not in (126, 127)

