@@ -18,7 +18,7 @@ from rmqtool.scan.reading import Damage, Part, Range
 from rmqtool.scan.selection import Selection
 
 # Lines are three times as large as small messages, and making them takes some times that.
-_BOUNDS = Bounds(most_rows=8192, most_bytes=8 << 20)
+_BOUNDS = Bounds(most_rows=8192, most_bytes=3 << 20)
 
 
 class Text(NamedTuple):
