@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -96,12 +97,14 @@ def test_messages_that_are_asked_for_only(root: Path) -> None:
 
 
 def test_ctrl_c_ends_it_with_its_status(root: Path) -> None:
-    reader = start("-m", "rmqtool", "cat", root, "-f", "--jsonl", stderr=subprocess.PIPE)
+    # Whoever runs the tests in the background of a shell has them ignore the signal, and so do their children.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    reader = start("-m", "rmqtool", "cat", root, "-f", "--jsonl", stderr=subprocess.PIPE, **heeding)
     writer = start("-c", WRITER, root, 10, 10, 1 << 18, stdin=subprocess.PIPE)
     try:
         assert reader.stdout is not None
         first = reader.stdout.readline()
-        reader.send_signal(2)
+        reader.send_signal(signal.SIGINT)
         _, err = reader.communicate(timeout=60)
     finally:
         reader.kill()
