@@ -11,7 +11,7 @@ import pytest
 
 from tests.recovery import FIELDS, VERSIONS, Case, cases, rehearsed, undetermined
 
-SAMPLE = 40
+SAMPLE = 24
 SEED = 20261118
 
 every_version = pytest.mark.parametrize("version", VERSIONS)

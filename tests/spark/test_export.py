@@ -63,6 +63,7 @@ def test_spark_writes_the_files_that_are_written_without_it(
     assert "BD-INFLATE" in {row["code"] for row in told}
 
 
+@pytest.mark.slow
 def test_since_last_by_spark(spark: Any, tmp_path: Path) -> None:
     store, to = GrowingStore(tmp_path / "broker-a" / "store"), tmp_path / "lake"
     for count in (30, 200, 1):

@@ -67,7 +67,7 @@ def _check_damaged(version, count, tmp_path):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_regions_tile_every_file_of_damaged_stores(version, tmp_path):
-    _check_damaged(version, 8, tmp_path)
+    _check_damaged(version, 4, tmp_path)
 
 
 @pytest.mark.slow
