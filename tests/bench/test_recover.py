@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import sys
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from rmqtool.errors import Exit
 from tests import builders
+from tests.bench.one_run import run_tool
 from tests.bench.test_look import QUEUES, write_store
 
 pytestmark = pytest.mark.bench
@@ -20,26 +17,6 @@ pytestmark = pytest.mark.bench
 RUNS = 5
 SEGMENT = 64 << 20
 FIRST_TIME = 1_700_000_000_000
-
-
-class Cost(NamedTuple):
-    """Of one run: seconds on the clock, seconds of processors, MiB."""
-
-    wall: float
-    processor: float
-    memory: float
-
-
-def run(expected: Exit, *words: object) -> Cost:
-    """Run the tool in a process of its own."""
-    code = "import sys; from rmqtool.cli import main; sys.exit(main(sys.argv[1:]))"
-    start = time.monotonic()
-    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
-    command = [sys.executable, "-c", code, *map(str, words)]
-    process = os.posix_spawn(sys.executable, command, os.environ, file_actions=quiet)
-    _, status, usage = os.wait4(process, 0)
-    assert os.waitstatus_to_exitcode(status) == expected, words
-    return Cost(time.monotonic() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def a_record(number: int, body: int, queue_id: int, queue_offset: int) -> bytes:
@@ -91,8 +68,8 @@ def test_a_rehearsal_costs_little_more_than_a_check_of_the_same_range(messages, 
     write_crashed_store(tmp_path / "store", messages, body)
     checks, rehearsals = [], []
     for _ in range(RUNS):
-        checks.append(run(Exit.NO, "check", tmp_path / "store", "--as", "5.3", "-j", "1"))
-        rehearsals.append(run(Exit.DONE, "recover", tmp_path / "store", "--as", "5.3"))
+        checks.append(run_tool(Exit.NO, "check", tmp_path / "store", "--as", "5.3", "-j", "1"))
+        rehearsals.append(run_tool(Exit.DONE, "recover", tmp_path / "store", "--as", "5.3"))
     check, rehearsal = min(cost.processor for cost in checks), min(cost.processor for cost in rehearsals)
     memory = max(cost.memory for cost in rehearsals)
     with capsys.disabled():
@@ -106,7 +83,7 @@ def test_a_rehearsal_costs_little_more_than_a_check_of_the_same_range(messages, 
 
 def test_a_clean_store_of_default_sizes_takes_a_moment(tmp_path, capsys):
     write_store(tmp_path / "store", 20_000)
-    costs = [run(Exit.DONE, "recover", tmp_path / "store", "--as", "5.3") for _ in range(RUNS)]
+    costs = [run_tool(Exit.DONE, "recover", tmp_path / "store", "--as", "5.3") for _ in range(RUNS)]
     best, memory = min(cost.processor for cost in costs), max(cost.memory for cost in costs)
     with capsys.disabled():
         print(f"\nrecover, clean, default sizes, {QUEUES} queues: {best:.2f} s (limit 1 s), {memory:.0f} MiB")
