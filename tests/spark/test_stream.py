@@ -83,7 +83,7 @@ def test_killed_worker(spark: Any, tmp_path: Path) -> None:
         return key
 
     def start() -> Any:
-        messages = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "12k").load(str(lake.store.root))
+        messages = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "8k").load(str(lake.store.root))
         writer = messages.select(dying("msg_id").alias("msg_id")).writeStream.format("parquet")
         writer = writer.option("path", str(lake.to)).option("checkpointLocation", str(lake.checkpoint))
         return writer.trigger(availableNow=True).start()
