@@ -13,7 +13,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.storage.time_search import Boundary
-from tests.engine_stores import a_message, clock_of, small_store
+from tests.engine_stores import SEGMENT, a_message, clock_of, small_store, units
 
 LARGE = {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 60_000}
 
@@ -75,6 +75,41 @@ def test_c7_8_tags_with_one_hash_are_told_apart_by_the_client():
     messages = [store.reader.message_at(one.physical_offset) for one in got.messages]
     assert [message.tags for message in messages if message] == ["Aa", "BB"]
     assert [message.tags for message in messages if message and expression.matches(message.tags)] == ["Aa"]
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_9_a_queue_begins_behind_a_removed_segment_at_once(version):
+    """upstream: until the queue is corrected, its units of the removed segment are read, and stepped over."""
+    store = small_store(version, mappedFileSizeConsumeQueue=60_000)
+    while len(store.commit_log.segments) < 3:
+        store.put(a_message())
+    store.flush_now()
+    store.dispatch_now()
+    found = units(store.setup.files, "T", 0)
+    first = next(number for number, unit in enumerate(found) if unit.physical_offset >= SEGMENT)
+    assert store.commit_log.remove_first()
+    got = store.reader.get("T", 0, 0)
+    assert (got.status, got.next_begin_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, first)
+    got = store.reader.get("T", 0, first)
+    assert (got.status, got.messages[0].physical_offset) == (GetMessageStatus.FOUND, found[first].physical_offset)
+
+
+@pytest.mark.parametrize("version", Version)
+def test_c7_9_units_of_a_lost_segment_are_stepped_over_800_at_most(version):
+    size = 1 << 18
+    store = small_store(version, mappedFileSizeCommitLog=size, mappedFileSizeConsumeQueue=200_000)
+    store.put_many([a_message(properties={}) for _ in range(7000)])
+    store.dispatch_now()
+    store.close()
+    places = [unit.physical_offset // size for unit in units(store.setup.files, "T", 0)]
+    start, end = places.index(1), places.index(2)
+    assert end - start > 1600
+    store.setup.files.unlink(f"commitlog/{size:020d}")
+    with MessageStore.open(store.setup) as again:
+        answers = [again.reader.get("T", 0, offset) for offset in (start, end - 1600, end - 800, end - 1)]
+    assert [answer.status.name for answer in answers] == ["MESSAGE_WAS_REMOVING"] * 3 + ["FOUND"]
+    assert [answer.next_begin_offset for answer in answers[:3]] == [start + 800, end - 800, end]
+    assert answers[3].messages[0].queue_offset == end
 
 
 @pytest.mark.parametrize("version", Version)

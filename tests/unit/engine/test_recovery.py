@@ -180,6 +180,19 @@ def test_c6_7_garbage_behind_the_end_is_no_record():
     assert lab.put(5) == (5, end)
 
 
+@pytest.mark.parametrize("version", Version)
+def test_c6_8_a_blank_that_ends_the_last_segment_stays(version):
+    """upstream: the log ends before the blank, and a small message takes its place; replicas then hold two records."""
+    lab = Lab(40, version, body=b"x" * 300)
+    names = [entry.name for entry in lab.files.listdir("commitlog")]
+    assert len(names) > 2
+    kept = [record for record in lab.records if record.physical_offset < SEGMENT]
+    for name in names[1:]:
+        lab.files.unlink(f"commitlog/{name}")
+    assert lab.recover().max_offset == SEGMENT
+    assert lab.put(0, body=b"", properties={}) == (len(kept), SEGMENT)
+
+
 def test_c6_9_an_empty_log_beside_queues_is_refused():
     lab = Lab(5)
     lab.files.unlink(FIRST)

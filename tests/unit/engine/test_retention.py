@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from rmqtool.config import Version
 from rmqtool.engine.get_result import GetMessageStatus
+from rmqtool.engine.store import MessageStore
 from rmqtool.storage.filesystem import Attributes, Space
-from tests.engine_stores import SEGMENT, a_message, clock_of, small_store, units
+from rmqtool.storage.posix_write import PosixWritableFileSystem
+from tests.engine_stores import SEGMENT, a_message, clock_of, small_setup, small_store, units
 
 HOUR = 3_600_000
 # The clock of a test begins at 22:13 UTC; so much later it is four.
@@ -167,3 +170,24 @@ def test_it_begins_a_minute_after_the_start():
     clock_of(store).advance(60_000)
     store.tick()
     assert store.commit_log.min_offset == SEGMENT
+
+
+def test_c11_11_a_directory_that_is_gone_is_no_reason_to_remove_segments(tmp_path, monkeypatch):
+    for name in ("root", "first", "second"):
+        (tmp_path / name).mkdir()
+    setup = small_setup(
+        files=PosixWritableFileSystem(str(tmp_path / "root")),
+        storePathRootDir=str(tmp_path / "root"),
+        storePathCommitLog=f"{tmp_path}/first,{tmp_path}/second",
+    )
+    with MessageStore.create(setup) as store:
+        store.put_many([a_message(body=b"x" * 3000) for _ in range(5)])
+        store.flush_now()
+        store.dispatch_now()
+        for path in [*(tmp_path / "first").iterdir(), *(tmp_path / "second").iterdir()]:
+            os.utime(path, (0, 0))
+        fill_disk(store, monkeypatch, 50)
+        (tmp_path / "second").rename(tmp_path / "unmounted")
+        # upstream: CleanCommitLogService counts it as less than empty, and removes what is old at any hour.
+        assert store.clean_now() == 0
+        assert len([*(tmp_path / "first").iterdir(), *(tmp_path / "unmounted").iterdir()]) >= 5
