@@ -40,8 +40,8 @@ BASES = tuple(
 every_store = pytest.mark.parametrize("name", STORES)
 
 VARIED = (
-    "49-compressed-batch", "49-dledger", "49-ext", "49-killed-torn", "49-lmq", "49-multidir", "53-basic", "53-compaction",
-    "53-rocksdbv2", "54-combine",
+    "49-compressed-batch", "49-dledger", "49-ext", "49-killed-torn", "49-lmq", "49-multidir", "53-basic",
+    "53-compaction", "53-rocksdbv2", "54-combine",
 )  # fmt: skip
 """A store of each kind: layouts of queues, logs elsewhere, light queues, an end that is torn."""
 
