@@ -44,7 +44,7 @@ def sample(version: str, count: int, seed: int = 1) -> list[str]:
 
 
 def in_turn(names: Iterable[str]) -> list[ParameterSet]:
-    """Return every name with every version: by default with one of them, the next each time, in the long run with all."""
+    """Return every name with every version: with one of them in turn by default, with all in the long run."""
     return [
         pytest.param(version, name, marks=() if place == number % len(VERSIONS) else pytest.mark.slow)
         for number, name in enumerate(names)
