@@ -8,18 +8,9 @@ from typing import Any
 
 from rmqtool.errors import StoreError
 from rmqtool.export.parquet import PartFile
+from rmqtool.scan.settled import LastRecord
 
 VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class LastRecord:
-    """The last record that was read of a store: whether it still stands there tells whether the log was cut back."""
-
-    physical_offset: int
-    size: int
-    body_crc: int
-    store_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,10 +12,7 @@ from rmqtool.scan.chain import range_length
 from rmqtool.scan.logs import LogFile, LogKind
 from rmqtool.scan.plan import Plan, plan_ranges, read_plan
 from rmqtool.scan.reading import Damage, Range
-from rmqtool.scan.stores import StoreLog, read_store_log
-
-# What a store's directory is mostly called; the one above it tells more.
-_USUAL_NAME = "store"
+from rmqtool.scan.stores import StoreLog, broker_names, read_store_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +44,16 @@ def plan_sources(
         raise UsageError("no store is named")
     # Who reads may be a process of another machine, which has another current directory.
     logs = [read_store_log(os.path.abspath(path)) for path in paths]
-    names = _broker_names(logs)
-    return [
-        _source(name, log, choice, (starts or {}).get(name), settled) for name, log in zip(names, logs, strict=True)
-    ]
+    names = broker_names(logs)
+    sources = []
+    for name, log in zip(names, logs, strict=True):
+        end = log.end.physical_offset if settled or log.live else None
+        sources.append(plan_source(name, log, choice, (starts or {}).get(name), end))
+    return sources
 
 
-def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settled: bool) -> Source:
+def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = None, end: int | None = None) -> Source:
+    """Plan one store, from a record's end at ``start`` on, and up to a record's end."""
     missing = None
     files = log.files
     if start is not None:
@@ -62,13 +61,12 @@ def _source(broker: str, log: StoreLog, choice: Choice, start: int | None, settl
         choice = replace(choice, physical_begin=max(choice.physical_begin, start))
         if files and files[0].base_offset > start:
             length = files[0].base_offset - start
-            text = f"{length} bytes of the log were deleted since the last export, from {start} on"
+            text = f"{length} bytes of the log were deleted before they were read, from {start} on"
             missing = Damage("CL-GAP", files[0].name, 0, length, text)
-    if settled or log.live:
-        end = log.end.physical_offset
+    if end is not None:
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
-    # What is written meanwhile is the next export's: its queues tell nothing of what is missing now.
-    plan = read_plan(files, choice.selection(), log.queues, live=log.live or settled)
+    # What is written meanwhile is read the next time: its queues tell nothing of what is missing now.
+    plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
     return Source(broker, log, plan, choice, ranges, missing)
 
@@ -87,19 +85,3 @@ def _ranges(file: LogFile, choice: Choice, start: int | None) -> Iterator[Range]
             part = part._replace(start=begin)  # noqa: PLW2901
         cut = end < file.size and (part.stop is None or part.stop > end)
         yield part._replace(stop=end) if cut else part
-
-
-def _broker_names(logs: Sequence[StoreLog]) -> list[str]:
-    """Return a name for each store's broker, no two the same: its own, else its directory's, else its whole path."""
-    names = [log.broker or _directory_name(log.root) for log in logs]
-    often = Counter(names)
-    names = [name if often[name] == 1 else log.root for name, log in zip(names, logs, strict=True)]
-    for root, times in Counter(log.root for log in logs).items():
-        if times > 1:
-            raise UsageError(f"{root} is named {times} times")
-    return names
-
-
-def _directory_name(root: str) -> str:
-    above, name = os.path.split(os.path.abspath(root))
-    return os.path.basename(above) or name if name == _USUAL_NAME else name

@@ -15,14 +15,14 @@ from rmqtool.bulk.batches import SCHEMA_VERSION
 from rmqtool.errors import NoSpace, Refused, StoreError, UsageError
 from rmqtool.export.choice import Choice, OnCorrupt
 from rmqtool.export.failures import writing
-from rmqtool.export.manifest import LastRecord, Manifest, Progress
+from rmqtool.export.manifest import Manifest, Progress
 from rmqtool.export.parquet import PartFile, PartitionBy, make_durable, open_writer
 from rmqtool.export.plan import Source, plan_sources
 from rmqtool.export.target import DAMAGE, Mode, Target, opened_target
 from rmqtool.export.work import WriteWork, Written
 from rmqtool.scan.ranges import Answered, Effort, run_ranges
 from rmqtool.scan.reading import Damage, Note
-from rmqtool.scan.stores import read_message
+from rmqtool.scan.settled import LastRecord, Mark, is_cut_back
 
 # Compressed as it is, an export of text has a third of the log's bytes; with less room than this it cannot fit.
 _LEAST_SHARE = 4
@@ -153,20 +153,13 @@ def _require_unbroken(source: Source, before: Progress | None, directory: str) -
     log = source.log
     if before is None:
         return
-    last = before.last
-    held = last is not None and any(file.base_offset <= last.physical_offset < file.end_offset for file in log.files)
-    found = read_message(log, last.physical_offset) if last is not None and held else None
-    if log.end.physical_offset < before.end or (held and (found is None or _last_record(found) != last)):
+    if log.end.physical_offset < before.end or is_cut_back(log.files, Mark(before.end, before.last)):
         raise Refused(
             f"the log of {source.broker} is not the one that was exported: it was cut back behind {before.end}, where "
             "the last export ended, and written anew",
             file=log.root,
             hint=f"--mode overwrite exports it anew to {directory}",
         )
-
-
-def _last_record(message: Any) -> LastRecord:
-    return LastRecord(message.physical_offset, message.total_size, message.body_crc, message.store_timestamp)
 
 
 def _require_space(target: Target, sources: Sequence[Source]) -> None:
@@ -212,7 +205,7 @@ class _Collected:
             store=source.log.root,
             start=before.end if before else source.choice.physical_begin,
             end=end if before is None else max(end, before.end),
-            last=_last_record(last) if last is not None else None,
+            last=LastRecord.of(last) if last is not None else None,
         )
 
     def _written(self, source: Source, written: Written) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from rmqtool.formats.commit_log import Message
+from rmqtool.errors import UsageError
 from rmqtool.formats.paths import FileKind
-from rmqtool.scan.logs import LogFile, logs_of
+from rmqtool.scan.logs import LogDirectory, LogFile, directories_of, logs_of
 from rmqtool.scan.queue_units import QueueFiles, queue_files_of
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.store import Store, open_store
-from rmqtool.storage.walk import SegmentWalk
+
+# What a store's directory is mostly called; the one above it tells more.
+_USUAL_NAME = "store"
 
 
 class StoreLog(NamedTuple):
@@ -28,6 +32,14 @@ class StoreLog(NamedTuple):
     live: bool
     broker: str | None
     end: LogEnd
+
+
+class StoreDirectories(NamedTuple):
+    """Where a store's log lies, files of it that are yet to be made too, and its broker's name, as in ``StoreLog``."""
+
+    root: str
+    broker: str | None
+    directories: list[LogDirectory]
 
 
 @contextmanager
@@ -48,22 +60,44 @@ def read_store_log(path: str) -> StoreLog:
             files=logs_of(store),
             queues=queue_files_of(store),
             live=store.is_live,
-            broker=store.config.broker_name if "brokerName" in store.config.origins else None,
+            broker=_broker_name(store),
             end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
         )
+
+
+def read_store_directories(path: str) -> StoreDirectories:
+    """Look where the log of the store at ``path`` lies."""
+    with _opened(path) as store:
+        return StoreDirectories(store.root, _broker_name(store), directories_of(store))
+
+
+def log_up_to(store: StoreDirectories, files: list[LogFile], end: int, queues: list[QueueFiles]) -> StoreLog:
+    """Return the log of a store that may be being written, as it is up to the end of a settled record."""
+    return StoreLog(store.root, files, queues, live=True, broker=store.broker, end=LogEnd(end, None))
+
+
+def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> list[str]:
+    """Return a name for each store's broker, no two the same: its own, else its directory's, else its whole path."""
+    roots = [store.root for store in stores]
+    names = [store.broker or _directory_name(store.root) for store in stores]
+    often = Counter(names)
+    names = [name if often[name] == 1 else root for name, root in zip(names, roots, strict=True)]
+    for root, times in Counter(roots).items():
+        if times > 1:
+            raise UsageError(f"{root} is named {times} times")
+    return names
+
+
+def _directory_name(root: str) -> str:
+    above, name = os.path.split(os.path.abspath(root))
+    return os.path.basename(above) or name if name == _USUAL_NAME else name
+
+
+def _broker_name(store: Store) -> str | None:
+    return store.config.broker_name if "brokerName" in store.config.origins else None
 
 
 def read_queue_files(path: str) -> list[QueueFiles]:
     """Return the queues that the store at ``path`` keeps in files."""
     with _opened(path) as store:
         return queue_files_of(store)
-
-
-def read_message(log: StoreLog, physical_offset: int) -> Message | None:
-    """Return the sound message at a place of a log, None where none stands."""
-    for file in log.files:
-        if file.base_offset <= physical_offset < file.end_offset:
-            with file.open() as opened:
-                what = SegmentWalk(opened, file.base_offset).place_at(physical_offset - file.base_offset).what
-            return what if isinstance(what, Message) else None
-    return None

@@ -24,21 +24,40 @@ NAMES = (
     "body",
     "onCorrupt",
     "splitSize",
+    "maxBytesPerTrigger",
+    "safetyLag",
+    "failOnDataLoss",
 )
 # Options that Spark itself adds.
 _OF_SPARK = ("paths",)
 _FILE_SCHEME = "file://"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]+) ?(ms|s|m|h|)", re.IGNORECASE)
+_MILLISECONDS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_BOOLEANS = {"true": True, "false": False}
 _BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 @dataclass(frozen=True, slots=True)
+class Following:
+    """How a stream follows a log: so much at a time, so long after it was stored (ms), and what becomes of a loss."""
+
+    max_bytes: int | None = None
+    safety_lag: int = 1000
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
-    """The stores to read, and the choice."""
+    """The stores to read, the choice, and what only streams ask."""
 
     paths: tuple[str, ...]
     choice: Choice
+    following: Following
+
+
+_DEFAULT = Following()
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -55,11 +74,23 @@ def parse_options(options: Mapping[str, str]) -> Options:
         columns=check_columns(_words(given["columns"])) if "columns" in given else DEFAULT.columns,
         body=check_body(given.get("body", DEFAULT.body)),
         on_corrupt=_on_corrupt(given.get("onCorrupt", OnCorrupt.FAIL)),
-        split_size=check_split_size(_size(split_size)) if split_size is not None else DEFAULT.split_size,
+        split_size=check_split_size(_size("splitSize", split_size)) if split_size is not None else DEFAULT.split_size,
     )
     _require_order(choice.begin, choice.end, "startTime and endTime")
     _require_order(choice.start_offset, choice.end_offset, "startOffset and endOffset")
-    return Options(_paths(options), choice)
+    return Options(_paths(options), choice, _following(given))
+
+
+def _following(given: Mapping[str, str]) -> Following:
+    most, lag, fails = (given.get(name) for name in ("maxBytesPerTrigger", "safetyLag", "failOnDataLoss"))
+    max_bytes = _size("maxBytesPerTrigger", most) if most is not None else None
+    if max_bytes == 0:
+        raise UsageError("maxBytesPerTrigger: with 0 nothing would ever be read")
+    return Following(
+        max_bytes=max_bytes,
+        safety_lag=_duration("safetyLag", lag) if lag is not None else _DEFAULT.safety_lag,
+        fail_on_data_loss=_boolean("failOnDataLoss", fails) if fails is not None else True,
+    )
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
@@ -121,10 +152,23 @@ def to_milliseconds(moment: datetime) -> int:
     return (aware - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _size(text: str) -> int:
+def _duration(name: str, text: str) -> int:
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f'{name}: "{text}" is no length of time', hint="try 500ms, 2s, 1m")
+    return int(found[1]) * _MILLISECONDS[found[2].lower()]
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise UsageError(f'{name} is true or false, not "{text}"')
+    return _BOOLEANS[text.lower()]
+
+
+def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f'splitSize: "{text}" is not a size', hint="try 64m, 128MiB, 1g")
+        raise UsageError(f'{name}: "{text}" is not a size', hint="try 64m, 128MiB, 1g")
     return int(found[1]) << _BITS[found[2].lower()]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqtool.errors import StoreError
-from rmqtool.export.choice import OnCorrupt
+from rmqtool.export.choice import Choice, OnCorrupt
 from rmqtool.export.plan import Source, plan_sources
 from rmqtool.export.reading import BatchReader
 from rmqtool.scan.chain import find_missing_end, judge_rest
@@ -72,7 +72,7 @@ class RocketMQReader(DataSourceReader):
             sources = plan_sources(self.paths, self.choice)
             for source in sources:
                 self._require_log(source)
-            return [split for source in sources for split in _splits(source)]
+            return [split for source in sources for split in splits_of(source)]
 
     def _require_log(self, source: Source) -> None:
         """Raise where a log is empty beside its queues: a table without rows would hide it."""
@@ -84,31 +84,34 @@ class RocketMQReader(DataSourceReader):
         """Yield the batches of a split; where the plan has none, Spark asks for a partition of its own making."""
         if isinstance(partition, Split):
             with in_plain_words():
-                yield from self._read(partition)
-
-    def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        begin, end = split.bounds
-        choice = replace(self.choice, physical_begin=begin, physical_end=end)
-        projection = choice.projection(split.broker, "us")
-        maker = BatchMaker(self.columns, projection.schema(), split.broker, choice.on_corrupt)
-        base = split.asked.file.base_offset
-        for damage in split.damages:
-            yield from maker.of_damage(damage, base - damage.length)
-        queues = [] if split.queues_of is None else read_queue_files(split.queues_of)
-        reader = BatchReader(split.asked, choice, projection, queues)
-        for found in reader.pieces():
-            if isinstance(found, Damage):
-                yield from maker.of_damage(found, base + found.file_offset)
-            else:
-                yield maker.of_messages(found)
-        for damage in split.judge(reader.left_over):
-            missing = damage.file != split.asked.file.name
-            yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
-        if split.following is not None:
-            reader.check_landing(split.following)
+                yield from read_split(partition, self.choice, self.columns)
 
 
-def _splits(source: Source) -> Iterator[Split]:
+def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a split."""
+    begin, end = split.bounds
+    choice = replace(choice, physical_begin=begin, physical_end=end)
+    projection = choice.projection(split.broker, "us")
+    maker = BatchMaker(columns, projection.schema(), split.broker, choice.on_corrupt)
+    base = split.asked.file.base_offset
+    for damage in split.damages:
+        yield from maker.of_damage(damage, base - damage.length)
+    queues = [] if split.queues_of is None else read_queue_files(split.queues_of)
+    reader = BatchReader(split.asked, choice, projection, queues)
+    for found in reader.pieces():
+        if isinstance(found, Damage):
+            yield from maker.of_damage(found, base + found.file_offset)
+        else:
+            yield maker.of_messages(found)
+    for damage in split.judge(reader.left_over):
+        missing = damage.file != split.asked.file.name
+        yield from maker.of_damage(damage, split.asked.file.end_offset if missing else base + damage.file_offset)
+    if split.following is not None:
+        reader.check_landing(split.following)
+
+
+def splits_of(source: Source) -> Iterator[Split]:
+    """Yield the splits of a store, in the order of its log."""
     gaps = find_gaps(source.plan.files)
     for asked, following in zip_longest(source.ranges, source.ranges[1:]):
         damages = [gaps.pop(asked.file)] if asked.file in gaps else []

@@ -51,6 +51,17 @@ def require_pyspark() -> None:
         raise OptionalMissing("PySpark is not installed", hint=HINT) from error
 
 
+def require_streaming() -> None:
+    """Raise OptionalMissing when this PySpark cannot bound what a stream reads at a time."""
+    try:
+        import pyspark.sql.streaming.datasource
+    except ImportError as error:
+        import pyspark
+
+        text = f"streams need Spark 4.2 or newer; this is {pyspark.__version__}"
+        raise OptionalMissing(text, hint="pip install 'pyspark>=4.2'") from error
+
+
 def session(
     master: str = LOCAL, conf: Mapping[str, str] | None = None, *, log: IO[bytes] | None = None
 ) -> SparkSession:

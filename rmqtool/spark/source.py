@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 
 from rmqtool.errors import RmqtoolError
 
@@ -45,6 +45,18 @@ class RocketMQSource(DataSource):
 
         with in_plain_words():
             return RocketMQReader(narrowed_to(parse_options(self.options), schema), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return a reader that follows the stores."""
+        from rmqtool.spark.options import parse_options
+        from rmqtool.spark.schema import narrowed_to
+        from rmqtool.spark.session import require_streaming
+
+        with in_plain_words():
+            require_streaming()
+            from rmqtool.spark.stream import RocketMQStreamReader
+
+            return RocketMQStreamReader(narrowed_to(parse_options(self.options), schema), schema)
 
 
 class PushingSource(RocketMQSource):

@@ -43,9 +43,10 @@ def test_programs_of_the_guide(spark: Any, store: Unpacker, tmp_path: Path, caps
     for text in texts:
         exec(compile(text, "docs/spark.md", "exec"), names)
     shown = capsys.readouterr().out
-    assert len(texts) == 2
+    assert len(texts) == 3
     assert "T_normal|  140|" in shown
     assert "|queue_id|last|" in shown
+    assert spark.read.parquet(str(tmp_path / "stream")).count() == 418
     assert names["orders"].count() == names["orders"].filter("startswith(topic, 'T_')").count() > 200
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from rmqtool.errors import Refused, StoreError, StoreInUse, WriteFailed
 from rmqtool.export import target as module
-from rmqtool.export.manifest import LastRecord, Manifest, Progress, decode_manifest, encode_manifest
+from rmqtool.export.manifest import Manifest, Progress, decode_manifest, encode_manifest
 from rmqtool.export.parquet import PartFile
 from rmqtool.export.target import Mode, Target, opened_target, read_manifests
+from rmqtool.scan.settled import LastRecord
 
 TEXT = b"content"
 

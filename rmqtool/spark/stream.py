@@ -1,0 +1,190 @@
+"""Stores as a stream, while their brokers write: each message once, whatever is stopped, killed or begun anew.
+
+An offset says for each broker up to which place its log was read, and which record stood there last. Between two
+offsets the log never gives anything else, so a batch that is asked for again is the same. Spark asks all of this in one
+process beside the driver; only ``read`` runs in others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+
+from rmqtool.errors import StoreError
+from rmqtool.export.choice import OnCorrupt
+from rmqtool.export.plan import plan_source
+from rmqtool.scan.logs import LogFile, list_logs
+from rmqtool.scan.plan import read_plan
+from rmqtool.scan.reading import Damage
+from rmqtool.scan.settled import LastRecord, Mark, find_next_record, find_settled, is_cut_back
+from rmqtool.scan.stores import StoreDirectories, broker_names, log_up_to, read_queue_files, read_store_directories
+from rmqtool.spark.batches import Column
+from rmqtool.spark.options import Options
+from rmqtool.spark.reader import Split, read_split, splits_of
+from rmqtool.spark.source import in_plain_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+Offsets = dict[str, Any]
+_OFFSET, _LAST = "commitLogOffset", "lastRecord"
+_LOSS = 'option("failOnDataLoss", "false") goes on with what is there'
+
+
+class _Log(NamedTuple):
+    """A store's log as it is now."""
+
+    broker: str
+    store: StoreDirectories
+    files: list[LogFile]
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the logs of some stores."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self.paths = options.paths
+        self.choice = options.choice
+        self.following = options.following
+        self.columns = [Column(field.name, field.nullable) for field in schema.fields]
+        # Where a query that reads what is there now ends.
+        self.target: dict[str, Mark] | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """Return where a new query begins: at the first file that can hold what is wanted."""
+        with in_plain_words():
+            return _encode({log.broker: self._first(log) for log in self._logs() if log.files})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much is read at a time."""
+        return ReadAllAvailable() if self.following.max_bytes is None else ReadMaxBytes(self.following.max_bytes)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember where the logs end now."""
+        with in_plain_words():
+            self.target = {log.broker: self._settled(log, Mark(0), None) for log in self._logs() if log.files}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
+        """Return where the batch ends that begins at ``start``."""
+        with in_plain_words():
+            before = _decode(start)
+            logs = self._logs()
+            self._require_known(before, logs)
+            ends = dict(before)
+            most = max(limit.max_bytes // len(logs), 1) if isinstance(limit, ReadMaxBytes) else None
+            for log in logs:
+                if log.files or log.broker in before:
+                    ends[log.broker] = self._end(log, before.get(log.broker), most)
+            return _encode(ends)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Return the splits of a batch: the same ones, whenever they are asked for."""
+        with in_plain_words():
+            before, ends = _decode(start), _decode(end)
+            logs = self._logs()
+            self._require_known(ends, logs)
+            return [
+                split
+                for log in logs
+                if log.broker in ends
+                for split in self._splits(log, before.get(log.broker), ends[log.broker])
+            ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a split."""
+        if isinstance(partition, Split):
+            with in_plain_words():
+                yield from read_split(partition, self.choice, self.columns)
+
+    def _logs(self) -> list[_Log]:
+        stores = [read_store_directories(path) for path in self.paths]
+        names = broker_names(stores)
+        return [_Log(name, store, list_logs(store.directories)) for name, store in zip(names, stores, strict=True)]
+
+    def _first(self, log: _Log) -> Mark:
+        wanted = read_plan(log.files, self.choice.selection()).wanted
+        return Mark((wanted or log.files[-1:])[0].base_offset)
+
+    def _end(self, log: _Log, before: Mark | None, most: int | None) -> Mark:
+        """Return where a batch ends that begins at ``before``, or where the log does, and has so many bytes."""
+        start = self._resumed(log, before)
+        target = None if self.target is None else self.target.get(log.broker, start)
+        if target is not None and target.physical_offset <= start.physical_offset:
+            return before or start
+        if target is not None and (most is None or target.physical_offset - start.physical_offset <= most):
+            return target
+        found = self._settled(log, start, most)
+        return before if before is not None and found == start else found
+
+    def _settled(self, log: _Log, start: Mark, most: int | None) -> Mark:
+        not_after = time.time_ns() // 1_000_000 - self.following.safety_lag
+        return find_settled(log.files, start, not_after, None if most is None else start.physical_offset + most)
+
+    def _resumed(self, log: _Log, before: Mark | None) -> Mark:
+        """Return where reading goes on; raise for what is gone, or step over it where that is wanted."""
+        if before is None:
+            return self._first(log)
+        if log.files and log.files[0].base_offset > before.physical_offset:
+            first = log.files[0].base_offset
+            self._lost(log, f"its log from {before.physical_offset} to {first} was deleted before it was read")
+            return Mark(first)
+        if not log.files and before.physical_offset:
+            self._lost(log, f"its log is gone, which was read up to {before.physical_offset}")
+        if is_cut_back(log.files, before):
+            text = f"its log was cut back behind {before.physical_offset}, up to where it was read, and written anew"
+            self._lost(log, text)
+            following = find_next_record(log.files, before.physical_offset)
+            return Mark(before.physical_offset if following is None else following)
+        return before
+
+    def _lost(self, log: _Log, text: str) -> None:
+        if self.following.fail_on_data_loss:
+            raise StoreError(f"the store of {log.broker} has lost data: {text}", file=log.store.root, hint=_LOSS)
+
+    def _splits(self, log: _Log, before: Mark | None, end: Mark) -> Iterator[Split]:
+        start = self._resumed(log, before)
+        if start.physical_offset >= end.physical_offset:
+            return
+        queues = read_queue_files(log.store.root) if self.choice.selection().names_queues else []
+        whole = log_up_to(log.store, log.files, end.physical_offset, queues)
+        source = plan_source(log.broker, whole, self.choice, start.physical_offset, end.physical_offset)
+        splits = list(splits_of(source))
+        if before is not None and start.physical_offset != before.physical_offset and splits:
+            self._tell(splits[0], before, start)
+        yield from splits
+
+    def _tell(self, split: Split, before: Mark, start: Mark) -> None:
+        """Let the first split tell of what was lost, where damage is told of."""
+        if self.choice.on_corrupt is OnCorrupt.EMIT:
+            length = start.physical_offset - before.physical_offset
+            text = f"{length} bytes of the log were lost before they were read, from {before.physical_offset} on"
+            split.damages = (Damage("CL-GAP", split.asked.file.name, 0, length, text), *split.damages)
+
+    def _require_known(self, marks: Mapping[str, Mark], logs: list[_Log]) -> None:
+        """Raise where the checkpoint tells of a store that is not among those to be read: it may have a new name."""
+        gone = sorted(set(marks) - {log.broker for log in logs})
+        if gone:
+            raise StoreError(
+                f"the checkpoint of this query tells of {', '.join(gone)}, and none of the stores is called that",
+                hint="name the stores as before, or take another checkpointLocation: that begins anew",
+            )
+
+
+def _encode(marks: Mapping[str, Mark]) -> Offsets:
+    return {
+        broker: {_OFFSET: mark.physical_offset, _LAST: None if mark.last is None else asdict(mark.last)}
+        for broker, mark in marks.items()
+    }
+
+
+def _decode(offsets: Offsets) -> dict[str, Mark]:
+    return {
+        broker: Mark(found[_OFFSET], None if found[_LAST] is None else LastRecord(**found[_LAST]))
+        for broker, found in offsets.items()
+    }
