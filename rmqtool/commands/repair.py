@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.opening import StoreChoice, choose_store
 from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work, store_and
 from rmqtool.errors import Exit, UsageError
 
@@ -54,12 +54,19 @@ def repair(
 
     Exits 1 when the plan has steps, or when something stays wrong after it was done.
     """
-    choice = choose_store(words or [], takes_words=True) if undo is None or words else None
+    choice = _choose(words or []) if undo is None or words else None
     if undo is not None:
         return _undo(undo, None if choice is None else choice.store, show)
     assert choice is not None
     request = _request(choice.words, allow)
     return _repair(choice.store, request, broker, Work(progress=progress), show, apply=apply, expected=plan)
+
+
+def _choose(words: list[str]) -> StoreChoice:
+    """Tell STORE from the parts; a word that stands alone and is no part is a store, if one that is not there."""
+    from rmqtool.repair.steps import Part
+
+    return choose_store(words, takes_words=len(words) != 1 or words[0] in list(Part))
 
 
 def _request(words: tuple[str, ...], allow: str | None) -> Request:

@@ -31,8 +31,9 @@ from rmqtool.repair.steps import (
     steps_of,
     transfer,
 )
-from rmqtool.storage.overlay import OverlayFileSystem
+from rmqtool.storage.overlay import Action, OverlayFileSystem
 from rmqtool.storage.store import Store
+from rmqtool.storage.walk import SegmentWalk
 
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
@@ -163,9 +164,17 @@ class _Planner:
             directories = [one.path for one in self.areas.log_directories if one.filesystem is area.overlay]
             shown = area.shown("")
             found += steps_of(number, area.overlay, directories, self.reasons, shown)
-        wanted = (step for step in found if self.request.wants(step.part))
+        wanted = (step for step in found if self.request.wants(step.part) and not self._is_room_ahead(step))
         marked = (replace(step, allowed=step.risk in self.request.risks) for step in wanted)
         return renumber_new_indexes(in_order(marked))
+
+    def _is_room_ahead(self, step: Step) -> bool:
+        """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
+        if step.part is not Part.LOG or step.action != Action.DELETE:
+            return False
+        with self.areas.all[step.area].base.open_read(step.path) as file:
+            walk = SegmentWalk(file, None)
+            return walk.end == self.areas.store.commit_log.segment_size and walk.find_nonzero(0) is None
 
     def left(self, steps: Iterable[Step]) -> list[Finding]:
         """Return what a check finds once the steps that are allowed are done."""
