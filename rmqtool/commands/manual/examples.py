@@ -112,7 +112,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "consume": (
         Example(
             "What a group gets next; nothing is changed, and a broker may run meanwhile:",
-            r"rmqtool consume store -t T_normal -g G_ok --from 33 -n 3 --template '{topic}/{queueId}@{queueOffset} {keys}\n'",
+            "rmqtool consume store -t T_normal -g G_ok --from 33 -n 3"
+            r" --template '{topic}/{queueId}@{queueOffset} {keys}\n'",
         ),
         Example(
             "The same three, consumed: a program takes each, and the group's progress is stored.",

@@ -158,8 +158,8 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "A message is consumed when it was handed to whoever reads the output, or when its program ended with 0; "
             "then the progress is stored. Killed in between, what was under way comes again: of each member 32 "
             "messages at most, or those whose programs ran.",
-            "Without `--commit`, `--from` says where to begin. With it the group's progress goes first, and `--from` is "
-            "for queues without. A new group that is told nothing begins as a broker has it begin: with the first "
+            "Without `--commit`, `--from` says where to begin. With it the group's progress goes first, and `--from` "
+            "is for queues without. A new group that is told nothing begins as a broker has it begin: with the first "
             "message of a young topic, else behind the last.",
             "A program has the body as its input and the fields as environment: RMQ_TOPIC, RMQ_QUEUE_ID, "
             "RMQ_QUEUE_OFFSET, RMQ_TAGS, RMQ_KEYS, RMQ_UNIQ_KEY, RMQ_OFFSET_MSG_ID, RMQ_COMMIT_LOG_OFFSET, RMQ_FLAG, "
