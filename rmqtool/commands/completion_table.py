@@ -248,6 +248,20 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
+    ('tick', 'Let happen what is due now.', ('store',), (
+        (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
+        (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),
+        (('--json',), 'One JSON document.', ''),
+        (('--jsonl',), 'One JSON object per line.', ''),
+        (('--csv',), 'CSV with a header line.', ''),
+        (('--template',), "One line per row, as in '{topic}/{queueId} {keys}\\n'.", 'any'),
+        (('--color',), 'Colour.', 'auto|always|never'),
+        (('--tz',), 'The time zone: local, UTC, +08:00, a name.', 'any'),
+        (('-v', '--verbose'), 'Say more on stderr; twice: still more.', ''),
+        (('--quiet',), 'No notes on stderr.', ''),
+        (('--debug',), 'Show the traceback of an unexpected error.', ''),
+        (('-h', '--help'), 'Show the options.', ''),
+    )),
     ('export', 'Messages as Parquet, through Spark or without.', ('store',), (
         (('--to',), 'Where the files appear.', 'file'),
         (('--mode',), 'What to do when DIR is there already.', 'error|append|overwrite'),
@@ -279,7 +293,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'The manual, on any terminal.', ('info|cat|query|stat|dump|check|diff|recover|init|topic|produce|export|man|store|json|findings|recipes',), (
+    ('man', 'The manual, on any terminal.', ('info|cat|query|stat|dump|check|diff|recover|init|topic|produce|tick|export|man|store|json|findings|recipes',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
