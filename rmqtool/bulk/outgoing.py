@@ -32,6 +32,9 @@ OUTGOING_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 GIVEN_ANEW = tuple(name for name in COLUMNS if name not in OUTGOING_COLUMNS)
 
+# Properties that are over: of the record that was read, and of the time before it came to its topic.
+_OVER = (CRC_PROPERTY, "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+
 _TEXT, _LONG = pa.utf8(), pa.int64()
 _SEPARATORS = f"[{NAME_VALUE_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _ENTRIES = pa.list_(pa.struct([("key", _TEXT), ("value", _TEXT)]))
@@ -126,14 +129,14 @@ class _Rows:
     def _entries(self) -> tuple[Any, Any, Any]:
         """Return names and values of the maps, and the rows they belong to; an entry without a value is none.
 
-        The checksum of a record's properties is that record's, and no property of another one.
+        A message goes to the topic that its row names, at once: how it came there before is over.
         """
         if "properties" not in self.names:
             return pa.array([], _TEXT), pa.array([], _TEXT), pa.array([], _LONG)
         lists = self.batch.column("properties").cast(_ENTRIES)
         rows = pc.list_parent_indices(lists).cast(_LONG)
         names, values = pc.list_flatten(lists).flatten()
-        kept = pc.and_(pc.is_valid(values), pc.not_equal(names, CRC_PROPERTY))
+        kept = pc.and_(pc.is_valid(values), pc.invert(pc.is_in(names, pa.array(_OVER))))
         return names.filter(kept), values.filter(kept), rows.filter(kept)
 
     def _refuse(self, wrong: Any, reason: str, rows: Any = None) -> None:

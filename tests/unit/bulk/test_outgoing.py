@@ -40,9 +40,9 @@ def test_the_least_a_message_needs() -> None:
 
 
 def test_columns_and_map_are_one_text() -> None:
-    """The map keeps its order; a column goes before the entry of its name; checksum and empty entries are left out."""
+    """The map keeps its order; a column goes before the entry of its name; what is over, or empty, is left out."""
     found = staged(
-        properties=[[("a", "1"), ("KEYS", "old"), ("__CRC32#", "0123456789"), ("n", None)], None],
+        properties=[[("a", "1"), ("KEYS", "old"), ("__CRC32#", "0123456789"), ("DELAY", "3"), ("n", None)], None],
         keys=["k1", "k2"],
         tags=["t1", None],
         msg_id=[None, "U2"],
