@@ -120,6 +120,15 @@ class ConsumeQueue:
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
+    def read_units(self, queue_offset: int, most: int) -> list[ConsumeQueueUnit]:
+        """Return up to ``most`` units from a place on, as far as they stand in one file."""
+        count = min(most, self.max_offset - queue_offset)
+        if queue_offset < 0 or count <= 0:
+            return []
+        return list(
+            layouts.CONSUME_QUEUE_UNIT.iter_decode(self._files.read(queue_offset * UNIT_SIZE, count * UNIT_SIZE))
+        )
+
     def clear_behind(self) -> None:
         """Clear the units that stand behind the end in its file."""
         position = self.max_offset * UNIT_SIZE

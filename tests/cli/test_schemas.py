@@ -31,6 +31,8 @@ PROMISED = {
     "repair": "plan steps applied left",
     "diff": "same onlyA onlyB different rows",
     "produced": "status msgId offsetMsgId topic queueId queueOffset commitLogOffset storeTimestamp",
+    "ticked": "service event",
+    "ticked-summary": "summary",
     "error": "error",
     "export": "to export rows files bytes sourceBytes damaged",
     "export-manifest": "manifestVersion number writtenBy schemaVersion choices read files damage",

@@ -85,6 +85,18 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             status=Exit.REFUSED,
         ),
     ),
+    "tick": (
+        Example(
+            "What a stopped broker has missed: delays that are over by now.",
+            "rmqtool tick store --conf fileReservedTime=1000000",
+            "49-broker",
+        ),
+        Example(
+            "Which messages those are:",
+            r"rmqtool tick store --conf fileReservedTime=1000000 --template '{event} {topic}/{queueId} {uniqKey}\n'",
+            "49-broker",
+        ),
+    ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
         Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),

@@ -48,6 +48,12 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
     ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     ("produce", Exit.SKIPPED): "Some messages were refused; each is named.",
+    ("tick", Exit.IN_USE): "A broker runs on the store, and does all of this itself. Nothing was done.",
+    ("tick", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
+    (
+        "tick",
+        Exit.SKIPPED,
+    ): "Done, but a message could not be delivered, or was passed over; each is named by `--jsonl`.",
     ("export", Exit.NO): "The target holds something else than an export, or exists already.",
     ("export", Exit.SKIPPED): "Written, but damaged ranges were left out; they are named in DIR/_damage.",
 }
@@ -67,7 +73,11 @@ ENVIRONMENT: dict[str, str] = {
     "PYSPARK_DRIVER_PYTHON": "Set by `export` to the Python that runs, for Spark on this machine.",
     "PYTHONPATH": "Extended for the processes that are started, so that they find what this one found.",
     "SPARK_LOCAL_IP": "Set by `export` to the loopback address, for Spark on this machine.",
-    "_RMQTOOL_COMPLETE": "Set by the completion of shells.",
+    "_RMQTOOL_COMPLETE": "Set by the completion of shells: which one asks.",
+    "COMP_WORDS": "Set by bash: the words of the line that is completed.",
+    "COMP_CWORD": "Set by bash: which of them.",
+    "_TYPER_COMPLETE_ARGS": "Set by the completion of zsh and fish: the line that is completed.",
+    "_TYPER_COMPLETE_FISH_ACTION": "Set by the completion of fish: values, or only if there are any.",
 }
 
 CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -141,6 +151,14 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "With `--flush sync` (the default of a store whose broker.conf says so) a message that was printed is on "
             "the disk. With `--flush async` the last ones may be lost if the machine loses its power before the end.",
+        ),
+    ),
+    "tick": (
+        "What tick promises",
+        (
+            "What is due happens at least once. How far everything is, is written after what was delivered is on the "
+            "disk: cut short anywhere, the rest happens at the next tick, and what came last may come again. Time is "
+            "the machine's: what a stopped broker has missed is due at once.",
         ),
     ),
     "export": (

@@ -1,0 +1,28 @@
+"""A store opened to be worked on, with everything a broker does by itself beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqtool.broker.services import Services
+    from rmqtool.commands.options import AsBroker
+
+
+@contextmanager
+def serving(path: str, broker: AsBroker) -> Iterator[Services]:
+    """Open the store at ``path`` under its lock, and save the progress of its services at the end."""
+    from rmqtool.broker.services import running
+    from rmqtool.engine.store import opened_at
+    from rmqtool.storage.config_writer import config_text
+    from rmqtool.storage.store import open_store
+
+    with open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
+        root, config = opened.root, opened.config
+    with (
+        opened_at(root, config) as store,
+        running(store, lambda name: config_text(store.setup.files, name)) as services,
+    ):
+        yield services

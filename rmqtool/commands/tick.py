@@ -1,0 +1,60 @@
+"""``rmqtool tick``: what is due now happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.commands.options import AsBroker, Show, Store
+from rmqtool.errors import Exit
+
+if TYPE_CHECKING:
+    from rmqtool.broker.happened import Happened
+    from rmqtool.broker.services import Services
+
+FIELDS = ("service", "event", "topic", "queueId", "queueOffset", "commitLogOffset", "uniqKey", "dueTimestamp")
+# What a broker would only log.
+_PASSED_OVER = frozenset({"skipped", "stuck", "dropped"})
+
+
+def tick(store: Store = None, *, broker: AsBroker, show: Show) -> Exit:
+    """Do what a broker would have done by now: deliver delayed messages, check transactions, revive, expire.
+
+    With --jsonl a line for each thing that happened, then a summary with counts and with what still waits.
+    """
+    from rmqtool.commands.opening import choose_store
+    from rmqtool.commands.serving import serving
+    from rmqtool.render.ticked import ticked_lines
+
+    counts: Counter[tuple[str, str, str]] = Counter()
+    path = choose_store([store] if store else []).store
+    with show.output() as output, serving(path, broker) as services:
+        told = (one.as_json() for one in _counted(services.iter_due(), counts))
+        output.rows(told, FIELDS, lambda _row: ())
+        services.save()
+        summary = _summary(services, counts)
+        if output.is_human:
+            for line in ticked_lines(output, summary):
+                output.line(line)
+        else:
+            output.aside({"summary": summary}, f"{sum(counts.values())} happened")
+    return Exit.SKIPPED if any(event in _PASSED_OVER for _, event, _ in counts) else Exit.DONE
+
+
+def _counted(happened: Iterator[Happened], counts: Counter[tuple[str, str, str]]) -> Iterator[Happened]:
+    for one in happened:
+        counts[one.service.value, one.event, one.topic] += 1
+        yield one
+
+
+def _summary(services: Services, counts: Counter[tuple[str, str, str]]) -> dict[str, Any]:
+    """Return what happened, counted, and what waits for its time."""
+    return {
+        "now": services.store.setup.clock.now(),
+        "counts": [
+            {"service": service, "event": event, "topic": topic, "count": count}
+            for (service, event, topic), count in sorted(counts.items())
+        ],
+        "waiting": services.waiting(),
+    }
