@@ -1,4 +1,4 @@
-"""What ``df.write.format("rocketmq")`` stored, opened by the real classes: every message, every queue, their own puts."""
+"""What ``df.write`` stored, opened by the real classes: every message, every queue, their own puts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.conformance, pytest.mark.spark]
 
 ROWS = """
-    concat('T', id % 3) AS topic, repeat(CAST(id AS STRING), CAST(id % 50 AS INT)) AS body, concat('k', id, ' all') AS keys,
+    concat('T', id % 3) AS topic, repeat(CAST(id AS STRING), CAST(id % 50 AS INT)) AS body,
+    concat('k', id, ' all') AS keys,
     if(id % 2 = 0, concat('t', id % 5), NULL) AS tags, map('n', CAST(id AS STRING), 'ü', '値') AS properties,
     if(id % 4 = 0, NULL, concat('s', id % 7)) AS sharding_key
 """
