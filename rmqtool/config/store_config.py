@@ -56,12 +56,10 @@ class StoreConfig(Settings):
     findings: tuple[Finding, ...] = ()
 
     def __init__(self, **values: Any) -> None:
+        # What has no default is a mapping.
         for row in fields(self):
             value = values.pop(row.name, row.default)
-            if value is MISSING:
-                assert row.default_factory is not MISSING
-                value = row.default_factory()
-            object.__setattr__(self, row.name, value)
+            object.__setattr__(self, row.name, {} if value is MISSING else value)
         if values:
             raise TypeError(f"no such settings: {', '.join(values)}")
 
