@@ -41,6 +41,14 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
     ("recover", Exit.DONE): "The broker would start, and would lose no message.",
     ("recover", Exit.NO): "The broker would lose messages, or would not start.",
+    ("repair", Exit.DONE): "Nothing is to be done; or it was done, and a check finds nothing wrong.",
+    ("repair", Exit.NO): "The plan has steps; or they were done, and something stays wrong: it is listed.",
+    ("repair", Exit.IN_USE): "A broker, or another `rmqtool`, holds the lock. Nothing was written.",
+    (
+        "repair",
+        Exit.REFUSED,
+    ): "A step needs `--allow`, the store changed since the plan, the log is empty while queues exist, or a repair was"
+    " cut short. Nothing was written.",
     ("init", Exit.IN_USE): "Somebody holds the lock of that directory.",
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",
@@ -73,7 +81,11 @@ ENVIRONMENT: dict[str, str] = {
     "PYSPARK_DRIVER_PYTHON": "Set by `export` to the Python that runs, for Spark on this machine.",
     "PYTHONPATH": "Extended for the processes that are started, so that they find what this one found.",
     "SPARK_LOCAL_IP": "Set by `export` to the loopback address, for Spark on this machine.",
-    "_RMQTOOL_COMPLETE": "Set by the completion of shells.",
+    "_RMQTOOL_COMPLETE": "Set by the completion of shells: which one asks.",
+    "COMP_WORDS": "Set by bash: the words of the line that is completed.",
+    "COMP_CWORD": "Set by bash: which of them.",
+    "_TYPER_COMPLETE_ARGS": "Set by the completion of zsh and fish: the line that is completed.",
+    "_TYPER_COMPLETE_FISH_ACTION": "Set by the completion of fish: values, or only if there are any.",
 }
 
 CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
