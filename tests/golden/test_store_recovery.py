@@ -24,6 +24,8 @@ from tests.stores import STORES, content_digest, tree_changes, tree_state, truth
 # Stores that only their own brokers may write messages to.
 ELSEWHERE = ("49-dledger", "53-rocksdb", "54-combine", "54-rocksone")
 KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
+# So many parts the long test of all damaged stores has.
+PARTS = 4
 # Damage after which nothing may be written, and what is said.
 REFUSED = {"cl-missing@all": "log is empty", "cl-dir-missing": "no commit log", "lock-dir": "lock"}
 CLEAN = [name for name in STORES if name not in (*KILLED, "49-ghost")]
@@ -146,10 +148,11 @@ def test_damaged_stores_keep_every_valid_message(version, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_damaged_store_keeps_every_valid_message(version, tmp_path):
+def test_every_damaged_store_keeps_every_valid_message(version, part, tmp_path):
     workshop = Workshop(tmp_path)
-    for start in starts_of(version, 1):
+    for start in starts_of(version, 1)[part::PARTS]:
         with workshop.damaged(version, start.mutation, abort=start.outcome["abort"]) as root:
             check_recovered(start, root)
 

@@ -15,6 +15,7 @@ from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.engine.recovery.log_pass import LogBatch
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
 from rmqtool.findings import Place, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import layouts, rocksdb_rows
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.flaws import Flaw
@@ -103,7 +104,8 @@ class DatabaseQueuesCheck:
                 report.findings.append(new_finding("CQ-AHEAD", text, at))
         count, first = self._waiting
         if count:
-            text = f"{count} messages from {first} on have no row yet; the broker dispatches them at its start"
+            text = f"{counted(count, 'message has', 'messages have')} no row yet, from {first} on"
+            text += "; the broker dispatches that at its start"
             report.findings.append(new_finding("CQ-MISSING", text, Place(CONSUME_QUEUE), messages=count))
         for misfit in self._misfits:
             at = Place(CONSUME_QUEUE, None, None, misfit.topic, misfit.queue_id)

@@ -43,6 +43,7 @@ from rmqtool.storage.filesystem import Kind, ReadableFileSystem, split
 from rmqtool.storage.index_files import Geometry
 from rmqtool.storage.rocksdb import has_rows, open_database
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
+from rmqtool.storage.shapes import lock_store
 from rmqtool.storage.walk import SegmentWalk
 
 Advance = Callable[[int], None]
@@ -55,7 +56,7 @@ def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
-    with setup.files.lock():
+    with lock_store(setup.files, directories):
         return _Recovery(setup, directories, advance).run()
 
 
