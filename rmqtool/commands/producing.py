@@ -92,6 +92,7 @@ def run(
     from rmqtool.engine.clock import SystemClock
 
     with show.output() as output, stopping() as stop, _producing(path, sending, broker) as producer:
+        stop.writes = True
         run = Run(
             producer,
             SystemClock(),
