@@ -98,9 +98,11 @@ class Services:
 
 
 @contextmanager
-def running(store: MessageStore, text_of: Callable[[str], SavedText]) -> Iterator[Services]:
+def running(
+    store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
+) -> Iterator[Services]:
     """Give the services of a store, and save their progress at the end, also after an error of the caller's."""
-    services = Services(store, text_of)
+    services = Services(store, text_of, offsets)
     try:
         yield services
     finally:
