@@ -97,6 +97,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "49-broker",
         ),
     ),
+    "repair": (
+        Example("A broker was killed; what is to be made anew?", "rmqtool repair store", "49-killed", status=Exit.NO),
+        Example("Do that:", "rmqtool repair store --apply --tz UTC", "49-killed"),
+    ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
         Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),

@@ -41,6 +41,14 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
     ("recover", Exit.DONE): "The broker would start, and would lose no message.",
     ("recover", Exit.NO): "The broker would lose messages, or would not start.",
+    ("repair", Exit.DONE): "Nothing is to be done; or it was done, and a check finds nothing wrong.",
+    ("repair", Exit.NO): "The plan has steps; or they were done, and something stays wrong: it is listed.",
+    ("repair", Exit.IN_USE): "A broker, or another `rmqtool`, holds the lock. Nothing was written.",
+    (
+        "repair",
+        Exit.REFUSED,
+    ): "A step needs `--allow`, the store changed since the plan, the log is empty while queues exist, or a repair was"
+    " cut short. Nothing was written.",
     ("init", Exit.IN_USE): "Somebody holds the lock of that directory.",
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",

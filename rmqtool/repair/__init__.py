@@ -1,0 +1,1 @@
+"""Putting stores right, with a way back; and copying what is sound out of them."""
