@@ -49,6 +49,11 @@ class Backing:
         most = int(groups.get(self._asked.group, {}).get("retryMaxTimes", -1))
         return most, (name, topics.table[name])
 
+    @property
+    def waits_in_place(self) -> bool:
+        """Whether what fails keeps its queue waiting: an ordered consumer whose group names no number of tries."""
+        return self._asked.orderly and self.most_tries < 0
+
     def send_back(self, delivered: Delivered) -> bool:
         """Have a message come again later, or give it up; tell whether that is durable."""
         services, group = self._open(), self._asked.group

@@ -68,7 +68,11 @@ def run(
     asked = _asked(scope, group, filters, start, way)
     timeout = parse_span(program.timeout)
     serves = way.commit and not way.broadcast and (program.exec is not None or place.follow)
-    with show.output() as output, stopping() as stop, _open(path, asked, broker, serves) as opened:
+    with (
+        show.output() as output,
+        stopping() as stop,
+        _open(path, asked, broker, serves=serves, follows=place.follow) as opened,
+    ):
         extent = Extent(limit, place.follow, stop)
         with _members(output, opened):
             if program.exec is not None:
@@ -119,7 +123,7 @@ def _asked(scope: Scope, group: str, filters: tuple[str | None, str | None], sta
 
 
 @contextmanager
-def _open(path: str, asked: Asked, broker: AsBroker, serves: bool) -> Iterator[Opened]:
+def _open(path: str, asked: Asked, broker: AsBroker, *, serves: bool, follows: bool) -> Iterator[Opened]:
     """Open the store, under its lock where the broker's file is to be written, and the group."""
     from functools import partial
 
@@ -141,15 +145,10 @@ def _open(path: str, asked: Asked, broker: AsBroker, serves: bool) -> Iterator[O
             configs.topics.setdefault(*backing.retry_topic)
         known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
         progress = group_progress(asked, known, stored, offsets)
-        consumer = open_group(
-            asked,
-            known,
-            stored,
-            progress,
-            SystemClock(),
-            send_back=None if backing is None else backing.send_back,
-            max_reconsume_times=-1 if backing is None else backing.most_tries,
-        )
+        send_back, most = (None, -1) if backing is None else (backing.send_back, backing.most_tries)
+        if backing is not None and backing.waits_in_place and not follows:
+            send_back = None
+        consumer = open_group(asked, known, stored, progress, SystemClock(), send_back, most)
         yield Opened(asked, stored, known, progress, consumer, backing)
 
 
@@ -364,6 +363,7 @@ def _show_ended(output: Output, opened: Opened, ended: Ended) -> bool:
     if not ended.is_ok:
         queue = delivered.queue
         place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
-        comes = "it comes again later" if opened.backing is not None else "the message is not consumed"
+        backing = opened.backing
+        comes = "the message is not consumed" if backing is None or backing.waits_in_place else "it comes again later"
         output.note(f"{place}: the program {ended.words}; {comes}")
     return ended.is_ok

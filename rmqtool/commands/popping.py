@@ -14,6 +14,7 @@ from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
 if TYPE_CHECKING:
     from rmqtool.broker.group_consumer import Delivered
     from rmqtool.broker.pop import Popped
+    from rmqtool.broker.programs import Programs
     from rmqtool.broker.services import Services
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
@@ -147,23 +148,28 @@ def _consume(
     jobs, timeout = how
     stdout = None if output.is_human else _STDERR
     programs = Programs(command, group, jobs or len(os.sched_getaffinity(0)), timeout, SystemClock(), stdout)
-    waiting = list(enumerate(_delivered(one) for one in popped))
-    places = {delivered.cached.queue_offset: number for number, delivered in waiting}
-    ended = [False] * len(popped)
     try:
-        while waiting or not programs.is_idle:
-            while waiting and programs.free:
-                programs.start(waiting.pop(0)[1])
-            for done in programs.wait():
-                number = places[done.delivered.cached.queue_offset]
-                ended[number] = done.is_ok
-                if not output.is_human:
-                    _show(output, popped[number], {"exitStatus": done.status, "isConsumed": done.is_ok})
-                if not done.is_ok:
-                    output.note(f"{_place_of(popped[number])}: the program {done.words}; the message comes back")
+        return _run_programs(output, programs, popped)
     finally:
         programs.kill_all()
-    return ended
+
+
+def _run_programs(output: Output, programs: Programs, popped: list[Popped]) -> list[bool]:
+    """Run a program for each message; return which are consumed."""
+    waiting = [_delivered(one) for one in popped]
+    places = {delivered.cached.queue_offset: number for number, delivered in enumerate(waiting)}
+    is_consumed = [False] * len(popped)
+    while waiting or not programs.is_idle:
+        while waiting and programs.free:
+            programs.start(waiting.pop(0))
+        for done in programs.wait():
+            number = places[done.delivered.cached.queue_offset]
+            is_consumed[number] = done.is_ok
+            if not output.is_human:
+                _show(output, popped[number], {"exitStatus": done.status, "isConsumed": done.is_ok})
+            if not done.is_ok:
+                output.note(f"{_place_of(popped[number])}: the program {done.words}; the message comes back")
+    return is_consumed
 
 
 def _place_of(one: Popped) -> str:
