@@ -13,6 +13,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.is_asked = False
+        # Whether the command waits for somebody now, and is to be interrupted there.
+        self.raises = False
 
     def __call__(self) -> bool:
         """Return whether to stop."""
@@ -22,6 +24,8 @@ class Stop:
         """Take note; the next one is not waited with."""
         self.is_asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self.raises:
+            raise KeyboardInterrupt
 
 
 @contextmanager
