@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rmqtool.formats.message_queues import MessageQueue
     from rmqtool.inspection.stored_queues import StoredQueues
     from rmqtool.render.output import Output
-    from rmqtool.storage.filesystem import Closable
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.reading import Damage
     from rmqtool.scan.selection import Selection
+    from rmqtool.storage.filesystem import Closable
 
 # So often a store that is followed is looked at, in seconds.
 _PAUSE = 0.2
