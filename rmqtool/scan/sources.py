@@ -105,11 +105,7 @@ def _located(path: str) -> tuple[str, str, paths.StorePath]:
 
 
 def source_of(store: Store) -> Source:
-<<<<<<< HEAD
-    """Return the log of a store."""
-=======
     """Return the log of an open store."""
->>>>>>> main
     return Source(logs_of(store), directories_of(store), store, queue_files_of(store))
 
 
