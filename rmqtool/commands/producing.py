@@ -116,6 +116,7 @@ def run(
     from rmqtool.engine.clock import SystemClock
 
     with show.output() as output, stopping() as stop, _producing(path, sending, later, broker) as producer:
+        stop.writes = True
         run = Run(
             producer,
             SystemClock(),
