@@ -6,25 +6,28 @@ Upstream: ``DefaultMQProducerImpl``, ``SendMessageProcessor``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
 
 from rmqtool.broker.queue_selection import queue_index_by_key
 from rmqtool.broker.receiving import as_received, broker_properties
+from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.sending import Outgoing, UniqKeys, check_batch
 from rmqtool.broker.sent import Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
-from rmqtool.config import Version
+from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.bulk_put import MessageColumns
 from rmqtool.engine.intake import MATTERS
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed
 from rmqtool.engine.record import property_text, text_template
-from rmqtool.engine.store import MessageStore
+from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.java import INT_MAX
+from rmqtool.formats.paths import TOPICS
 from rmqtool.formats.properties import BUILT_BINS
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_WRITE, check_topic_name, is_allowed_to_send
 
@@ -175,3 +178,21 @@ class Producer:
             made = self._topics.create(topic, readQueueNums=DEFAULT_QUEUES, writeQueueNums=DEFAULT_QUEUES)
         self._topics.save()
         return made
+
+
+@contextmanager
+def open_producer(
+    root: str,
+    config: StoreConfig,
+    text_of: Callable[[MessageStore, str], SavedText],
+    *,
+    creates: bool = False,
+) -> Iterator[Producer]:
+    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too.
+
+    ``text_of`` gives a configuration file of the store by its name.
+    """
+    with opened_at(root, config) as store:
+        setup = store.setup
+        topics = TopicConfigs(text_of(store, TOPICS), config.version, setup.clock)
+        yield Producer(store, topics, creates=creates)
