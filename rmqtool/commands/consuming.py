@@ -187,9 +187,10 @@ def _back(
 def _hold(root: str, stack: ExitStack) -> Closable:
     """Take the lock until the stack is closed, and return it."""
     from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.storage.shapes import lock_store
 
     files = stack.enter_context(PosixWritableFileSystem(root))
-    return stack.enter_context(files.lock())
+    return stack.enter_context(lock_store(files))
 
 
 def _offsets(
