@@ -87,8 +87,8 @@ def run_example(example: Example) -> Shown:
         root = unpack(example.store, home)
         INCIDENTS[example.incident](root)
         there = {path.name for path in root.glob("index/*")}
-        with _at_home(home):
-            shown = _run(example.command)
+        with at_home(home):
+            shown = run_command(example.command)
 
     def settled(line: str) -> str:
         """Where and when it was run is another place and time each time."""
@@ -98,7 +98,7 @@ def run_example(example: Example) -> Shown:
     return shown._replace(lines=tuple(map(settled, shown.lines)))
 
 
-def _run(command: str) -> Shown:
+def run_command(command: str) -> Shown:
     piped = _PIPE.search(command)
     screen = io.BytesIO() if piped else _Terminal()
     out = io.TextIOWrapper(screen, encoding="utf-8", write_through=True)
@@ -128,7 +128,7 @@ class _Beside(io.RawIOBase):
 
 
 @contextmanager
-def _at_home(directory: Path) -> Iterator[None]:
+def at_home(directory: Path) -> Iterator[None]:
     """Be in ``directory``, on a terminal of 80 columns without colour, in UTC."""
     before = os.getcwd()
     here = {"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1", "TZ": "UTC", "HOME": str(directory)}
