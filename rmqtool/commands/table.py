@@ -44,6 +44,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Let happen what is due now."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
+    Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "A guided tour on a store that it makes."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )
 

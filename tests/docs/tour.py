@@ -63,12 +63,10 @@ def with_output(text: str, ran: list[Command]) -> str:
 
 def settled(lines: tuple[str, ...]) -> list[str]:
     """Return lines with stand-ins for what is another one each time."""
-    found = []
-    for line in lines:
-        for pattern, stand_in in _OTHER_EACH_TIME:
-            line = pattern.sub(stand_in, line)
-        found.append(line)
-    return found
+    text = "\n".join(lines)
+    for pattern, stand_in in _OTHER_EACH_TIME:
+        text = pattern.sub(stand_in, text)
+    return text.split("\n")
 
 
 def _run(command: str, directory: str) -> list[str]:
