@@ -201,10 +201,11 @@ def put(store: str | os.PathLike[str], messages: Iterable[Mapping[str, Any]]) ->
     """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues."""
     from rmqtool.broker.message_lines import message_of
     from rmqtool.broker.producing import open_producer
+    from rmqtool.storage.config_writer import config_text
 
     with open(store) as opened:
         root, config = opened.root, opened.config
-    with open_producer(root, config) as producer:
+    with open_producer(root, config, lambda to, name: config_text(to.setup.files, name)) as producer:
         return [one.as_json() for one in producer.send([message_of(message) for message in messages])]
 
 
