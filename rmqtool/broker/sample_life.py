@@ -23,10 +23,8 @@ _SHORT, _LONG = 1, 16
 
 def live(services: Services, orders: int) -> None:
     """Let it happen: ``orders`` messages, of which the group has read the older half, and one of everything else."""
-    for topic in (PAYMENTS, REMINDERS):
-        services.topics.create(topic, readQueueNums=1, writeQueueNums=1)
-    services.topics.save()
-    producer = Producer(services.store)
+    services.topics.create(PAYMENTS, readQueueNums=1, writeQueueNums=1)
+    producer = Producer(services.store, services.topics, creates=True)
     sent = producer.send([message_of(_order(number)) for number in range(orders)])
     reminders = ((_SHORT, "pay order-4701"), (_LONG, "rate order-4702"))
     producer.send([message_of({"topic": REMINDERS, "body": body, "delayLevel": level}) for level, body in reminders])
