@@ -35,7 +35,7 @@ def main() -> None:
     for path in MAN.glob("rmqtool*"):
         if path.name not in files:
             path.unlink()
-    write_tours()
+    write_tours(screen)
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:
         if entry.name not in EXAMPLES:

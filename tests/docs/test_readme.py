@@ -8,19 +8,42 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import command_tree
-from tests.docs.tour import ROOT, TOURS, commands_of, run_tour, settled
+from rmqtool.commands.manual.recipes import RECIPES
+from tests.docs.test_manual import shown
+from tests.docs.tour import (
+    CHINESE_RECIPES,
+    CHINESE_TOUR,
+    ROOT,
+    TOUR,
+    commands_of,
+    recipe_examples,
+    run_tour,
+    settled,
+)
 
-DOCUMENTS = sorted([*TOURS, ROOT / "CONTRIBUTING.md", ROOT / "fixtures/README.md", *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted(
+    [TOUR, CHINESE_TOUR, ROOT / "CONTRIBUTING.md", ROOT / "fixtures/README.md", *(ROOT / "docs").glob("*.md")]
+)
 
 
-@pytest.mark.parametrize("path", TOURS, ids=lambda path: path.name)
-def test_every_block_of_the_tour_prints_what_stands_below_it(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    shown = list(commands_of(text))
-    assert len(shown) > 10
-    for one, ran in zip(shown, run_tour(text), strict=True):
+def test_every_block_of_the_tour_prints_what_stands_below_it() -> None:
+    text = TOUR.read_text(encoding="utf-8")
+    commands = list(commands_of(text))
+    assert len(commands) > 10
+    for one, ran in zip(commands, run_tour(text), strict=True):
         assert settled(one.lines) == settled(ran.lines), f"{one.command}: run `make docs`, and look at what changed"
         assert [line for line in one.lines if len(line) > 80] == []
+
+
+def test_the_chinese_tour_is_the_same_one() -> None:
+    assert list(commands_of(CHINESE_TOUR.read_text("utf-8"))) == list(commands_of(TOUR.read_text("utf-8")))
+
+
+def test_the_chinese_recipes_show_what_those_of_the_manual_show() -> None:
+    text = CHINESE_RECIPES.read_text(encoding="utf-8")
+    assert text.count("\n## ") == len(RECIPES)
+    for one, example in zip(commands_of(text), recipe_examples(), strict=True):
+        assert one == (example.command, shown(example).lines), "run `make docs`"
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

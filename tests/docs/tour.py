@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqtool.commands.manual.examples import Example
+from rmqtool.commands.manual.recipes import RECIPES
 from tests.docs.screens import at_home, run_command
 
 ROOT = Path(__file__).resolve().parents[2]
-TOURS = (ROOT / "README.md",)
+TOUR = ROOT / "README.md"
+# The same tour with other words around it, and the recipes of the manual.
+CHINESE_TOUR = ROOT / "README.zh.md"
+CHINESE_RECIPES = ROOT / "docs" / "recipes.zh.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 # What is another one each time: moments, ids that hold them, how long it took, names of plans.
 _OTHER_EACH_TIME = (
@@ -78,10 +83,18 @@ def _run(command: str, directory: str) -> list[str]:
     return [line.replace(directory, "").rstrip() for line in shown.lines]
 
 
-def write_tours() -> None:
+def write_tours(screen: Callable[[Example], tuple[str, ...]]) -> None:
     """Write what the commands print today into the documents, where it is not what stands there already."""
-    for path in TOURS:
-        text = path.read_text(encoding="utf-8")
-        ran = run_tour(text)
-        if [settled(one.lines) for one in ran] != [settled(one.lines) for one in commands_of(text)]:
-            path.write_text(with_output(text, ran), encoding="utf-8")
+    text = TOUR.read_text(encoding="utf-8")
+    ran = run_tour(text)
+    if [settled(one.lines) for one in ran] != [settled(one.lines) for one in commands_of(text)]:
+        TOUR.write_text(with_output(text, ran), encoding="utf-8")
+    same = list(commands_of(TOUR.read_text(encoding="utf-8")))
+    recipes = [Command(example.command, screen(example)) for example in recipe_examples()]
+    for path, shown in ((CHINESE_TOUR, same), (CHINESE_RECIPES, recipes)):
+        path.write_text(with_output(path.read_text(encoding="utf-8"), shown), encoding="utf-8")
+
+
+def recipe_examples() -> list[Example]:
+    """Return the examples of the recipes, in their order."""
+    return [step for _, steps in RECIPES for step in steps if isinstance(step, Example)]
