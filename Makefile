@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo          a short tour"
+	@echo "make demo          a guided tour on a store that it makes and leaves"
 	@echo "make test          lint, the tests, and the agreement with stores that real brokers wrote"
 	@echo "make lint          format, lint and types"
 	@echo "make unit          the tests alone"
@@ -32,7 +32,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m tests.demo
+	@$(BIN)/rmqtool demo "$$(mktemp -d)/demo"
 
 test: lint unit agreement-short
 

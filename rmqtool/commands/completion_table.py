@@ -356,7 +356,13 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'The manual, on any terminal.', ('info|cat|query|stat|dump|check|diff|recover|repair|init|topic|produce|tick|consume|export|man|store|json|findings|recipes',), (
+    ('demo', 'A guided tour on a store that it makes.', ('file',), (
+        (('--engine',), 'Who exports; without Spark it is local.', 'spark|local'),
+        (('--color',), 'Colour.', 'auto|always|never'),
+        (('--debug',), 'Show the traceback of an unexpected error.', ''),
+        (('-h', '--help'), 'Show the options.', ''),
+    )),
+    ('man', 'The manual, on any terminal.', ('info|cat|query|stat|dump|check|diff|recover|repair|init|topic|produce|tick|consume|export|demo|man|store|json|findings|recipes',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

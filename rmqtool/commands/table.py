@@ -45,6 +45,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Let happen what is due now."),
     Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Messages as a group gets them."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
+    Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "A guided tour on a store that it makes."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )
 

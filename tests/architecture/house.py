@@ -32,6 +32,7 @@ ARROWS: dict[str, frozenset[str]] = {
 ARROWS |= dict.fromkeys(FOUNDATION, FOUNDATION)
 ARROWS["commands"] = frozenset(ARROWS)
 ARROWS["library"] = frozenset(ARROWS) - {"commands", "render"}
+ARROWS["commands"] |= {"library"}
 ARROWS["cli"] = frozenset({"commands", "errors"})
 ARROWS["__main__"] = frozenset({"cli", "commands"})
 ARROWS["__init__"] = frozenset({"errors", "findings", "library"})

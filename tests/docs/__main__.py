@@ -1,4 +1,4 @@
-"""``make docs``: write the pages of the manual into ``man/``, and the table of completion."""
+"""``make docs``: write the pages of the manual into ``man/``, the table of completion, and the tours of the README."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.table import COMMANDS
 from tests.docs.completion import TABLE, completion_table
 from tests.docs.screens import run_example
+from tests.docs.tour import write_tours
 
 MAN = Path(__file__).resolve().parents[2] / "man"
 
@@ -34,6 +35,7 @@ def main() -> None:
     for path in MAN.glob("rmqtool*"):
         if path.name not in files:
             path.unlink()
+    write_tours(screen)
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:
         if entry.name not in EXAMPLES:

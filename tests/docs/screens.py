@@ -24,6 +24,10 @@ _PIPE = re.compile(r" \| head -(\d+)$")
 # How long it took is another each time.
 _TOOK = re.compile(r"(?<= in )\d+(\.\d+)? m?s\b")
 
+# The name of a plan is made of what it found, the time of a file among it.
+_PLAN = re.compile(r"(?<=plan )[0-9a-f]{12}|(?<=undo/)[0-9a-f]{12}")
+_A_PLAN = "37b6ee85ba27"
+
 # An index file has the time it was made for a name.
 _INDEX = re.compile(r"(?<=index/)\d{17}")
 _MADE = "20261118120600000"
@@ -57,12 +61,18 @@ def _copy(root: Path) -> None:
     _flip(root.parent / "copy")
 
 
+def _spoil_checkpoint(root: Path) -> None:
+    """The checkpoint holds times of the year 2100."""
+    (root / "checkpoint").write_bytes((4_102_444_800_000).to_bytes(8, "big") * 3 + bytes(4096 - 24))
+
+
 INCIDENTS: dict[str, Callable[[Path], None]] = {
     "": lambda _root: None,
     "flip": _flip,
     "unmounted": _unmount,
     "cut offsets": _cut_offsets,
     "copy": _copy,
+    "checkpoint": _spoil_checkpoint,
 }
 
 
@@ -87,18 +97,18 @@ def run_example(example: Example) -> Shown:
         root = unpack(example.store, home)
         INCIDENTS[example.incident](root)
         there = {path.name for path in root.glob("index/*")}
-        with _at_home(home):
-            shown = _run(example.command)
+        with at_home(home):
+            shown = run_command(example.command)
 
     def settled(line: str) -> str:
         """Where and when it was run is another place and time each time."""
-        line = line.replace(directory, "")
+        line = _PLAN.sub(_A_PLAN, line.replace(directory, ""))
         return _INDEX.sub(lambda name: name[0] if name[0] in there else _MADE, line)
 
     return shown._replace(lines=tuple(map(settled, shown.lines)))
 
 
-def _run(command: str) -> Shown:
+def run_command(command: str) -> Shown:
     piped = _PIPE.search(command)
     screen = io.BytesIO() if piped else _Terminal()
     out = io.TextIOWrapper(screen, encoding="utf-8", write_through=True)
@@ -128,7 +138,7 @@ class _Beside(io.RawIOBase):
 
 
 @contextmanager
-def _at_home(directory: Path) -> Iterator[None]:
+def at_home(directory: Path) -> Iterator[None]:
     """Be in ``directory``, on a terminal of 80 columns without colour, in UTC."""
     before = os.getcwd()
     here = {"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1", "TZ": "UTC", "HOME": str(directory)}

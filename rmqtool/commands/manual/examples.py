@@ -148,6 +148,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("Which columns there are:", "rmqtool export store --schema"),
         Example("What would be read, and as how many tasks:", "rmqtool export store --plan -t T_normal"),
     ),
+    "demo": (
+        Example("What it takes:", "rmqtool demo --help | head -8"),
+        Example("It never writes into what is there:", "rmqtool demo store", status=Exit.REFUSED),
+    ),
     "man": (
         Example("The beginning of a page:", "rmqtool man check | head -8"),
         Example("A page that is not there; the exit status is 2.", "rmqtool man fsck", status=Exit.USAGE),

@@ -56,6 +56,11 @@ RECIPES: tuple[Recipe, ...] = (
             "`rmqtool cat STORE --jsonl > saved.jsonl`. Damaged places are lines of their own in that file, and the "
             "exit status is 6 if there are any. `rmqtool produce NEW --jsonl < saved.jsonl` stores the messages again, "
             "in a store made by `rmqtool init`.",
+            Example(
+                "Make it whole. Our recovery cuts nothing but the torn end, and keeps what stands behind damage:",
+                "rmqtool recover store --apply",
+                "49-killed-torn",
+            ),
         ),
     ),
     (
@@ -71,6 +76,22 @@ RECIPES: tuple[Recipe, ...] = (
             "`rmqtool dump FILE@OFFSET-END` names the bytes there.",
             "Whether the next start cuts the log there depends on the version and on how the last one stopped: "
             "`rmqtool recover STORE` knows. `rmqtool check --explain CODE` explains any code.",
+        ),
+    ),
+    (
+        "A queue, an index file or the checkpoint is wrong or gone",
+        (
+            "These are made from the commit log, and can be made again. First the plan, which writes nothing: "
+            "`rmqtool repair STORE`, or `rmqtool repair STORE queues`. With `--apply` it is done, every old byte is "
+            "kept in a journal beside the store, and `rmqtool repair --undo DIR` brings all of it back.",
+            Example(
+                "The plan for a store whose checkpoint is garbage:",
+                "rmqtool repair store",
+                "53-broker",
+                "checkpoint",
+                Exit.NO,
+            ),
+            Example("Done:", "rmqtool repair store --apply", "53-broker", "checkpoint"),
         ),
     ),
     (
@@ -115,6 +136,17 @@ RECIPES: tuple[Recipe, ...] = (
             "An id of either kind, TOPIC/QUEUE@OFFSET or a time does as well. Nothing found with exit status 1 means "
             "that everything was read; with 6, that a part could not be. Without a store, `rmqtool query ID` says what "
             "the id itself says: when, where, by whom.",
+        ),
+    ),
+    (
+        "Split a broker",
+        (
+            "Stop it, and make the second store: `rmqtool init NEW`. What is to move is read from one and stored into "
+            "the other: `rmqtool cat STORE -t 'Orders*' --jsonl` into `rmqtool produce NEW --jsonl --create`. The "
+            "messages get new places, ids and store times there; keys, tags, properties and bodies stay.",
+            Example("How much is that?", "rmqtool stat store --by topic -t 'T_*' --tz UTC"),
+            "`rmqtool diff STORE NEW --by message -t 'Orders*'` shows that nothing was left behind. Only then delete "
+            "the topics in the first one: `rmqtool topic STORE delete TOPIC`.",
         ),
     ),
     (
