@@ -1,4 +1,4 @@
-"""``make docs``: write the pages of the manual into ``man/``, the table of completion, the tours of the README, the texts of errors."""
+"""``make docs``: writes man/, the table of completion, what the documents show, the texts of errors and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every text that people read when something is wrong, taken from the sources: errors with their hints, and findings."""
+"""Every text that people read when something is wrong, taken from the sources: errors, hints, findings."""
 
 from __future__ import annotations
 
