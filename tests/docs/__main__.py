@@ -1,4 +1,4 @@
-"""``make docs``: write the pages of the manual into ``man/``, the table of completion, and the tours of the README."""
+"""``make docs``: writes man/, the table of completion, what the documents show, the texts of errors and findings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rmqtool.commands.manual.examples import EXAMPLES, Example
 from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.table import COMMANDS
 from tests.docs.completion import TABLE, completion_table
+from tests.docs.error_texts import write_texts
 from tests.docs.screens import run_example
 from tests.docs.tour import write_tours
 
@@ -36,6 +37,7 @@ def main() -> None:
         if path.name not in files:
             path.unlink()
     write_tours(screen)
+    write_texts()
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:
         if entry.name not in EXAMPLES:

@@ -1,0 +1,54 @@
+"""Every text that people read when something is wrong, taken from the sources: errors, hints, findings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import rmqtool
+from rmqtool import errors
+from rmqtool.findings import iter_codes
+
+ROOT = Path(rmqtool.__file__).parent
+GOLDEN_TEXTS = Path(__file__).parents[1] / "golden" / "texts"
+_CLASSES = {
+    name
+    for name, value in vars(errors).items()
+    if isinstance(value, type) and issubclass(value, errors.RmqtoolError) and value is not errors.RmqtoolError
+}
+
+
+def error_texts() -> Iterator[str]:
+    """Yield ``module: Class: message [hint]`` of every place that makes an error with words of its own."""
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _CLASSES:
+                continue
+            message = _spelled(node.args[0]) if node.args else ""
+            hints = [_spelled(word.value) for word in node.keywords if word.arg == "hint"]
+            hint = f"\n    next: {hints[0]}" if hints else ""
+            yield f"{path.relative_to(ROOT)}: {node.func.id}: {message}{hint}\n"
+
+
+def finding_texts() -> Iterator[str]:
+    """Yield what is said of each finding: meaning, consequence, what brokers do and log, what to type."""
+    for entry in iter_codes():
+        said = [f"{entry.code} {entry.severity}: {entry.meaning}", f"    why: {entry.consequence}"]
+        said += [f"    broker: {line}" for line in (*entry.brokers, *entry.broker_lines)]
+        yield "\n".join([*said, f"    next: {entry.fix}"]) + "\n"
+
+
+def write_texts() -> None:
+    """Write both lists, to be read when they change."""
+    (GOLDEN_TEXTS / "errors.txt").write_text("".join(sorted(set(error_texts()))), encoding="utf-8")
+    (GOLDEN_TEXTS / "findings.txt").write_text("".join(finding_texts()), encoding="utf-8")
+
+
+def _spelled(node: ast.expr) -> str:
+    """Return a text as it is written, with ``{}`` for what is put into it."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_spelled(part) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return "{" + ast.unparse(node) + "}"

@@ -1,0 +1,23 @@
+"""What people read when something is wrong, all of it in two files: whoever changes a word there looks at it."""
+
+from __future__ import annotations
+
+import re
+
+from tests.docs.error_texts import GOLDEN_TEXTS, error_texts, finding_texts
+
+
+def test_every_text_of_an_error() -> None:
+    texts = sorted(set(error_texts()))
+    assert len(texts) > 150
+    assert "".join(texts) == (GOLDEN_TEXTS / "errors.txt").read_text("utf-8"), "run `make docs`, and read what changed"
+
+
+def test_every_text_of_a_finding() -> None:
+    told = (GOLDEN_TEXTS / "findings.txt").read_text("utf-8")
+    assert "".join(finding_texts()) == told, "run `make docs`, and read what changed"
+
+
+def test_no_text_sends_people_away() -> None:
+    """None asks somebody to check by hand, apologises, or shouts."""
+    assert re.findall(r"(?i)manually|sorry|oops|!\n|invalid argument|unexpected error", "".join(error_texts())) == []
