@@ -31,7 +31,8 @@ def live(services: Services, orders: int) -> None:
     _pay(services, "order-4701", decide=True)
     _pay(services, "order-4703", decide=False)
     services.store.dispatch_now()
-    given_up = services.store.reader.message_at(sent[orders // 3].ticket.physical_offset)
+    place = [*sent.objects()][orders // 3]["commitLogOffset"]
+    given_up = services.store.reader.message_at(place)
     if given_up is None:
         raise WriteFailed("an order that was stored is not there")
     services.retry.send_back(SHIPPING, given_up, delay_level=-1)
