@@ -1,0 +1,1 @@
+"""Plan, apply, undo; copy, merge, bridge."""
