@@ -1,10 +1,21 @@
-"""``python -m rmqtool``."""
+"""``python -m rmqtool``, and the command ``rmqtool``."""
 
 from __future__ import annotations
 
+import os
 import sys
 
-from rmqtool.cli import main
+
+def main() -> int:
+    """Run the command line, or answer a shell that completes one: that loads next to nothing."""
+    if os.environ.get("_RMQTOOL_COMPLETE", "").startswith("complete_"):
+        from rmqtool.commands.completing import answer
+
+        return answer()
+    from rmqtool.cli import main as run
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

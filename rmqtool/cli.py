@@ -24,7 +24,6 @@ from rmqtool.commands.table import COMMANDS, OTHER_NAMES, Entry, Panel
 from rmqtool.errors import Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
 
 NAME = "rmqtool"
-_COMPLETE = "_RMQTOOL_COMPLETE"
 _DEBUG = "--debug"
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
@@ -58,8 +57,6 @@ def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
     """Run the command; every way in which it can end becomes a status or an RmqtoolError."""
     group = command_tree(table)
     try:
-        if os.environ.get(_COMPLETE):
-            return _complete(group)
         if not words:
             typer.echo(_help(group), err=True)
             return Exit.USAGE
@@ -156,16 +153,6 @@ class LazyGroup(TyperGroup):
                 with formatter.section(panel):
                     formatter.write_dl(rows)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-        """Complete names from the table, and the options of the root."""
-        items = [
-            click.shell_completion.CompletionItem(entry.name, help=entry.help)
-            for entry in self.table.values()
-            if entry.name.startswith(incomplete)
-        ]
-        # Not TyperGroup's own: it would import every command.
-        return items + super(TyperGroup, self).shell_complete(ctx, incomplete)
-
 
 class _Command(TyperCommand):
     """A command whose options are listed in groups."""
@@ -258,32 +245,3 @@ def _give_up(stream: IO[str]) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
-
-
-def _complete(group: LazyGroup) -> int:
-    """Answer the shell. A failure is silent: somebody is typing."""
-    _register_shells()
-    try:
-        group._main_shell_completion({}, NAME, _COMPLETE)
-    except SystemExit as answered:
-        return int(answered.code or 0)
-    except Exception:
-        return Exit.NO
-    return Exit.DONE
-
-
-def _register_shells() -> None:
-    """Answer zsh and fish in plain text: Typer's own classes import rich to strip markup that is not there."""
-    from typer._completion_classes import FishComplete, ZshComplete
-
-    class Zsh(ZshComplete):
-        def format_completion(self, item: click.shell_completion.CompletionItem) -> str:
-            quoted = [click.shell_completion.CompletionItem(text) for text in (item.value, item.help) if text]
-            return ":".join(super(Zsh, self).format_completion(part) for part in quoted)
-
-    class Fish(FishComplete):
-        def format_completion(self, item: click.shell_completion.CompletionItem) -> str:
-            return f"{item.value}\t{item.help}" if item.help else item.value
-
-    click.shell_completion.add_completion_class(Zsh, "zsh")
-    click.shell_completion.add_completion_class(Fish, "fish")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
 
 from tests.mutations import Mutation, apply_mutation, read_catalogue
 from tests.stores import read_lines, unpack
@@ -38,6 +41,15 @@ def sample(version: str, count: int, seed: int = 1) -> list[str]:
     """Return the keys of a seeded sample of a version's mutations."""
     keys = sorted(mutations(version))
     return sorted(random.Random(f"{version}-{seed}").sample(keys, min(count, len(keys))))
+
+
+def in_turn(names: Iterable[str]) -> list[ParameterSet]:
+    """Return every name with every version: with one of them in turn by default, with all in the long run."""
+    return [
+        pytest.param(version, name, marks=() if place == number % len(VERSIONS) else pytest.mark.slow)
+        for number, name in enumerate(names)
+        for place, version in enumerate(VERSIONS)
+    ]
 
 
 class Workshop:

@@ -39,6 +39,17 @@ BASES = tuple(
 
 every_store = pytest.mark.parametrize("name", STORES)
 
+VARIED = (
+    "49-compressed-batch", "49-dledger", "49-ext", "49-killed-torn", "49-lmq", "49-multidir", "53-basic",
+    "53-compaction", "53-rocksdbv2", "54-combine",
+)  # fmt: skip
+"""A store of each kind: layouts of queues, logs elsewhere, light queues, an end that is torn."""
+
+varied_stores = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in VARIED else pytest.mark.slow) for name in STORES]
+)
+"""For what the layout alone decides: a store of each kind in the default run, all of them in the long one."""
+
 
 @cache
 def truth(name: str) -> dict[str, Any]:

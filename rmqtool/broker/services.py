@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from rmqtool.broker.delay import AT_ONCE, DelayService
 from rmqtool.broker.happened import Happened, Service
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+from rmqtool.broker.retry import Retries
 from rmqtool.broker.saved_text import SavedText, SaveSchedule
 from rmqtool.broker.topics import TopicConfigs
+from rmqtool.broker.transaction_check import TransactionCheck
+from rmqtool.broker.transactions import Transactions
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import paths
@@ -36,12 +39,16 @@ class Services:
         )
         self.topics = TopicConfigs(text_of(paths.TOPICS), config.version, clock)
         self.delay = DelayService(store, text_of(paths.DELAY_OFFSET))
+        self.retry = Retries(store, self.topics)
+        self.transactions = Transactions(store)
+        self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
         self._schedule = SaveSchedule(clock)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
         """Do what is due now, and tell each thing."""
         self.store.dispatch_now()
         yield from self.delay.iter_due(at_once)
+        yield from self.check.iter_due()
         self.store.dispatch_now()
         removed = self.store.clean_now()
         if removed:
@@ -57,14 +64,20 @@ class Services:
 
     def waiting(self) -> dict[str, dict[str, int | None]]:
         """Return how much waits for its time with each service, and when the next of it is due."""
-        return {Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()}}
+        self.store.dispatch_now()
+        return {
+            Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()},
+            Service.TRANSACTION.value: {"count": self.check.waiting(), "nextDue": self.check.next_due()},
+        }
 
     def save(self) -> None:
         """Write down how far everything is, once it is durable."""
+        self.transactions.write_ops(at_once=True)
         if not self.store.flush_now():
             raise WriteFailed("what was delivered is not durable, so progress was not saved")
         self.delay.save()
         self.offsets.save()
+        self.topics.save_changed()
 
 
 @contextmanager

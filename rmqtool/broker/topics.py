@@ -65,6 +65,7 @@ class TopicConfigs:
         fresh = new_bean(DATA_VERSION, version.value, timestamp=clock.now())
         known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
         self._value: dict[str, Any] = {**found, "dataVersion": fresh | known}
+        self._changed = False
         self.table: dict[str, TopicConfig] = dict(found.get("topicConfigTable") or {})
 
     def find(self, topic: str) -> TopicConfig | None:
@@ -115,6 +116,12 @@ class TopicConfigs:
         made |= {name: model[name] for name in ("topicSysFlag", "topicFilterType") if name in model}
         return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
 
+    def ensure(self, topic: str, queues: int, perm: int) -> None:
+        """Have a topic that the broker itself needs. upstream: createTopicInSendMessageBackMethod"""
+        if topic not in self.table:
+            made = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm}
+            self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
+
     def encode(self) -> bytes:
         """Return the bytes of ``topics.json``."""
         value = {**self._value, "topicConfigTable": self.table}
@@ -123,6 +130,14 @@ class TopicConfigs:
     def save(self) -> None:
         """Write the file."""
         self._text.write(self.encode())
+        self._changed = False
+
+    def save_changed(self) -> bool:
+        """Write the file if anything changed since; return whether it did."""
+        changed = self._changed
+        if changed:
+            self.save()
+        return changed
 
     def _existing(self, topic: str) -> TopicConfig:
         config = self.table.get(topic)
@@ -152,6 +167,7 @@ class TopicConfigs:
         return config
 
     def _touch(self) -> None:
+        self._changed = True
         version = self._value["dataVersion"]
         version["counter"] = int(version.get("counter") or 0) + 1
         version["timestamp"] = self._clock.now()

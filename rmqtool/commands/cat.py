@@ -120,7 +120,11 @@ def _check(which: Which, look: Look, offset: int | None, group: str | None, limi
     arranged = look.order is not OrderBy.LOG or which.sample is not None
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     clashes = (
-        (which.unread != (group is not None), "--unread and -g belong together: -g GROUP --unread"),
+        (which.unread and group is None, "--unread of which group? Add -g GROUP"),
+        (
+            group is not None and not which.unread,
+            f"-g {group} selects nothing: add --unread for what it has not consumed",
+        ),
         (which.unread and offset is not None, "--unread says itself from which offset on"),
         (which.follow and (arranged or look.count), "-f shows messages as they are written: no order, sample or count"),
         (which.carve and (which.follow or arranged or which.unread or offset is not None), _CARVE),

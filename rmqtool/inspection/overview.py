@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding
 from rmqtool.formats import checkpoints, paths
 from rmqtool.formats.commit_log import Message
@@ -18,6 +18,7 @@ from rmqtool.inspection import quick
 from rmqtool.inspection.queue_bounds import QueueBounds, iter_file_bounds, read_database_bounds, simple_queues
 from rmqtool.storage.configs import Configs, read_configs
 from rmqtool.storage.discovery import QueueId
+from rmqtool.storage.filesystem import LockState
 from rmqtool.storage.index_files import read_header
 from rmqtool.storage.log_end import LogEnd, find_log_end, first_record
 from rmqtool.storage.store import Store
@@ -151,14 +152,14 @@ def read_overview(store: Store) -> Overview:
         configs = read_configs(store)
     except OptionalMissing as error:
         missing, configs = error, Configs()
-    lock = store.filesystem.lock_state()
+    lock = _lock_state(store)
     overview = Overview(
         store=store.root,
         layout=_layout(store),
         version=store.version.value,
         version_reason=store.version_reason,
-        lock=str(lock),
-        lock_pid=lock.pid,
+        lock="free" if lock is None else str(lock),
+        lock_pid=None if lock is None else lock.pid,
         abort=abort,
         log_files=len(store.commit_log),
         log_file_size=store.commit_log.segment_size,
@@ -173,7 +174,17 @@ def read_overview(store: Store) -> Overview:
         missing=missing,
     )
     overview.findings += quick.check_overview(store, overview)
+    if lock is None:
+        overview.findings.append(quick.no_lock_file())
     return overview
+
+
+def _lock_state(store: Store) -> LockState | None:
+    """Return who holds the lock; None where it is no file that can be opened."""
+    try:
+        return store.filesystem.lock_state()
+    except ReadFailed:
+        return None
 
 
 def _layout(store: Store) -> str:

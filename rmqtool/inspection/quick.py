@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.storage.segments import SegmentQueue
@@ -23,6 +23,12 @@ def check_overview(store: Store, overview: Overview) -> Iterator[Finding]:
     yield from _check_checkpoint(store, overview)
     yield from _check_index(store)
     yield from _check_offsets(overview)
+
+
+def no_lock_file() -> Finding:
+    """Return what is said of a ``lock`` that is a directory, or cannot be opened."""
+    text = "the lock is no file that can be opened"
+    return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
 
 
 def _check_abort(overview: Overview) -> Iterator[Finding]:

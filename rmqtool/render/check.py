@@ -10,7 +10,7 @@ from rmqtool.findings import FAMILIES, CodeEntry, Finding, Severity
 from rmqtool.render.findings import FindingCounts, place_of
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut
-from rmqtool.render.text import count, duration, hanging, neutral, size
+from rmqtool.render.text import counted, duration, hanging, neutral, size
 from rmqtool.render.verdict import verdict_lines
 
 CODES = (
@@ -26,21 +26,17 @@ def summary_lines(
     output: Output, summary: Mapping[str, Any], counts: FindingCounts, elapsed_ms: int, next_commands: Iterable[str]
 ) -> Iterator[str]:
     """Yield the end of a check; ``summary`` is the object of the contract."""
-    looked = [_number(summary["files"], "file", "files")]
+    looked = [counted(summary["files"], "file", "files")]
     if summary["messages"]:
-        looked.append(f"{_number(summary['messages'], 'message', 'messages')} ({size(summary['bytes'])})")
-    looked.append(_number(summary["queues"], "queue", "queues"))
+        looked.append(f"{counted(summary['messages'], 'message', 'messages')} ({size(summary['bytes'])})")
+    looked.append(counted(summary["queues"], "queue", "queues"))
     if summary["indexes"]:
-        looked.append(_number(summary["indexes"], "index file", "index files"))
+        looked.append(counted(summary["indexes"], "index file", "index files"))
     yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
     for label, key in (("proven", "proven"), ("not proven", "notProven")):
         for words in summary[key]:
             yield from _labelled(output, label, words)
     yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
-
-
-def _number(number: int, one: str, many: str) -> str:
-    return f"{count(number)} {one if number == 1 else many}"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:
@@ -53,9 +49,9 @@ def _headline(summary: Mapping[str, Any], counts: FindingCounts) -> str:
     ended = "" if summary["complete"] else "; the check ended early"
     need = counts.errors + counts.warnings
     if not need:
-        noticed = f", {_number(counts.notices, 'notice', 'notices')}" if counts.notices else ""
+        noticed = f", {counted(counts.notices, 'notice', 'notices')}" if counts.notices else ""
         return f"nothing wrong was found{noticed}{ended}"
-    return f"{_number(need, 'finding needs', 'findings need')} you: {counts.words()}{ended}"
+    return f"{counted(need, 'finding needs', 'findings need')} you: {counts.words()}{ended}"
 
 
 def _worst(counts: FindingCounts) -> Severity | None:
@@ -122,8 +118,9 @@ def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, A
 def _totals(summary: Mapping[str, Any]) -> str:
     complete = "complete" if summary["complete"] else "ended early"
     return (
-        f"{summary['errors']} errors, {summary['warnings']} warnings, {summary['notices']} notices; "
-        f"{count(summary['messages'])} messages, {size(summary['bytes'])}; {complete}"
+        f"{counted(summary['errors'], 'error')}, {counted(summary['warnings'], 'warning')}, "
+        f"{counted(summary['notices'], 'notice')}; {counted(summary['messages'], 'message')}, "
+        f"{size(summary['bytes'])}; {complete}"
     )
 
 

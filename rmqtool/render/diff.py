@@ -8,7 +8,7 @@ from typing import Any
 from rmqtool.findings import Severity
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
-from rmqtool.render.text import count, neutral
+from rmqtool.render.text import count, counted, neutral
 from rmqtool.render.verdict import verdict_lines
 
 DIFFERENCES = (
@@ -47,8 +47,8 @@ def diff_lines(output: Output, head: Mapping[str, Any], rows: Iterable[Mapping[s
     """Yield the screen; ``head`` is the object of the contract without its rows."""
     for name in ("a", "b"):
         side = head[name]
-        words = f"{count(side['messages'])} messages"
-        words += f", {count(side['damaged'])} damaged places" if side["damaged"] else ""
+        words = counted(side["messages"], "message")
+        words += f", {counted(side['damaged'], 'damaged place')}" if side["damaged"] else ""
         yield f"{output.paint(name.upper(), 'title')}  {neutral(side['store'])}  {words}"
     if "topics" not in head:
         yield from _queue_lines(output, head.get("digests", ()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rmqtool.render.output import Output
-from rmqtool.render.text import hanging, neutral
+from rmqtool.render.text import display_width, hanging, neutral
 
 _BYTES_SHOWN = 8
 _HEX_WIDTH = 2 * _BYTES_SHOWN + 1
@@ -86,7 +86,13 @@ def _child_lines(output: Output, region: Shown, base: int, read: Reader, depth: 
     head = f"{place}  {shown.ljust(_HEX_WIDTH)}  {name}".replace(" ", "\u00a0")
     value = "" if region.value is None else _value(region.value) + "  "
     words = neutral(region.words) if region.words else ""
-    yield from hanging((head + value + words).rstrip() + _MARKS[region.right], output.look.width, _VALUE_AT)
+    line = (head + value + words).rstrip() + _MARKS[region.right]
+    # What has no space, a unique key, gets a line of its own rather than one that is too long.
+    room = (output.look.width or 0) - _VALUE_AT
+    fits = all(display_width(word) <= room for word in (value + words).split(" "))
+    if not fits:
+        line = line.replace(head, head.rstrip("\u00a0") + " ", 1)
+    yield from hanging(line, output.look.width, _VALUE_AT if fits else _PLACE_WIDTH + 2)
     for child in region.children:
         yield from _child_lines(output, child, base, read, depth + 1)
 
@@ -102,7 +108,7 @@ def reference_lines(output: Output, rows: Iterable[tuple[str, int | None, str, b
     yield output.paint("pointed at by", "title")
     for file, offset, words, right in rows:
         place = file if offset is None else f"{file}@{offset}"
-        yield f"  {neutral(place)}  {neutral(words)}{_MARKS[right]}"
+        yield from hanging(f"  {neutral(place)}  {neutral(words)}{_MARKS[right]}", output.look.width, 6)
 
 
 def row_lines(output: Output, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -170,13 +170,14 @@ class Output:
         self._settle()
 
     def long_single(self, head: Row, key: str, members: Iterable[Row]) -> None:
-        """Spell one object whose last member ``key`` is an array too long to hold. Only for the two JSON modes."""
+        """Spell one object whose last member ``key`` is an array too long to hold, for the two JSON modes."""
         self._wrote_object = True
         self._write_text(self._json(head)[:-1] + f', "{key}": [')
+        comma = ", " if self.look.mode is Mode.JSONL else ",\n"
         between = ""
         for member in members:
             self._write_text(between + self._json(member))
-            between = ",\n"
+            between = comma
         self._write_text("]}\n")
         self._settle()
 

@@ -92,7 +92,7 @@ def _log_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
     if not log["files"]:
         yield from _lines(output, "commit log", "no file")
         return
-    files = f"{log['files']} {'file' if log['files'] == 1 else 'files'} of {text.size(log['fileSize'])}"
+    files = f"{text.counted(log['files'], 'file')} of {text.size(log['fileSize'])}"
     yield from _lines(output, "commit log", f"{files}   offsets {log['minOffset']} to {log['maxOffset']}")
     if "firstStoreTimestamp" in log:
         first, last = _time(output, log["firstStoreTimestamp"]), _time(output, log["lastStoreTimestamp"])
@@ -105,14 +105,14 @@ def _queue_words(topics: Mapping[str, Any]) -> str:
     for topic in topics.values():
         kinds[topic["kind"]] = kinds.get(topic["kind"], 0) + 1
     words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
-    return f"{queues} in {len(topics)} topics" + (f" ({words})" if words else "")
+    return f"{queues} in {text.counted(len(topics), 'topic')}" + (f" ({words})" if words else "")
 
 
 def _index_words(output: Output, files: list[Mapping[str, Any]]) -> str:
     if not files:
         return "no file"
     entries = sum(file["entries"] for file in files)
-    words = f"{len(files)} {'file' if len(files) == 1 else 'files'}, {text.count(entries)} entries"
+    words = f"{text.counted(len(files), 'file')}, {text.counted(entries, 'entry', 'entries')}"
     newest = max(file["endTimestamp"] for file in files)
     return words + (f", newest ends {_time(output, newest)}" if newest > 0 else "")
 
@@ -132,7 +132,7 @@ def _group_words(groups: Mapping[str, Any]) -> str:
     lag = sum(
         max(place["lag"], 0) for topics in groups.values() for queues in topics.values() for place in queues.values()
     )
-    return f"{len(groups)}, {text.count(lag)} messages behind in all"
+    return f"{len(groups)}, {text.counted(lag, 'message')} behind in all"
 
 
 def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:

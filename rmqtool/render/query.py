@@ -143,12 +143,12 @@ def _missing_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
 def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str]:
     parts = []
     if "index" in searched:
-        parts.append(f"{searched['index']['files']} index files")
+        parts.append(text.counted(searched["index"]["files"], "index file"))
     if "log" in searched:
         parts.append(f"the log from {searched['log']['begin']} to {searched['log']['end']}")
     if parts:
         unread = searched.get("unread", [])
-        left = f" Not readable: {len(unread)} places in it." if unread else " All of it can be read."
+        left = f" Not readable: {text.counted(len(unread), 'place')} in it." if unread else " All of it can be read."
         yield from text.hanging(f"Searched: {', then '.join(parts)}.{left}", output.look.width, 2)
 
 

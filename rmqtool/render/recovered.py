@@ -16,23 +16,23 @@ _SHOWN = 12
 def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
     """Yield the lines."""
     how = "it had not been closed" if shown["mode"] == "abnormal" else "it had been closed"
-    yield f"{text.neutral(store)}: {how}; {text.count(shown['messages'])} valid messages, all kept."
+    yield f"{text.neutral(store)}: {how}; {text.counted(shown['messages'], 'valid message')}, all kept."
     for finding in _first(shown["findings"]):
         where = f"{finding['file']} at {finding.get('offset', 0)}: " if finding["file"] else ""
         queue = f"{finding['topic']}/{finding.get('queueId', 0)}: " if "topic" in finding and not where else ""
         line = f"  {finding['code']:<10}  {text.neutral(where + queue + finding['message'])}"
         yield from text.hanging(line, output.look.width, 14)
-    yield from _more(shown["findings"], "findings")
+    yield from _more(shown["findings"], "other finding")
     for change in _first(shown["files"]):
         yield f"  {output.paint(change['action'].ljust(10), 'title')}  {text.neutral(change['path'])}"
-    yield from _more(shown["files"], "files")
+    yield from _more(shown["files"], "other file")
     for misfit in _first(shown["notRestored"]):
         queue = f"{misfit['topic']}/{misfit['queueId']} {misfit['queueOffset']}"
         words = f"{queue} (log {misfit['commitLogOffset']}): {misfit['reason']}"
         yield from text.hanging(
             f"  {output.paint('LEFT OUT'.ljust(10), 'warning')}  {text.neutral(words)}", output.look.width, 14
         )
-    yield from _more(shown["notRestored"], "messages left out")
+    yield from _more(shown["notRestored"], "other message left out", "other messages left out")
     yield from _verdict(output, shown, store)
 
 
@@ -40,18 +40,16 @@ def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows[:_SHOWN]
 
 
-def _more(rows: list[dict[str, Any]], what: str) -> Iterator[str]:
+def _more(rows: list[dict[str, Any]], one: str, many: str = "") -> Iterator[str]:
     if len(rows) > _SHOWN:
-        yield f"  and {text.count(len(rows) - _SHOWN)} other {what}; --json shows them all"
+        yield f"  and {text.counted(len(rows) - _SHOWN, one, many)}; --json shows them all"
 
 
 def _verdict(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
     start = shown["brokerStart"]
     if start is not None and start["messagesLost"]:
-        lost = text.count(start["messagesLost"])
-        headline = (
-            f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost} messages"
-        )
+        lost = text.counted(start["messagesLost"], "message")
+        headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost}"
         yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool cat {store} --jsonl > messages.jsonl"])
     elif start is not None and not start["loads"]:
         headline = f"recovered; but a {start['as']} broker would not load this store"

@@ -48,7 +48,7 @@ def _story(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     yield from _leftovers(output, shown["lost"])
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
-        count = _number(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
+        count = text.counted(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
         yield "UNREACHED", f"{count} in no queue, and this start puts them into none: no consumer gets them", "warning"
     for config in shown["config"]:
         if config["loadedFrom"] == "bak" and not config["damaged"]:
@@ -63,7 +63,7 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     scan, cut = shown["scan"], shown["cut"]
     if scan is not None:
         at = "" if scan["latestTimestamp"] is None else f" ({output.time(scan['latestTimestamp'])})"
-        files = f"{scan['files']} of {_number(scan['ofFiles'], 'log file', 'log files')} from {_name(scan['file'])}"
+        files = f"{scan['files']} of {text.counted(scan['ofFiles'], 'log file')} from {_name(scan['file'])}"
         yield "read", f"{files}, {text.size(scan['bytes'])}: {scan['reason']}{at}", "title"
     if cut is not None:
         code = "" if cut["code"] is None else f" ({cut['code']})"
@@ -102,7 +102,7 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
         yield "DELETE", _index_files(output, shown["indexLost"]), "error"
     if queues:
         topics = {path.split("/")[1] for path in queues}
-        count = f"{_number(len(queues), 'queue file', 'queue files')} of {_number(len(topics), 'topic', 'topics')}"
+        count = f"{text.counted(len(queues), 'queue file')} of {text.counted(len(topics), 'topic')}"
         yield (
             "DELETE",
             f"{count}, {text.size(sum(deleted[path] for path in queues))}: {_listed(sorted(topics))}",
@@ -121,7 +121,7 @@ def _leftovers(output: Output, lost: Iterable[Row]) -> Iterator[tuple[str, str, 
 
 def _messages(output: Output, parts: Iterable[Row]) -> str:
     by_topic = sorted(parts, key=lambda part: (-part["messages"], part["topic"]))
-    total = _number(sum(part["messages"] for part in by_topic), "whole message", "whole messages")
+    total = text.counted(sum(part["messages"] for part in by_topic), "whole message")
     first = output.time(min(part["firstStoreTimestamp"] for part in by_topic))
     last = output.time(max(part["lastStoreTimestamp"] for part in by_topic))
     topics = _listed(f"{part['topic']} {text.count(part['messages'])}" for part in by_topic)
@@ -130,22 +130,22 @@ def _messages(output: Output, parts: Iterable[Row]) -> str:
 
 def _index_files(output: Output, indexes: Collection[Row]) -> str:
     entries = sum(index["entries"] for index in indexes)
-    files = f"{_number(len(indexes), 'index file', 'index files')}: {_listed(index['file'] for index in indexes)}"
+    files = f"{text.counted(len(indexes), 'index file')}: {_listed(index['file'] for index in indexes)}"
     if not entries:
         return f"{files}, without a key"
     first = output.time(min(index["beginTimestamp"] for index in indexes if index["entries"]))
     last = output.time(max(index["endTimestamp"] for index in indexes))
-    keys = _number(entries, "key", "keys")
+    keys = text.counted(entries, "key")
     return f"{files}; {keys} of messages stored {first} to {last}. Those that it reads again it indexes again"
 
 
 def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     for row in list(rewinds)[:_SHOWN]:
-        again = _number(row["before"] - row["after"], "offset", "offsets")
+        again = text.counted(row["before"] - row["after"], "offset")
         words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
         yield "REWIND", f"{words}: new messages take {again} again", "warning"
     if len(rewinds) > _SHOWN:
-        yield "REWIND", f"and {_number(len(rewinds) - _SHOWN, 'other queue', 'other queues')}", "warning"
+        yield "REWIND", f"and {text.counted(len(rewinds) - _SHOWN, 'other queue')}", "warning"
 
 
 def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
@@ -164,10 +164,6 @@ def _name(path: str) -> str:
     return text.neutral(path)
 
 
-def _number(number: int, one: str, many: str) -> str:
-    return f"{text.count(number)} {one if number == 1 else many}"
-
-
 def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterator[str]:
     traps = {trap["name"] for trap in shown["traps"] if trap["loses"]}
     destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
@@ -175,7 +171,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
     severity: Severity | None = Severity.WARNING
     then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.KEEP
     if destroyed:
-        words = f"this start would destroy {_number(destroyed, 'whole message', 'whole messages')}"
+        words = f"this start would destroy {text.counted(destroyed, 'whole message')}"
         severity = Severity.ERROR
     elif shown["starts"] is not True:
         words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
@@ -183,7 +179,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
     elif traps:
         words = "this start would lose no message; read the traps"
     elif unreachable:
-        words = f"this start would lose no message, but {_number(unreachable, 'stands', 'stand')} in no queue"
+        words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
     else:
         words, severity = "this start would lose no message", None
     yield from verdict_lines(output, words, severity, [commands[then]] if severity else [])

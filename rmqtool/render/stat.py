@@ -10,7 +10,7 @@ from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
 
 _TITLES = {"uniqKey": "unique key", "segment": "log from", "size": "up to", "queue": "queue", "delay": "delay"}
-_KINDS = {"size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET}
+_KINDS = {"size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET, "hour": Kind.TEXT, "day": Kind.TEXT}
 _REPORTS: dict[str, tuple[Column, ...]] = {
     "delay": (
         Column("delivered", "delivered", Kind.COUNT),
@@ -18,16 +18,16 @@ _REPORTS: dict[str, tuple[Column, ...]] = {
         Column("late", "late", Kind.COUNT),
         Column("rolled", "rolled", Kind.COUNT),
         Column("cancelled", "cancelled", Kind.COUNT),
-        Column("nextDueTimestamp", "next due", Kind.TIME),
+        Column("nextDue", "next due"),
     ),
     "tx": (
-        Column("transactions", "transactions", Kind.COUNT),
+        Column("transactions", "all", Kind.COUNT),
         Column("committed", "committed", Kind.COUNT),
         Column("rolledBack", "rolled back", Kind.COUNT),
         Column("givenUp", "given up", Kind.COUNT),
         Column("undecided", "open", Kind.COUNT),
         Column("checks", "checks", Kind.COUNT),
-        Column("oldestUndecidedTimestamp", "oldest open", Kind.TIME),
+        Column("oldestOpen", "oldest open"),
     ),
     "retry": (
         Column("retries", "retries", Kind.COUNT),
@@ -47,10 +47,11 @@ _FIGURES = (
     Column("messages", "messages", Kind.COUNT),
     Column("bytes", "bytes", Kind.SIZE),
     Column("share", "share", Kind.SHARE),
-    Column("first", "first"),
-    Column("last", "last"),
+    Column("first", "first", spare=True),
+    Column("last", "last", spare=True),
 )
 _MINUTES = len("2026-08-23 11:41")
+_SECONDS = len("2026-08-23 11:41:07")
 _DAYS = len("2026-08-23")
 CELLS = {"normal": "█", "retry": "r", "dlq": "d", "system": "s", "lmq": "l", "damaged": "!", None: "·"}
 
@@ -92,9 +93,12 @@ def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
         ("first", "firstStoreTimestamp"),
         ("last", "lastStoreTimestamp"),
         ("expires", "expiresTimestamp"),
+        ("oldestOpen", "oldestUndecidedTimestamp"),
     ):
         time = row.get(source)
         found[name] = None if time is None else output.time(time)[:_MINUTES]
+    due = row.get("nextDueTimestamp")
+    found["nextDue"] = None if due is None else output.time(due)[:_SECONDS]
     for name, length in (("hour", _MINUTES), ("day", _DAYS)):
         if row.get(name) is not None:
             found[name] = output.time(row[name])[:length]
@@ -107,7 +111,7 @@ def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
 
 def _total_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
     total, damaged = shown["total"], shown["damaged"]
-    words = f"{text.count(total['messages'])} messages, {text.size(total['bytes'])} in all."
+    words = f"{text.counted(total['messages'], 'message')}, {text.size(total['bytes'])} in all."
     if damaged["bytes"] or damaged["places"]:
         places = "place" if damaged["places"] == 1 else "places"
         words += f" Damaged and not counted: {text.size(damaged['bytes'])} in {damaged['places']} {places}."

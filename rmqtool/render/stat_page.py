@@ -134,11 +134,14 @@ def _columns(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
     for row in rows:
         height = max(row["messages"] / most * (_HEIGHT - 16), 1)
         x = (row[name] - start) // step * width
-        words = f"{text.timestamp(row[name], zone)}: {text.count(row['messages'])} messages, {text.size(row['bytes'])}"
+        words = (
+            f"{text.timestamp(row[name], zone)}: {text.counted(row['messages'], 'message')}, {text.size(row['bytes'])}"
+        )
         yield f'<rect x="{x:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" height="{height:.1f}">'
         yield f"<title>{_safe(words)}</title></rect>"
     yield f'<line x1="0" y1="{_HEIGHT}" x2="{_WIDTH}" y2="{_HEIGHT}"/>'
-    yield f'<text x="0" y="11">at most {text.count(most)} messages in one {name}</text>'
+    most_words = text.counted(most, "message")
+    yield f'<text x="0" y="11">at most {most_words} in one {name}</text>'
     yield f'<text x="0" y="{_HEIGHT + 14}">{_safe(text.timestamp(start, zone))}</text>'
     if slots > 1:
         yield f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{_safe(text.timestamp(end, zone))}</text>'

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
+from itertools import compress
 
 from rmqtool.render import text as texts
 
@@ -43,12 +44,16 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``key`` in the row, what people read above it, the kind of its values, where they may be cut."""
+    """One column: ``key`` in the row, what people read above it, the kind of its values, where they may be cut.
+
+    A ``spare`` column is left out where the screen is too narrow for all.
+    """
 
     key: str
     title: str
     kind: Kind = Kind.TEXT
     cut: Cut = Cut.NEVER
+    spare: bool = False
 
 
 def lay_out(
@@ -61,12 +66,14 @@ def lay_out(
     paint: Callable[[str, str], str] | None = None,
 ) -> list[str]:
     """Return the table as lines, at most ``width`` cells wide if shortening what may be shortened can do it."""
+    columns = list(columns)
     cells = [[cell_text(column, row.get(column.key), zone) for column in columns] for row in rows]
-    titles = [column.title for column in columns]
     if markdown:
         cells = [[cell.replace("|", "\\|") for cell in line] for line in cells]
     elif width is not None:
+        _leave_out(cells, columns, width)
         _shorten(cells, columns, width)
+    titles = [column.title for column in columns]
     return _tabulated(titles, cells, columns, markdown, paint)
 
 
@@ -91,10 +98,26 @@ def cell_text(column: Column, value: object, zone: tzinfo | None = None) -> str:
     return texts.neutral(str(value))
 
 
-def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) -> None:
+def _widths(cells: list[list[str]], columns: Collection[Column]) -> list[int]:
     widths = [texts.display_width(column.title) for column in columns]
     for line in cells:
         widths = [max(pair) for pair in zip(widths, map(texts.display_width, line), strict=True)]
+    return widths
+
+
+def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> None:
+    """Take the spare columns away if shortening texts would not be enough."""
+    widths = zip(_widths(cells, columns), columns, strict=True)
+    least = sum(w if column.cut is Cut.NEVER else min(w, _LEAST) for w, column in widths)
+    if least + _GAP * (len(columns) - 1) > width:
+        wanted = [not column.spare for column in columns]
+        columns[:] = compress(columns, wanted)
+        for line in cells:
+            line[:] = compress(line, wanted)
+
+
+def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) -> None:
+    widths = _widths(cells, columns)
     flexible = [at for at, column in enumerate(columns) if column.cut is not Cut.NEVER]
     room = width - _GAP * (len(widths) - 1) - sum(w for at, w in enumerate(widths) if at not in flexible)
     if sum(widths[at] for at in flexible) <= room:

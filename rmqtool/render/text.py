@@ -85,6 +85,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with what it counts: ``1 message``, ``41,220,118 messages``; without ``many`` an s makes it."""
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
 def size(number: int) -> str:
     """Return a number of bytes in the largest unit that leaves at least one: ``31.2 GiB``."""
     value = float(abs(number))

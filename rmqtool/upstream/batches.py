@@ -17,7 +17,7 @@ from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream.gather import gather, gather_field
-from rmqtool.upstream.index_counts import count_texts
+from rmqtool.upstream.index_counts import NamedValues
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,6 +57,12 @@ class Run(NamedTuple):
         """The bytes of all of them."""
         return int(self.batch.ends[self.last - 1] - self.batch.starts[self.first])
 
+    @property
+    def lies_apart(self) -> bool:
+        """Whether none says that it begins before the end of the one before it."""
+        begins = self.batch.physical_offsets[self.first + 1 : self.last]
+        return bool((begins >= self.batch.physical_ends[self.first : self.last - 1]).all())
+
     def messages(self) -> Iterator[Message]:
         """Yield them one by one."""
         return map(self.batch.message, range(self.first, self.last))
@@ -74,6 +80,7 @@ class Batch:
         self.total_sizes = self._field("total_size")
         self.physical_offsets = self._field("physical_offset")
         self.queue_ids = self._field("queue_id")
+        self.queue_offsets = self._field("queue_offset")
         self.sys_flags = self._field("sys_flag")
         self._v1: Flags = self._field("magic") == MESSAGE_MAGIC_V1
         self._multi_dispatch = multi_dispatch and _MULTI_DISPATCH in data
@@ -160,6 +167,11 @@ class Batch:
         return bool((np.diff(self.physical_offsets) > 0).all())
 
     @cached_property
+    def physical_ends(self) -> Numbers:
+        """Where each record says that it ends."""
+        return self.physical_offsets + self.total_sizes
+
+    @cached_property
     def store_timestamps(self) -> Numbers:
         """When each record was stored."""
         import numpy as np
@@ -180,12 +192,21 @@ class Batch:
 
         known = self._texts.get(tags)
         if known is None:
-            data = self.data
-            spans = zip(self.properties_at.tolist(), self.ends.tolist(), strict=True)
-            counts = count_texts([data[begin:end] for begin, end in spans], tags=tags)
+            counts = self._named_values.count_texts(tags=tags)
             rolled_back = self.sys_flags & TRANSACTION_MASK == TransactionType.ROLLBACK
             known = self._texts[tags] = np.where(rolled_back, 0, counts)
         return known
+
+    @cached_property
+    def tags_codes(self) -> Numbers:
+        """The tags code of each record's unit."""
+        return self._named_values.tags_hashes()
+
+    @cached_property
+    def _named_values(self) -> NamedValues:
+        data = self.data
+        spans = zip(self.properties_at.tolist(), self.ends.tolist(), strict=True)
+        return NamedValues([data[begin:end] for begin, end in spans])
 
     @cached_property
     def _texts(self) -> dict[bool, Numbers]:

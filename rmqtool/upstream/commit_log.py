@@ -141,20 +141,29 @@ class CommitLog:
 
     def _iter_found(self, file: MappedFile) -> Iterator[Run | Message | EndOfFile | Unreadable]:
         """Yield the records of a file, those that are plainly sound in runs, and at last what is none."""
-        window, crc = self.window(file), self._settings.check_crc
-        at = 0
+        window, at = self.window(file), 0
         while True:
-            batch = self.check.find_batch(window, at, file.size) if self._in_runs else None
-            for run in [None] if batch is None else batch.pieces(crc):
-                if run is not None:
-                    yield run
-                    at += run.size
-                    continue
-                found = self.check.check(window, at, file.size, crc=crc)
+            for found in self.iter_at(window, at, file.size, crc=self._settings.check_crc):
                 yield found
-                if not isinstance(found, Message):
+                if not isinstance(found, Run | Message):
                     return
-                at += found.total_size
+                at += found.size if isinstance(found, Run) else found.total_size
+
+    def iter_at(
+        self, window: SegmentWindow, at: int, limit: int, *, crc: bool, body: bool = True
+    ) -> Iterator[Run | Message | EndOfFile | Unreadable]:
+        """Yield what stands at a place and, in runs, behind it; the last may be no record."""
+        batch = self.check.find_batch(window, at, limit) if self._in_runs else None
+        for run in [None] if batch is None else batch.pieces(crc):
+            if run is not None:
+                yield run
+                at += run.size
+                continue
+            found = self.check.check(window, at, limit, crc=crc, body=body)
+            yield found
+            if not isinstance(found, Message):
+                return
+            at += found.total_size
 
     def walk_unconfirmed(self, confirmed: int) -> None:
         """Read every record behind ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.

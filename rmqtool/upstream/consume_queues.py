@@ -7,7 +7,7 @@ first unit that is not valid, the one that truncates accepts the first unit of a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import StoreError
 from rmqtool.formats import layouts, paths
@@ -17,18 +17,27 @@ from rmqtool.formats.dispatch import queue_entries
 from rmqtool.formats.java import decode_text, int64
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.upstream import broker_log
-from rmqtool.upstream.batches import Run
+from rmqtool.upstream.batches import Batch, Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.java_numbers import java_remainder, parse_int
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.settings import StartSettings
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Units = NDArray[np.void]
+
 # Recovery looks at this many files at the end of a queue.
 RECOVERED_FILES = 3
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _CHUNK = 3277 * UNIT_SIZE
+# Byte positions stay far from Java's overflows below this.
+_HIGHEST_OFFSET = 1 << 50
 
 
 class ConsumeQueue:
@@ -43,6 +52,8 @@ class ConsumeQueue:
         self.queue_id = queue_id
         directory = _resolved(f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}")
         self.mapped = MappedFileQueue(self._files, (directory,), store.settings.queue_file_size)
+        # Whether no other name leads to its directory, or into it.
+        self._is_plain = "/" not in topic and directory == f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
         self.max_physic_offset = -1
         self.min_logic_offset = 0
 
@@ -193,9 +204,7 @@ class ConsumeQueue:
             self._log.warn(broker_log.CREATE_EXCEPTION)
             self._log.warn(broker_log.put_failed(self.topic))
             return False
-        if file.first_in_queue and queue_offset != 0 and file.wrote == 0:
-            self.min_logic_offset = expected
-            self._fill(file, java_remainder(expected, file.size))
+        self._begin(file, expected)
         if queue_offset != 0 and expected < file.start + file.wrote:
             self._log.warn(broker_log.BUILT_REPEATEDLY_4_9 if self._v4_9 else broker_log.BUILT_REPEATEDLY)
             return True
@@ -204,9 +213,49 @@ class ConsumeQueue:
         self._append(file, _UNIT.packer.pack(*unit))
         return True
 
-    def _fill(self, file: MappedFile, length: int) -> None:
-        if length > 0:
-            self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
+    def _begin(self, file: MappedFile, expected: int) -> None:
+        """Fill the first file of the queue up to its first unit."""
+        if file.first_in_queue and expected != 0 and file.wrote == 0:
+            self.min_logic_offset = expected
+            length = java_remainder(expected, file.size)
+            if length > 0:
+                self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
+
+    def can_take(self, queue_offsets: Numbers) -> bool:
+        """Return whether there can be files for the units of records with these queue offsets, and they are its own."""
+        return self._is_plain and self.mapped.can_take(
+            int64(int(queue_offsets[0]) * UNIT_SIZE), len(queue_offsets) * UNIT_SIZE
+        )
+
+    def only_appends(self, queue_offsets: Numbers) -> bool:
+        """Return whether the units of records that it does not know go to its end, one behind the other, unlogged."""
+        import numpy as np
+
+        size, files = self.mapped.file_size, self.mapped.mapped
+        low, high = int(queue_offsets.min()), int(queue_offsets.max())
+        if size % UNIT_SIZE or low < 0 or high > _HIGHEST_OFFSET:
+            return False
+        begin = int(queue_offsets[0]) * UNIT_SIZE
+        if files:
+            begin = files[-1].start + files[-1].wrote
+            if files[-1].size != size or (files[-1].first_in_queue and not files[-1].wrote):
+                return False
+        expected = queue_offsets * UNIT_SIZE
+        ends = begin + np.arange(len(queue_offsets), dtype=np.int64) * UNIT_SIZE
+        return bool(((queue_offsets == 0) | (expected >= ends)).all())
+
+    def append(self, queue_offset: int, units: Units) -> None:
+        """Append units, of which ``only_appends`` is true; the first has this queue offset."""
+        expected = queue_offset * UNIT_SIZE
+        done = 0
+        while done < len(units):
+            file = self.mapped.last_or_new(expected)
+            assert file is not None, "whoever appends has asked whether that is possible"
+            self._begin(file, expected)
+            part = units[done : done + (file.size - file.wrote) // UNIT_SIZE]
+            self._append(file, part.tobytes())
+            done += len(part)
+        self.max_physic_offset = int(units[-1]["physical_offset"] + units[-1]["size"])
 
     def _append(self, file: MappedFile, data: bytes) -> None:
         self._files.write(file.path, file.wrote, data)
@@ -217,6 +266,13 @@ class ConsumeQueue:
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.mapped.destroy()
+
+
+class RunPlan(NamedTuple):
+    """How the units of a run get to their queues: numbers of records by queue, and those to dispatch one by one."""
+
+    appended: list[tuple[ConsumeQueue, Numbers]]
+    one_by_one: list[int]
 
 
 class ConsumeQueueStore:
@@ -280,20 +336,58 @@ class ConsumeQueueStore:
         """Whether a record that its queue knows changes nothing more, not even the log."""
         return self.settings.is_5_4 or not self.writeable or self.log.has(broker_log.BUILT_BEFORE)
 
-    def iter_unknown(self, run: Run) -> Iterator[int]:
-        """Yield the numbers of the records that have a unit which their queue does not know to have."""
+    def plan(self, run: Run) -> RunPlan:
+        """Return which records of a run only append a unit to their queue, and which do more than that or are told.
+
+        What the former do can be done in any order, at once; the latter are dispatched one by one. The others have no
+        unit, or their queue knows them and that is told already.
+        """
         import numpy as np
 
         batch, first, last = run
-        keys = batch.keys[first:last]
-        for raw_topic, queue_id in set(keys).difference(self._by_topic_bytes):
-            queue = self.queues.get((decode_text(raw_topic), queue_id))
-            if queue is not None:
-                self._by_topic_bytes[raw_topic, queue_id] = queue
-        queues = [self._by_topic_bytes.get(key) for key in keys]
-        ends = np.array([-1 if queue is None else queue.max_physic_offset for queue in queues], dtype=np.int64)
-        known = batch.physical_offsets[first:last] + batch.total_sizes[first:last] <= ends
-        yield from (first + int(number) for number in np.flatnonzero(batch.has_unit[first:last] & ~known))
+        if not run.lies_apart or not self.writeable:
+            return RunPlan([], list(range(first, last)))
+        numbers = np.flatnonzero(batch.has_unit[first:last]) + first
+        queues: dict[ConsumeQueue, int] = {}
+        keys = batch.keys
+        codes = np.array([queues.setdefault(self._of(keys[number]), len(queues)) for number in numbers.tolist()], int)
+        order = np.argsort(codes, kind="stable")
+        groups = np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1) if len(numbers) else []
+        appended, told, known = [], [], []
+        for queue, group in zip(queues, groups, strict=True):
+            old = int(np.searchsorted(batch.physical_ends[group], queue.max_physic_offset, side="right"))
+            known.extend(group[:old][:1].tolist())
+            new = group[old:]
+            if not len(new):
+                continue
+            if not queue.can_take(batch.queue_offsets[new]):
+                return RunPlan([], list(range(first, last)))
+            if queue.only_appends(batch.queue_offsets[new]):
+                appended.append((queue, new))
+            else:
+                told.extend(new.tolist())
+        if known and not self.is_told:
+            told.append(min(known))
+        return RunPlan(appended, sorted(told))
+
+    def append(self, batch: Batch, appended: list[tuple[ConsumeQueue, Numbers]]) -> None:
+        """Append the units that were planned."""
+        import numpy as np
+
+        dtype = np.dtype(_UNIT.dtype())
+        for queue, numbers in appended:
+            units = np.empty(len(numbers), dtype)
+            units["physical_offset"] = batch.physical_offsets[numbers]
+            units["size"] = batch.total_sizes[numbers]
+            units["tags_code"] = batch.tags_codes[numbers]
+            queue.append(int(batch.queue_offsets[numbers[0]]), units)
+
+    def _of(self, key: tuple[bytes, int]) -> ConsumeQueue:
+        queue = self._by_topic_bytes.get(key)
+        if queue is None:
+            raw_topic, queue_id = key
+            queue = self._by_topic_bytes[key] = self.find_or_create(decode_text(raw_topic), queue_id)
+        return queue
 
     def dispatch(self, message: Message) -> bool:
         """Give a record its units; return whether that worked.
@@ -301,10 +395,7 @@ class ConsumeQueueStore:
         After the first unit that cannot be written, a broker tries 30 times in 30 seconds and then writes no unit of
         any queue until it is started again.
         """
-        queue = self._by_topic_bytes.get((message.raw_topic, message.queue_id))
-        if queue is None:
-            queue = self.find_or_create(message.topic, message.queue_id)
-            self._by_topic_bytes[message.raw_topic, message.queue_id] = queue
+        queue = self._of((message.raw_topic, message.queue_id))
         if not self.writeable:
             return False
         if not self.rules.multi_dispatch and queue.knows(message.physical_offset, message.total_size):

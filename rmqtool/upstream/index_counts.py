@@ -1,10 +1,11 @@
-"""How many texts records are indexed under, without making them: of one, or of many at once."""
+"""What the dispatch takes from property texts, of many records at once: index texts, counted, and the tags' hashes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _PROPERTY = PROPERTY_SEPARATOR.encode()
-_NAMES = UNIQ_KEY, KEYS, TAGS = (b"UNIQ_KEY", b"KEYS", b"TAGS")
+UNIQ_KEY, KEYS, TAGS = b"UNIQ_KEY", b"KEYS", b"TAGS"
 _SPACE = ord(" ")
 _NAME_END, _PROPERTY_END = ord(NAME_VALUE_SEPARATOR), ord(PROPERTY_SEPARATOR)
 # The two stand side by side, so that one comparison finds both.
@@ -47,38 +48,63 @@ def _last_value(block: bytes, name: bytes) -> bytes:
     return b""
 
 
-def count_texts(blocks: Sequence[bytes], *, tags: bool) -> Numbers:
-    """Return the same for the properties of many records."""
-    import numpy as np
+class NamedValues:
+    """The values that decide what records are dispatched to, found in the property texts of many at once."""
 
-    octets = np.frombuffer(b"".join(blocks), np.uint8)
-    ends = np.cumsum(np.fromiter(map(len, blocks), np.int64, len(blocks)))
-    begins = np.append(0, ends[:-1])
-    # Where names end, and where properties end.
-    marks = np.flatnonzero((octets - _LOWEST) <= _BETWEEN)
-    is_name_end = octets[marks] == _NAME_END
-    follow = np.append(np.where(is_name_end, len(octets), marks)[1:], len(octets))
-    closing = np.minimum.accumulate(follow[::-1])[::-1][is_name_end]
-    before = np.append(-1, marks[:-1])[is_name_end]
-    after_name_end = np.append(False, is_name_end[:-1])[is_name_end]
-    separators = marks[is_name_end]
-    owners = np.searchsorted(ends, separators, side="right")
-    in_front = before < begins[owners]
-    lengths = separators - np.where(in_front, begins[owners], before + 1)
-    value_ends = np.minimum(closing, ends[owners])
-    filled = (in_front | ~after_name_end) & (value_ends > separators + 1)
-    counts = np.zeros(len(blocks), dtype=np.int64)
-    for name in _NAMES:
-        if name == TAGS and not tags:
-            continue
-        named = np.flatnonzero(filled & (lengths == len(name)))
-        named = named[_stand_before(octets, separators[named], name)]
-        named = named[_are_last(owners[named])]
-        if name == KEYS:
-            counts[owners[named]] += _count_words(octets, separators[named] + 1, value_ends[named])
-        else:
-            counts[owners[named]] += 1
-    return counts
+    def __init__(self, blocks: Sequence[bytes]) -> None:
+        import numpy as np
+
+        self._blocks = len(blocks)
+        self._text = b"".join(blocks)
+        self._octets: Octets = np.frombuffer(self._text, np.uint8)
+        octets = self._octets
+        ends = np.cumsum(np.fromiter(map(len, blocks), np.int64, len(blocks)))
+        begins = np.append(0, ends[:-1])
+        # Where names end, and where properties end.
+        marks = np.flatnonzero((octets - _LOWEST) <= _BETWEEN)
+        is_name_end = octets[marks] == _NAME_END
+        follow = np.append(np.where(is_name_end, len(octets), marks)[1:], len(octets))
+        closing = np.minimum.accumulate(follow[::-1])[::-1][is_name_end]
+        before = np.append(-1, marks[:-1])[is_name_end]
+        after_name_end = np.append(False, is_name_end[:-1])[is_name_end]
+        self._separators: Numbers = marks[is_name_end]
+        self._owners: Numbers = np.searchsorted(ends, self._separators, side="right")
+        in_front = before < begins[self._owners]
+        self._lengths: Numbers = self._separators - np.where(in_front, begins[self._owners], before + 1)
+        self._value_ends: Numbers = np.minimum(closing, ends[self._owners])
+        self._filled: Flags = (in_front | ~after_name_end) & (self._value_ends > self._separators + 1)
+
+    def _spans(self, name: bytes) -> tuple[Numbers, Numbers, Numbers]:
+        """Return which records have a property, and where the value that counts begins and ends."""
+        import numpy as np
+
+        named = np.flatnonzero(self._filled & (self._lengths == len(name)))
+        named = named[_stand_before(self._octets, self._separators[named], name)]
+        named = named[_are_last(self._owners[named])]
+        return self._owners[named], self._separators[named] + 1, self._value_ends[named]
+
+    def count_texts(self, *, tags: bool) -> Numbers:
+        """Return how many texts ``iter_index_texts`` yields for each record."""
+        import numpy as np
+
+        counts = np.zeros(self._blocks, dtype=np.int64)
+        for name in (UNIQ_KEY, TAGS) if tags else (UNIQ_KEY,):
+            counts[self._spans(name)[0]] += 1
+        owners, begins, ends = self._spans(KEYS)
+        counts[owners] += _count_words(self._octets, begins, ends)
+        return counts
+
+    def tags_hashes(self) -> Numbers:
+        """Return the hash of each record's tag, 0 where it has none."""
+        import numpy as np
+
+        owners, begins, ends = self._spans(TAGS)
+        text = self._text
+        tags = [text[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        known = {tag: string_hash(decode_text(tag)) for tag in set(tags)}
+        hashes = np.zeros(self._blocks, dtype=np.int64)
+        hashes[owners] = [known[tag] for tag in tags]
+        return hashes
 
 
 def _stand_before(octets: Octets, separators: Numbers, name: bytes) -> Flags:

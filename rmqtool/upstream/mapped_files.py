@@ -115,11 +115,8 @@ class MappedFileQueue:
         """
         if self.mapped and not self.mapped[-1].is_full:
             return self.mapped[-1]
-        if self.mapped:
-            start = self.mapped[-1].start + self.file_size
-        else:
-            start = start_offset - java_remainder(start_offset, self.file_size)
-        path = f"{self.directories[0]}/{file_name(start)}"
+        start = self._next_start(start_offset)
+        path = self._path(start)
         if not self.files.can_create(path):
             return None
         if not self.files.exists(path):
@@ -129,6 +126,23 @@ class MappedFileQueue:
         file = MappedFile(path, start, self.file_size, 0, first_in_queue=not self.mapped)
         self.mapped.append(file)
         return file
+
+    def can_take(self, start_offset: int, length: int) -> bool:
+        """Return whether so many bytes can be appended: each file that it takes can be there."""
+        start = self._next_start(start_offset)
+        end = start_offset + length
+        if self.mapped:
+            last = self.mapped[-1]
+            end = start + length - (last.size - last.wrote)
+        return all(self.files.can_create(self._path(one)) for one in range(start, end, self.file_size))
+
+    def _next_start(self, start_offset: int) -> int:
+        if self.mapped:
+            return self.mapped[-1].start + self.file_size
+        return start_offset - java_remainder(start_offset, self.file_size)
+
+    def _path(self, start: int) -> str:
+        return f"{self.directories[0]}/{file_name(start)}"
 
     def truncate(self, offset: int) -> None:
         """End the data at ``offset`` and delete later files. upstream: ``truncateDirtyFiles``.

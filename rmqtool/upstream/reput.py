@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rmqtool.formats.commit_log import Message
-from rmqtool.upstream.commit_log import CommitLog
-from rmqtool.upstream.record_check import EndOfFile, OutOfMemory
+from rmqtool.upstream.batches import Run
+from rmqtool.upstream.commit_log import CommitLog, Taker
+from rmqtool.upstream.record_check import EndOfFile, OutOfMemory, Unreadable
 
 
 class Hangs(Exception):
@@ -19,11 +18,11 @@ class Hangs(Exception):
 class Reput:
     """One run of the dispatcher from ``offset`` to the end of the log."""
 
-    def __init__(self, commit_log: CommitLog, offset: int, dispatch: Callable[[Message], None]) -> None:
+    def __init__(self, commit_log: CommitLog, offset: int, taker: Taker) -> None:
         self._log = commit_log
         self._queue = commit_log.mapped
         self.offset = offset
-        self._dispatch = dispatch
+        self._taker = taker
 
     @property
     def behind(self) -> int:
@@ -45,25 +44,33 @@ class Reput:
         if file is None or position >= file.wrote:
             raise Hangs(f"the dispatcher finds no data at {self.offset}, and start() waits until it has passed it")
         self.offset = file.start + position
-        window = self._log.window(file)
         # Two counts that part ways after a record whose lengths do not add up: the reading goes on where it stopped,
         # the bytes of that record are not counted as read.
         at = position
         read = 0
+        window = self._log.window(file)
         while read < file.wrote - position:
-            found = self._log.check.check(window, at, file.wrote, crc=False, body=False)
-            if isinstance(found, Message):
-                self._dispatch(found)
-                self.offset += found.total_size
-                read += found.total_size
-                at += found.total_size
-            elif isinstance(found, EndOfFile):
+            for found in self._log.iter_at(window, at, file.wrote, crc=False, body=False):
+                if isinstance(found, Run | Message):
+                    size = self._dispatch(found)
+                    self.offset += size
+                    read += size
+                    at += size
+            if isinstance(found, EndOfFile):
                 size = self._queue.file_size
                 self.offset += size - self.offset % size
                 return
-            elif found.size > 0:
+            if isinstance(found, Unreadable):
+                if found.size <= 0:
+                    self.offset += file.wrote - position - read
+                    return
                 self.offset += found.size
                 at += found.consumed
-            else:
-                self.offset += file.wrote - position - read
-                return
+
+    def _dispatch(self, found: Run | Message) -> int:
+        """Dispatch one record, or a run of them; return the bytes of that."""
+        if isinstance(found, Run):
+            self._taker.run(found)
+            return found.size
+        self._taker.one(found)
+        return found.total_size

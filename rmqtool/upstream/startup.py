@@ -175,36 +175,36 @@ class MessageStore:
             self.dispatch_run(run._replace(first=first))
 
     def dispatch_run(self, run: Run) -> None:
-        """Dispatch many records: together where their queues know them, one by one where not."""
+        """Dispatch many records: together where that is all the same, one by one where not."""
         if not run.batch.ascends:
             _one_by_one(run, self.dispatch)
             return
+        plan = self.queues.plan(run)
+        self.queues.append(run.batch, plan.appended)
         first = run.first
-        for number in [*self.queues.iter_unknown(run), run.last]:
+        for number in [*plan.one_by_one, run.last]:
             if number > first:
-                self._dispatch_known(run.batch, first, number)
+                self._index_run(run.batch, first, number)
             if number < run.last:
                 self.dispatch(run.batch.message(number))
             first = number + 1
 
-    def _dispatch_known(self, batch: Batch, first: int, last: int) -> None:
-        """Dispatch records that change no queue; the first of them may be the first of which that is logged."""
+    def _index_run(self, batch: Batch, first: int, last: int) -> None:
+        """Index records that stand in their queues."""
         while first < last:
-            end = first
-            if self.queues.is_told:
-                end = last
-                if self.settings.index_enabled:
-                    end = self.index.dispatch_batch(batch, first, last)
-                self._note_dispatched(batch, first, end)
+            end = last
+            if self.settings.index_enabled:
+                end = self.index.dispatch_batch(batch, first, last)
+            self._note_dispatched(batch, first, min(end + 1, last))
             if end < last:
-                self.dispatch(batch.message(end))
+                self.index.dispatch(batch.message(end), self.checkpoint)
             first = end + 1
 
     def _note_dispatched(self, batch: Batch, first: int, last: int) -> None:
         import numpy as np
 
         units = np.flatnonzero(batch.has_unit[first:last])
-        if len(units) and self.queues.writeable:
+        if len(units):
             self.checkpoint.logics_msg_timestamp = int(batch.store_timestamps[first + units[-1]])
 
     def _dispatch_confirmed(self, message: Message) -> None:
@@ -241,7 +241,8 @@ class MessageStore:
     def _reput(self) -> None:
         self.queues.rules = self.settings.rules
         mapped = self.commit_log.mapped
-        reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), self.dispatch)
+        taker = Taker(self.dispatch, self.dispatch_run)
+        reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), taker)
         if self.settings.duplication and reput.behind > 0:
             raise Hangs("with duplicationEnable the dispatcher waits for a confirmation that was lost with the process")
         reput.run()

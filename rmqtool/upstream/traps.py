@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqtool.config import Version
+from rmqtool.findings.wording import counted
 from rmqtool.formats import paths
 from rmqtool.upstream.config_load import ConfigLoad, LoadedConfig
 from rmqtool.upstream.settings import StartSettings
@@ -54,7 +55,8 @@ def _limit(store: MessageStore, unreachable: int) -> Trap:
     return Trap(
         "file limit",
         f"a 5.4 broker looks at the last {limit} of the {files} log files and no further; what older files hold and no "
-        f"queue leads to ({unreachable} messages in all) stays unread. commitLogRecoverMaxNum={files} looks at all",
+        f"queue leads to ({counted(unreachable, 'message')} in all) stays unread. "
+        f"commitLogRecoverMaxNum={files} looks at all",
         False,
     )
 

@@ -32,7 +32,7 @@ ARROWS: dict[str, frozenset[str]] = {
 ARROWS |= dict.fromkeys(FOUNDATION, FOUNDATION)
 ARROWS["commands"] = frozenset(ARROWS)
 ARROWS["cli"] = frozenset({"commands", "errors"})
-ARROWS["__main__"] = frozenset({"cli"})
+ARROWS["__main__"] = frozenset({"cli", "commands"})
 ARROWS["__init__"] = frozenset()
 
 # Only inside a function body.

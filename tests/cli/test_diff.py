@@ -11,12 +11,12 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.damaged import VERSIONS, Workshop, mutations
+from tests.damaged import VERSIONS, Workshop, in_turn, mutations
 from tests.golden.texts import records
 from tests.golden_files import check_golden
 from tests.recast import recast
 from tests.schemas import validate
-from tests.stores import STORES, left_alone, truth
+from tests.stores import left_alone, truth, varied_stores
 
 BY = ("log", "queue", "message")
 
@@ -34,7 +34,7 @@ def rows(shown):
     return [(row["kind"], row["topic"], row["queueId"], row["queueOffset"]) for row in shown["rows"]]
 
 
-@pytest.mark.parametrize("name", STORES)
+@varied_stores
 def test_a_store_is_the_same_as_itself(name, store, capsys):
     for by in BY:
         status, shown = diff(capsys, store(name), store(name), "--by", by)
@@ -45,7 +45,7 @@ def test_a_store_is_the_same_as_itself(name, store, capsys):
             assert shown["a"]["messages"] == len(truth(name)["messages"]) - shown["a"]["damaged"]
 
 
-@pytest.mark.parametrize("name", STORES)
+@varied_stores
 def test_a_copy_in_another_geometry_says_the_same(name, store, tmp_path, capsys):
     root = store(name)
     copy = recast(name, root, tmp_path / "copy", segment_size=100_000, units_per_file=37)
@@ -78,8 +78,7 @@ def workshop(tmp_path_factory):
     return Workshop(tmp_path_factory.mktemp("damaged"))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize(("version", "name"), in_turn(DAMAGED))
 def test_a_damaged_copy_differs_where_it_was_damaged(version, name, workshop, capsys):
     mutation = mutations(version)[name]
     base = workshop.base(version, mutation.base)

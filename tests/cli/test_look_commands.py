@@ -217,3 +217,15 @@ def test_strangers_in_a_store_are_told_and_not_followed(stranger, writable_store
     codes = {finding["code"] for finding in json.loads(out)["findings"]}
     expected = {"fifo": "ST-FOREIGN", "link": "ST-LINK", "directory": "ST-FOREIGN", "unreadable": "CL-SIZE"}
     assert expected[stranger] in codes
+
+
+def test_a_lock_that_is_a_directory_is_a_finding(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    (root / "lock").unlink(missing_ok=True)
+    (root / "lock").mkdir()
+    status, out, _ = run(capsysbinary, "info", str(root), "--json")
+    found = json.loads(out)
+    assert (status, found["lock"]) == (Exit.DONE, "free")
+    assert [
+        (finding["file"], finding["severity"]) for finding in found["findings"] if finding["code"] == "ST-LOCK"
+    ] == [("lock", "error")]

@@ -152,3 +152,10 @@ def test_screens(screen, name, words, status, width, store, capsysbinary, monkey
     found, out, err = run(capsysbinary, "query", root, *words, "--tz", "UTC")
     assert (found, err) == (status, "")
     check_golden(f"look/{screen}-{width}.txt", out.replace(str(root), "/store"))
+
+
+def test_json_lines_have_one_object_each(store, capsysbinary):
+    status, out, _ = run(capsysbinary, "query", str(store("53-broker")), "retry-9", "--jsonl")
+    assert status == Exit.DONE
+    assert out.count("\n") == 1
+    assert len(json.loads(out)["messages"]) > 1

@@ -1,4 +1,4 @@
-"""The shell is light: help, version and completion load nothing heavy and start nearly as fast as Python itself."""
+"""The shell is light: help and version load nothing heavy and start nearly as fast as Python itself."""
 
 from __future__ import annotations
 
@@ -46,43 +46,6 @@ def test_help_and_version_load_no_command_and_nothing_heavy(word: str) -> None:
 def test_help_lists_a_command_whose_module_does_not_even_exist() -> None:
     _, out = modules_after(START + "main(['--help'], TABLE)")
     assert "a module that must not be imported" in out
-
-
-SHELLS = [
-    ({"_RMQTOOL_COMPLETE": "complete_bash", "COMP_WORDS": "rmqtool pr", "COMP_CWORD": "1"}, "produce"),
-    ({"_RMQTOOL_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "rmqtool pr"}, '"produce":"messages"'),
-    (
-        {
-            "_RMQTOOL_COMPLETE": "complete_fish",
-            "_TYPER_COMPLETE_ARGS": "rmqtool pr",
-            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        },
-        "produce\tmessages",
-    ),
-]
-
-
-@pytest.mark.parametrize(("variables", "expected"), SHELLS)
-def test_completion_of_a_command_loads_none_of_them(variables: dict[str, str], expected: str) -> None:
-    modules, out = modules_after(START + "main([], (*TABLE,))", **variables)
-    assert expected in out
-    assert {name.partition(".")[0] for name in modules} & (HEAVY - {"pytest"}) == set()
-    assert "tests.cli.no_such_module" not in modules
-
-
-def test_completion_offers_the_options_of_a_command() -> None:
-    variables = {"_RMQTOOL_COMPLETE": "complete_bash", "COMP_WORDS": "rmqtool query --j", "COMP_CWORD": "2"}
-    modules, out = modules_after(START + "main([], TABLE)", **variables)
-    assert out.split() == ["--jobs", "--json", "--jsonl"]
-    assert {name.partition(".")[0] for name in modules} & HEAVY == set()
-
-
-@pytest.mark.parametrize("instruction", ["complete_bash", "complete_tcsh", "nonsense"])
-def test_completion_that_fails_prints_no_traceback(instruction: str) -> None:
-    """``complete_bash`` without its variables, a shell that is not known, a word that means nothing."""
-    modules, out = modules_after(START + "main([], TABLE)", _RMQTOOL_COMPLETE=instruction)
-    assert out == ""
-    assert not any("Traceback" in line for line in modules)
 
 
 def test_every_command_of_the_real_table_can_be_loaded() -> None:

@@ -1,4 +1,4 @@
-"""``make docs``: write the pages of the manual into ``man/``."""
+"""``make docs``: write the pages of the manual into ``man/``, and the table of completion."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rmqtool.cli import command_tree
 from rmqtool.commands.manual.examples import EXAMPLES, Example
 from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.table import COMMANDS
+from tests.docs.completion import TABLE, completion_table
 from tests.docs.screens import run_example
 
 MAN = Path(__file__).resolve().parents[2] / "man"
@@ -25,6 +26,7 @@ def screen(example: Example) -> tuple[str, ...]:
 
 def main() -> None:
     """Write every page that has changed, and remove those that are no more."""
+    TABLE.write_text(completion_table(command_tree()), encoding="utf-8")
     files = manual_files(command_tree(), screen)
     MAN.mkdir(exist_ok=True)
     for name, text in files.items():

@@ -66,6 +66,12 @@ def test_the_pages_are_those_that_would_be_made_today() -> None:
     assert [name for name in fresh if committed[name] != fresh[name]] == [], _ANEW
 
 
+def test_the_pages_bear_the_date_of_the_release() -> None:
+    released = re.findall(r"^## (\d\S*), (\d{4}-\d\d-\d\d)$", (MAN.parent / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert dict(released).get(rmqtool.__version__, rmqtool.__date__) == rmqtool.__date__
+    assert all(f" {rmqtool.__date__} " in page.split("\n")[1] for page in made().values())
+
+
 @pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc is not installed")
 def test_mandoc_has_nothing_to_say() -> None:
     pages = sorted(str(path) for path in MAN.iterdir())

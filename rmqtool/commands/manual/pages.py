@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqtool import __version__
+from rmqtool import __date__, __version__
 from rmqtool.commands.manual.command_pages import NAME, Screens, command_page, root_page
 from rmqtool.commands.manual.findings_page import findings_page
 from rmqtool.commands.manual.json_page import json_page
@@ -12,9 +12,6 @@ from rmqtool.commands.manual.recipes_page import recipes_page
 from rmqtool.commands.manual.store_page import store_page
 from rmqtool.commands.table import COMMANDS
 from rmqtool.render.roff import Page, page_roff
-
-# Of the release, so that the same sources make the same pages.
-_DATE = "2026-11-18"
 
 
 def manual_pages(group: Any, screens: Screens) -> list[Page]:
@@ -26,4 +23,4 @@ def manual_pages(group: Any, screens: Screens) -> list[Page]:
 def manual_files(group: Any, screens: Screens) -> dict[str, str]:
     """Return the files of ``man/`` by name."""
     pages = manual_pages(group, screens)
-    return {page.file_name: page_roff(page, _DATE, f"{NAME} {__version__}") for page in pages}
+    return {page.file_name: page_roff(page, __date__, f"{NAME} {__version__}") for page in pages}

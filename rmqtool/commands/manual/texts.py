@@ -73,7 +73,11 @@ ENVIRONMENT: dict[str, str] = {
     "PYSPARK_DRIVER_PYTHON": "Set by `export` to the Python that runs, for Spark on this machine.",
     "PYTHONPATH": "Extended for the processes that are started, so that they find what this one found.",
     "SPARK_LOCAL_IP": "Set by `export` to the loopback address, for Spark on this machine.",
-    "_RMQTOOL_COMPLETE": "Set by the completion of shells.",
+    "_RMQTOOL_COMPLETE": "Set by the completion of shells: which one asks.",
+    "COMP_WORDS": "Set by bash: the words of the line that is completed.",
+    "COMP_CWORD": "Set by bash: which of them.",
+    "_TYPER_COMPLETE_ARGS": "Set by the completion of zsh and fish: the line that is completed.",
+    "_TYPER_COMPLETE_FISH_ACTION": "Set by the completion of fish: values, or only if there are any.",
 }
 
 CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -14,6 +14,7 @@ from typing import Self
 
 from rmqtool.engine.recovery.queue_pass import QueueCheck
 from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import UNIT_SIZE, is_written
@@ -78,7 +79,8 @@ class QueueEnd:
             topic, queue_id = self.check.key
             place = Place(segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id), topic=topic, queue_id=queue_id)
             ahead = all(unit.physical_offset >= log_end for unit in behind)
-            text = f"{len(behind)} units from {self.end} on belong to no record of this queue"
+            belong = counted(len(behind), "unit belongs", "units belong")
+            text = f"from queue offset {self.end} on, {belong} to no record of this queue"
             findings.append(new_finding("CQ-AHEAD" if ahead else "CQ-WRONG", text, place, units=len(behind)))
             if ahead and not thorough:
                 return findings

@@ -16,6 +16,7 @@ from rmqtool.engine.recovery.queue_ends import QueueEnd
 from rmqtool.engine.recovery.queue_pass import FILLER_UNIT, Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
 from rmqtool.findings import Place, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit
@@ -156,7 +157,7 @@ class QueuesCheck:
                 )
         for key, check in sorted(self._simple.items()):
             if check.wrong_units:
-                text = f"{check.wrong_units} units were wrong or missing"
+                text = f"{counted(check.wrong_units, 'unit was', 'units were')} wrong or missing"
                 place = Place(segment_directory(FileKind.CONSUME_QUEUE, *key), topic=key[0], queue_id=key[1])
                 code = "CQ-WRONG" if QueueId(*key) in self._simple_on_disk else "CQ-MISSING"
                 report.findings.append(new_finding(code, text, place, units=check.wrong_units))

@@ -29,6 +29,7 @@ from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import Refused
 from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.paths import ABORT, INDEX, FileKind
@@ -161,7 +162,8 @@ class _Recovery:
             service.flush()
             service.close()
         elif check.left_out:
-            text = f"{check.left_out} keys are in no index file: a broker's recovery left them out"
+            some, them = counted(check.left_out, "key is", "keys are"), "it" if check.left_out == 1 else "them"
+            text = f"{some} in no index file: a broker's recovery left {them} out"
             self.report.findings.append(new_finding("IX-MISSING", text, Place(INDEX), keys=check.left_out))
 
     def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
@@ -102,7 +103,8 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
     yield from _end_of_queue(case, current, sequences)
     for queue, sequence in (sequences or {}).items():
         if queue not in seen and not case.store.has_file_queues:
-            yield _queue_finding("CQ-MISSING", f"{sequence.records} messages have no row", queue, sequence.first)
+            text = f"{counted(sequence.records, 'message has', 'messages have')} no row"
+            yield _queue_finding("CQ-MISSING", text, queue, sequence.first)
 
 
 def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
@@ -115,7 +117,8 @@ def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequenc
     if rows is None or sequence is None or case.live or case.store.has_file_queues:
         return
     if sequence.last > rows.last:
-        text = f"{sequence.last - rows.last} messages have no row, from queue offset {rows.last + 1} on"
+        some = counted(sequence.last - rows.last, "message has", "messages have")
+        text = f"{some} no row, from queue offset {rows.last + 1} on"
         severity = Severity.WARNING if case.abort else None
         place = Place(paths.CONSUME_QUEUE, None, None, *rows.queue)
         yield new_finding("CQ-MISSING", text, place, severity=severity, queueOffset=rows.last + 1)

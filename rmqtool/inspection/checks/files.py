@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import control_texts, paths
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Depth
+from rmqtool.inspection.quick import no_lock_file
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import Kind, join
@@ -33,8 +35,7 @@ def check_files(case: Case) -> Iterator[Finding]:
 def check_lock(case: Case) -> Iterator[Finding]:
     """Yield what is odd about the lock."""
     if case.lock is None:
-        text = "the lock is no file that can be opened"
-        yield new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
+        yield no_lock_file()
     elif case.live:
         by = f"process {case.lock.pid} holds the lock" if case.lock.pid else "somebody holds the lock"
         yield new_finding("ST-LOCK", f"{by}: what it is about to write is in flight, not damage", Place(paths.LOCK))
@@ -165,7 +166,9 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     directory = case.shown(before).rpartition("/")[0]
     file = join(directory, paths.segment_name(before.end_offset))
     units = sum(_units_into(queue, segments, before, segment) for queue, segments in case.queues.items())
-    text = f"{length} bytes of the commit log are missing from {before.end_offset} on; {units} queue units lead there"
+    missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
+    lead = counted(units, "queue unit leads", "queue units lead")
+    text = f"{missing} missing from {before.end_offset} on; {lead} there"
     yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length, units=units)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
@@ -141,7 +142,7 @@ class IndexJudge:
             return
         # A crash leaves the newest entry uncounted.
         if not 0 <= written - count <= (1 if self.case.abort else 0):
-            text = f"indexCount is {header.index_count}, {written} entries are written"
+            text = f"indexCount is {header.index_count}, {counted(written, 'entry is', 'entries are')} written"
             yield _head(file, text, *_field("index_count"))
         if examination.slots_used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
             text = f"hashSlotCount is {header.hash_slot_count}, {examination.slots_used} slots are in use"
@@ -269,7 +270,8 @@ class IndexJudge:
             ]
             if not numbers:
                 continue
-            text = f"{len(numbers)} entries lead behind the end of the log at {end}, up to {examination.highest}"
+            text = f"{counted(len(numbers), 'entry leads', 'entries lead')} behind the end of the log at {end}"
+            text += "" if len(numbers) == 1 else f", up to {examination.highest}"
             severity = Severity.NOTICE if self.case.is_stale(examination.highest) else None
             place = _entry_place(part.path, part.geometry, numbers[0])
             yield new_finding("IX-AHEAD", text, place, severity=severity, entries=len(numbers))
@@ -282,7 +284,8 @@ class IndexJudge:
             if (self.case.live and missing.end >= self._newest()) or self._is_odd(missing.start):
                 continue
             place = self.case.place(missing.start)
-            text = f"{missing.keys} keys of the messages from {missing.start} to {missing.end} are in no index file"
+            some = counted(missing.keys, "key is", "keys are")
+            text = f"of the messages from {missing.start} to {missing.end} {some} in no index file"
             severity = None
             after = self._first_entry_behind(missing.end)
             segment = self.case.log.find(after) if after is not None else None

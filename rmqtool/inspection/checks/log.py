@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import layouts
 from rmqtool.formats.hosts import format_host
 from rmqtool.inspection.checks.case import Case, Damage, joined
@@ -151,9 +152,10 @@ class LogJudge:
 
 def _run_words(run: FlawRun, start: int) -> str:
     if not run.moved:
-        return f"{run.records} flaws, the first: {run.flaw.message}"
+        return f"{counted(run.records, 'flaw')}, the first: {run.flaw.message}"
     way = "further on" if run.moved > 0 else "further back"
-    return f"{run.records} records say that they lie {abs(run.moved)} bytes {way}, from {start + run.moved} on"
+    say = counted(run.records, "record says that it lies", "records say that they lie")
+    return f"{say} {counted(abs(run.moved), 'byte')} {way}, from {start + run.moved} on"
 
 
 def _with_queue(place: Place, run: FlawRun) -> Place:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import consume_queue, layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import is_filler
@@ -203,7 +204,8 @@ class QueueJudge:
             if apart.apart != "missing":
                 yield self._wrong(queue, apart)
             elif not len(segments) and self._is_deleted(queue.topic):
-                text = f"{apart.units} messages of the log belong to a topic that topics.json does not name"
+                some = counted(apart.units, "message of the log belongs", "messages of the log belong")
+                text = f"{some} to a topic that topics.json does not name"
                 yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
             else:
                 yield self._missing(queue, apart, in_flight)
@@ -278,7 +280,7 @@ class QueueJudge:
             return
         if self._walk.is_whole and queue not in self.sequences and not self._is_configured(queue):
             text = (
-                f"a queue that no message names: its {units} units lead to messages of others"
+                f"a queue that no message names: its {counted(units, 'unit leads', 'units lead')} to messages of others"
                 if units
                 else "a queue that no message and no configuration names; brokers serve its empty units"
             )
@@ -291,7 +293,7 @@ class QueueJudge:
             self._accounted.add(Claim(*queue, leading.queue_offset))
             yield self._leads_nowhere(queue, leading)
         if found.more:
-            text = f"{found.more} more units that no message claims"
+            text = f"{counted(found.more, 'more unit', 'more units')} that no message claims"
             directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
             yield new_finding("CQ-WRONG", text, Place(directory, None, None, *queue), units=found.more)
 
@@ -331,7 +333,8 @@ class QueueJudge:
         if queues:
             units = sum(unclaimed[queue].ahead for queue in queues)
             text = (
-                f"{units} units of {len(queues)} queues lead to records that a recovery left behind the end of the log"
+                f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} "
+                f"{'leads' if units == 1 else 'lead'} to what a recovery left behind the end of the log"
             )
             place = Place(paths.CONSUME_QUEUE)
             yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, units=units)
@@ -387,7 +390,8 @@ class QueueJudge:
             return
         units = sum(unclaimed[queue].before for queue in queues)
         start = self.case.log.min_offset
-        text = f"{units} units of {len(queues)} queues lead to before {start}, where the log begins"
+        lead = f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} {'leads' if units == 1 else 'lead'}"
+        text = f"{lead} to before {start}, where the log begins"
         place = Place(paths.CONSUME_QUEUE) if len(queues) > 1 else self.unit_place(queues[0], 0, 1)
         yield new_finding("CQ-BEFORE", text, place._replace(offset=None, length=None), units=units)
 

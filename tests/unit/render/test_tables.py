@@ -116,3 +116,13 @@ def test_a_column_without_a_title_leaves_every_cell_in_its_row():
     rows = [{"a": "é", "b": None}, {"a": "x", "b": "ü"}]
     lines = lay_out(rows, columns, paint=lambda text, _: text)
     assert [line.split() for line in lines] == [["a"], ["é", "–"], ["x", "ü"]]
+
+
+def test_a_spare_column_is_left_out_where_all_would_be_too_wide():
+    columns = [Column("topic", "topic", cut=Cut.MIDDLE), Column("at", "at"), Column("last", "last", spare=True)]
+    row = {"topic": "a-long-name-of-a-topic", "at": "2026-08-23 11:41", "last": "2026-08-23 11:59"}
+    assert lay_out([row], columns, width=44)[0].split() == ["topic", "at", "last"]
+    assert lay_out([row], columns, width=43) == [
+        "topic                   at",
+        "a-long-name-of-a-topic  2026-08-23 11:41",
+    ]

@@ -1,4 +1,4 @@
-"""Counting index entries without making them gives as many as are made."""
+"""What is read from many property texts at once is what the dispatch of each record makes of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import random
 import pytest
 
 from rmqtool.formats.commit_log import decode_record
-from rmqtool.formats.dispatch import iter_index_texts, rules_of
-from rmqtool.upstream.index_counts import count_index_texts, count_texts
+from rmqtool.formats.dispatch import iter_index_texts, rules_of, tags_code
+from rmqtool.upstream.index_counts import NamedValues, count_index_texts
 from tests.builders import record
 
 NAMES = ("UNIQ_KEY", "KEYS", "TAGS", "KEY", "XKEYS", "KEYSX", "WAIT", "")
@@ -37,10 +37,22 @@ def test_as_many_are_counted_as_are_made(version, tags):
         blocks = draw_blocks(dice)
         expected = [made(block, version) for block in blocks]
         assert [count_index_texts(block, tags=tags) for block in blocks] == expected
-        assert count_texts(blocks, tags=tags).tolist() == expected
+        assert NamedValues(blocks).count_texts(tags=tags).tolist() == expected
         seen.update(expected)
     assert seen >= {0, 1, 2, 3}
 
 
 def test_records_without_properties():
-    assert count_texts([b"", b"", b""], tags=True).tolist() == [0, 0, 0]
+    assert NamedValues([b"", b"", b""]).count_texts(tags=True).tolist() == [0, 0, 0]
+
+
+def test_tags_have_the_hashes_of_their_units():
+    dice = random.Random(8)
+    seen = set()
+    for _ in range(150):
+        blocks = draw_blocks(dice)
+        expected = [tags_code(decode_record(record(b"body", property_text=block)), ()) for block in blocks]
+        assert NamedValues(blocks).tags_hashes().tolist() == expected
+        seen.update(expected)
+    assert 0 in seen
+    assert len(seen) >= 7

@@ -1,0 +1,202 @@
+"""Answers a shell that completes a command line: commands, options, and the names that stand in the store.
+
+Somebody waits at every key, so neither typer nor any command is imported: what commands there are and what they take
+stands in ``completion_table``, which ``make docs`` writes. Any failure is silent, and the shell offers files instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+
+from rmqtool.commands import store_names
+from rmqtool.commands.completion_table import COMMANDS, ROOT_OPTIONS
+
+VARIABLE = "_RMQTOOL_COMPLETE"
+
+# A value and what is said of it.
+Candidate = tuple[str, str]
+# Upstream allows less in names. What a shell might obey is offered to none: a topic's name may come from anywhere.
+_SAFE = re.compile(r"[\w%|@./+:,=-]+", re.ASCII)
+_TIMES = ("now", "today", "yesterday", "-1h", "-1d")
+
+
+def answer() -> int:
+    """Answer the shell that set the variables of the environment."""
+    try:
+        shell = os.environ[VARIABLE].removeprefix("complete_")
+        words, text = _READERS[shell]()
+        found = [one for one in candidates(words, text) if _SAFE.fullmatch(one[0])]
+        return _WRITERS[shell](found)
+    except Exception:  # the shell would print it into the line that is being typed
+        return 1
+
+
+def candidates(words: list[str], text: str) -> list[Candidate]:
+    """Return what may stand in place of ``text`` behind the ``words`` (the program's own name is not among them)."""
+    at = next((n for n, word in enumerate(words) if not word.startswith("-")), None)
+    if at is None:
+        if text.startswith("-"):
+            return _options_like(ROOT_OPTIONS, text)
+        return _like([(name, says) for name, says, _, _ in COMMANDS], text)
+    command = next((command for command in COMMANDS if command[0] == words[at]), None)
+    if command is None:
+        return []
+    _, _, places, options = command
+    line = _Line(words[at + 1 :], {word: values for names, _, values in options for word in names})
+    if line.open_values:
+        return _values(line.open_values, line, text)
+    if text.startswith("--") and "=" in text:
+        name, _, begun = text.partition("=")
+        return [(f"{name}={value}", says) for value, says in _values(line.takes.get(name, ""), line, begun)]
+    if text.startswith("-"):
+        return _options_like(options, text)
+    return _place(places, line, text)
+
+
+class _Line:
+    """The words behind a command, told apart: positionals, values of options, and an option that waits for one."""
+
+    def __init__(self, words: list[str], takes: dict[str, str]) -> None:
+        self.takes = takes
+        self.positionals: list[str] = []
+        self.given: dict[str, list[str]] = {}
+        self.open_values = ""
+        waiting = ""
+        for word in words:
+            name, sign, value = word.partition("=")
+            if waiting:
+                # bash takes the sign of --topic=Orders for a word.
+                if word != "=":
+                    self.given.setdefault(takes[waiting], []).append(word)
+                    waiting = ""
+            elif sign and name.startswith("--"):
+                self.given.setdefault(takes.get(name, ""), []).append(value)
+            elif takes.get(word):
+                waiting = word
+            elif not word.startswith("-") or word == "-":
+                self.positionals.append(word)
+        self.open_values = takes[waiting] if waiting else ""
+
+    def root(self) -> str | None:
+        """Return the directory of the store that the line is about."""
+        named = self.positionals[0] if self.positionals else ""
+        return store_names.find_root(named if store_names.is_path(named) else store_names.default_store())
+
+
+def _place(places: tuple[str, ...], line: _Line, text: str) -> list[Candidate]:
+    """Return what may stand at the next place behind the command."""
+    at = len(line.positionals)
+    if places[:1] == ("store",):
+        if at == 0 and not os.path.isdir(store_names.default_store()):
+            return []
+        # Without a STORE the command's own words come first.
+        at += 0 if line.positionals and store_names.is_path(line.positionals[0]) else 1
+    return _values(places[at], line, text) if at < len(places) else []
+
+
+def _values(source: str, line: _Line, text: str) -> list[Candidate]:
+    """Return the values of one kind that begin with ``text``; none for files: those the shell knows itself."""
+    if source in _SOURCES:
+        return _like(_SOURCES[source](line), text)
+    if source in ("any", "file", "store", ""):
+        return []
+    before, comma, begun = text.rpartition(",")
+    return [(before + comma + value, says) for value, says in _like([(v, "") for v in source.split("|")], begun)]
+
+
+def _times(_line: _Line) -> list[Candidate]:
+    return [(word, "") for word in _TIMES]
+
+
+def _topics(line: _Line) -> list[Candidate]:
+    root = line.root()
+    return store_names.topics(root) if root is not None else []
+
+
+def _groups(line: _Line) -> list[Candidate]:
+    root = line.root()
+    return store_names.groups(root) if root is not None else []
+
+
+def _queues(line: _Line) -> list[Candidate]:
+    root = line.root()
+    return store_names.queues(root, line.given.get("topics", [])) if root is not None else []
+
+
+_SOURCES: dict[str, Callable[[_Line], list[Candidate]]] = {
+    "topics": _topics,
+    "groups": _groups,
+    "queues": _queues,
+    "times": _times,
+}
+
+
+def _like(found: Iterable[Candidate], text: str) -> list[Candidate]:
+    return [one for one in found if one[0].startswith(text)]
+
+
+def _options_like(options: tuple[tuple[tuple[str, ...], str, str], ...], text: str) -> list[Candidate]:
+    """Return the options that begin with ``text``; each once, by its long name if nothing says otherwise."""
+    every = [(name, says) for names, says, _ in options for name in (names if len(text) > 1 else names[-1:])]
+    return _like(every, text)
+
+
+def _from_bash() -> tuple[list[str], str]:
+    words = _split(os.environ["COMP_WORDS"])
+    at = int(os.environ["COMP_CWORD"])
+    text = words[at] if at < len(words) else ""
+    return words[1:at], "" if text == "=" else text
+
+
+def _from_line() -> tuple[list[str], str]:
+    line = os.environ["_TYPER_COMPLETE_ARGS"]
+    words = _split(line)[1:]
+    return (words[:-1], words[-1]) if words and not line.endswith(" ") else (words, "")
+
+
+def _split(line: str) -> list[str]:
+    """Split a line as a shell does; a quote that is still open ends at its end."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    try:
+        words += lexer
+    except ValueError:
+        words.append(lexer.token)
+    return words
+
+
+def _to_bash(found: list[Candidate]) -> int:
+    for value, _ in found:
+        sys.stdout.write(value.replace("|", "\\|") + "\n")
+    return 0
+
+
+def _to_zsh(found: list[Candidate]) -> int:
+    """Print what zsh evaluates: a description with each value."""
+    lines = [
+        f'"{value.replace(":", chr(92) * 2 + ":")}"' + (f':"{_plain(says)}"' if says else "") for value, says in found
+    ]
+    sys.stdout.write("_arguments '*: :((" + "\n".join(lines) + "))'\n" if lines else "_files\n")
+    return 0
+
+
+def _to_fish(found: list[Candidate]) -> int:
+    if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        return 0 if found else 1
+    for value, says in found:
+        sys.stdout.write(f"{value}\t{_plain(says)}\n" if says else f"{value}\n")
+    return 0
+
+
+def _plain(says: str) -> str:
+    return re.sub(r"[^\w ,.;()/-]+", "", says, flags=re.ASCII)
+
+
+_READERS = {"bash": _from_bash, "zsh": _from_line, "fish": _from_line}
+_WRITERS = {"bash": _to_bash, "zsh": _to_zsh, "fish": _to_fish}

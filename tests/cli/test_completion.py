@@ -1,0 +1,183 @@
+"""Completion: what shells ask and get, the names of the store among it, and how little it loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer._completion_shared import get_completion_script
+
+from rmqtool.cli import command_tree
+from rmqtool.commands import completing
+from tests.cli.test_start_up import HEAVY, modules_after, processor_seconds
+from tests.docs.completion import TABLE, completion_table
+from tests.stores import left_alone
+
+RUN = "from rmqtool.__main__ import main; main()"
+
+
+def offered(monkeypatch, line: str, **variables: str) -> list[str]:
+    """Return the values offered in place of the last word of ``line``; a space at its end begins a new one."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    *words, text = line.split(" ")
+    return [value for value, _ in completing.candidates(words, text)]
+
+
+@pytest.fixture(autouse=True)
+def no_default_store(monkeypatch, tmp_path):
+    monkeypatch.delenv("RMQTOOL_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_the_table_is_what_the_commands_say_today():
+    assert TABLE.read_text(encoding="utf-8") == completion_table(command_tree()), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("inf", ["info"]),
+        ("che", ["check"]),
+        ("query --j", ["--jobs", "--json", "--jsonl"]),
+        ("stat S --by topic,ta", ["topic,tag"]),
+        ("check S --explain CL-MI", ["CL-MID"]),
+        ("check S --only CL-MI", ["CL-MID"]),
+        ("cat --as 5", ["5.3", "5.4"]),
+        ("cat --as=5", ["--as=5.3", "--as=5.4"]),
+        ("cat --as = 5", ["5.3", "5.4"]),
+        ("cat -b yes", ["yesterday"]),
+        ("cat -b -1", ["-1h", "-1d"]),
+        ("man rec", ["recover", "recipes"]),
+        ("--debug inf", ["info"]),
+        ("--ver", ["--version"]),
+        ("nonsense ", []),
+        ("stat re", []),
+        ("export S --to ", []),
+        ("cat S extra ", []),
+    ],
+)
+def test_words_of_the_commands(line, expected, monkeypatch):
+    assert offered(monkeypatch, line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cat {} -t Orde", ["OrderTopic"]),
+        ("cat {} --topic=Orde", ["--topic=OrderTopic"]),
+        ("topic {} alter Orde", ["OrderTopic"]),
+        ("topic {} a", ["alter"]),
+        ("stat {} re", ["retry", "retention"]),
+        ("cat {}/consumequeue -t Orde", ["OrderTopic"]),
+        ("cat {} -t OrderTopic -q ", ["0", "2", "10"]),
+        ("cat {} -t Ord* -q ", ["0", "2", "10"]),
+        ("cat {} -q ", ["0", "1", "2", "10"]),
+        ("info {} groups -g ", ["%LMQ%g", "G_half", "G_named"]),
+        ("info {} groups -g G_h", ["G_half"]),
+    ],
+)
+def test_names_of_the_store(line, expected, monkeypatch, tmp_path):
+    for queue in ("OrderTopic/0", "OrderTopic/2", "OrderTopic/10", "Other/1"):
+        (tmp_path / "s/consumequeue" / queue).mkdir(parents=True)
+    config = tmp_path / "s/config"
+    config.mkdir()
+    # Only a half of each file is there, and fastjson's numbers as keys: no parser takes either.
+    (config / "topics.json").write_text('{"topicConfigTable":{"NoQueues":{"topicName":"NoQueues","perm":6')
+    (config / "subscriptionGroup.json.bak").write_text('{"subscriptionGroupTable":{"G_named":{"groupName":"G_named"')
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"OrderTopic@G_half":{0:5,1:6},"Other@%LMQ%g":{0')
+    assert offered(monkeypatch, line.format(tmp_path / "s")) == expected
+    assert offered(monkeypatch, "cat -t NoQ", RMQTOOL_STORE=str(tmp_path / "s")) == ["NoQueues"]
+
+
+def test_a_broker_conf_leads_to_its_store(monkeypatch, tmp_path):
+    (tmp_path / "s/consumequeue/T/0").mkdir(parents=True)
+    (tmp_path / "broker.conf").write_text(f"# x\nbrokerName=a\nstorePathRootDir = {tmp_path}/s\n")
+    assert offered(monkeypatch, f"cat {tmp_path}/broker.conf -t ") == ["T"]
+
+
+def test_without_a_store_the_words_of_the_command_are_for_the_default_one(monkeypatch, tmp_path):
+    assert offered(monkeypatch, "info ") == []  # the shell offers files
+    (tmp_path / "store/consumequeue/T/0").mkdir(parents=True)
+    assert offered(monkeypatch, "info g") == ["groups"]
+    assert offered(monkeypatch, "cat -t ") == ["T"]
+
+
+def ask(shell: str, line: str, **more: str) -> tuple[set[str], str]:
+    words = line.split(" ")
+    variables = (
+        {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
+    )
+    return modules_after(RUN, _RMQTOOL_COMPLETE=f"complete_{shell}", **variables, **more)
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [
+        ("bash", "T_pop\nT_popfifo\n"),
+        ("zsh", '_arguments \'*: :(("T_pop":"2 queues"\n"T_popfifo":"1 queue"))\'\n'),
+        ("fish", "T_pop\t2 queues\nT_popfifo\t1 queue\n"),
+    ],
+)
+def test_every_shell_gets_topics_in_its_own_words_and_little_is_loaded(shell, expected, store):
+    with left_alone(store("54-broker")):
+        modules, out = ask(shell, f"rmqtool cat {store('54-broker')} -t T_pop", _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert out == expected
+    assert {name.partition(".")[0] for name in modules} & (HEAVY | {"typer", "json", "dataclasses"}) == set()
+    assert {name for name in modules if name.startswith("rmqtool")} <= {
+        "rmqtool",
+        "rmqtool.__main__",
+        "rmqtool.commands",
+        "rmqtool.commands.completing",
+        "rmqtool.commands.completion_table",
+        "rmqtool.commands.store_names",
+    }
+
+
+def test_bash_runs_what_show_completion_prints(store, tmp_path):
+    (tmp_path / "rmqtool").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rmqtool "$@"\n')
+    (tmp_path / "rmqtool").chmod(0o755)
+    script = get_completion_script(prog_name="rmqtool", complete_var="_RMQTOOL_COMPLETE", shell="bash")
+    words = f"COMP_WORDS=(rmqtool cat {store('54-broker')} -t %RETRY%G_o); COMP_CWORD=4"
+    asked = f'{script}\n{words}\n_rmqtool_completion rmqtool\nprintf "%s\\n" "${{COMPREPLY[@]}}"'
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.split() == ["%RETRY%G_ok", "%RETRY%G_order"]
+
+
+def test_names_that_a_shell_might_obey_are_not_offered(tmp_path):
+    for name in ("$(touch x)", "`id`", "a;b", 'q"q', "T_fine", "T|pipe"):
+        (tmp_path / "s/consumequeue" / name / "0").mkdir(parents=True)
+    _, zsh = ask("zsh", f"rmqtool cat {tmp_path}/s -t ")
+    assert zsh == '_arguments \'*: :(("T_fine":"1 queue"\n"T|pipe":"1 queue"))\'\n'
+    _, bash = ask("bash", f"rmqtool cat {tmp_path}/s -t T")
+    assert bash == "T_fine\nT\\|pipe\n"
+
+
+@pytest.mark.parametrize("instruction", ["complete_bash", "complete_tcsh", "complete_"])
+def test_completion_that_fails_prints_nothing(instruction):
+    """``complete_bash`` without its variables, a shell that is not known, none at all."""
+    modules, out = modules_after(RUN, _RMQTOOL_COMPLETE=instruction)
+    assert out == ""
+    assert not any("Traceback" in line for line in modules)
+
+
+def test_an_open_quote_ends_at_the_end_of_the_line(store):
+    _, out = ask("zsh", f"rmqtool cat {store('54-broker')} -t '%RETRY%G_ok")
+    assert "%RETRY%G_ok" in out
+
+
+def test_completion_takes_at_most_eight_bare_interpreters(store, monkeypatch):
+    """The names of a store among it. The best of several runs counts, as for --help."""
+    monkeypatch.setenv("_RMQTOOL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"rmqtool cat {store('54-broker')} -t ")
+    monkeypatch.setenv("COMP_CWORD", "4")
+    bare = ours = 60.0
+    for run in range(20):
+        bare = min(bare, processor_seconds("-c", "pass"))
+        ours = min(ours, processor_seconds("-m", "rmqtool"))
+        if run >= 5 and ours <= 8 * bare:
+            return
+    pytest.fail(f"completion takes {ours / bare:.1f} times a bare interpreter")

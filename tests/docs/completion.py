@@ -1,0 +1,76 @@
+"""What completion has to know of the commands: derived from the command tree, written by ``make docs``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rmqtool
+from rmqtool.commands.stat import _DIMENSIONS
+from rmqtool.commands.table import COMMANDS
+from rmqtool.findings import FAMILIES, iter_codes
+
+TABLE = Path(rmqtool.__file__).parent / "commands" / "completion_table.py"
+_HEAD = '''"""What completion knows of the commands. Written by ``make docs``; change what it is made from."""
+
+# fmt: off
+# ruff: noqa: E501
+
+# Names, help, what the values are: nothing for a flag, a source of names, or the values themselves.
+Option = tuple[tuple[str, ...], str, str]
+
+'''
+_CHOICES = re.compile(r"[\w.]+(?:\|[\w.]+)+")
+_BY_METAVAR = {"TOPIC": "topics", "GROUP": "groups", "TIME": "times", "FILE": "file", "DIR": "file", "STORE": "store"}
+
+
+def completion_table(group: Any) -> str:
+    """Return the module."""
+    root = "".join(f"    {option!r},\n" for option in _options(group, None))
+    commands = "".join(_command(entry.name, entry.help, group.get_command(None, entry.name)) for entry in COMMANDS)
+    return (
+        f"{_HEAD}ROOT_OPTIONS: tuple[Option, ...] = (\n{root})\n\n# Name, help, what stands at each place, options.\n"
+        f"COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (\n{commands})\n"
+    )
+
+
+def _command(name: str, says: str, command: Any) -> str:
+    places = tuple(place for p in command.params if p.param_type_name == "argument" for place in _places(p.metavar))
+    options = "".join(f"        {option!r},\n" for option in _options(command, name))
+    return f"    ({name!r}, {says!r}, {places!r}, (\n{options}    )),\n"
+
+
+def _places(metavar: str) -> Iterator[str]:
+    """Yield what stands at each place that ``[STORE] list|create [TOPIC]`` has."""
+    for word in metavar.split():
+        bare = word.strip("[].")
+        if bare == "PAGE":
+            yield "|".join([*(entry.name for entry in COMMANDS), "store", "json", "findings", "recipes"])
+        else:
+            yield _values(bare)
+
+
+def _options(command: Any, name: str | None) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    for p in command.params:
+        if p.param_type_name == "argument" or getattr(p, "hidden", False):
+            continue
+        yield tuple(p.opts), p.help, "" if p.is_flag or p.count else _option_values(p, name)
+    yield ("-h", "--help"), "Show the options.", ""
+
+
+def _option_values(option: Any, command: str | None) -> str:
+    if (command, option.name) == ("stat", "by"):
+        return "|".join(_DIMENSIONS)
+    if option.name == "explain":
+        return "|".join(entry.code for entry in iter_codes())
+    if option.name == "only":
+        return "|".join([*FAMILIES, *(entry.code for entry in iter_codes())])
+    if option.name == "queue":
+        return "queues"
+    return _values(option.metavar or "")
+
+
+def _values(metavar: str) -> str:
+    return metavar if _CHOICES.fullmatch(metavar) else _BY_METAVAR.get(metavar, "any")

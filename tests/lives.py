@@ -1,0 +1,202 @@
+"""The lives of real stores, lived again: what clients did is done again, and the rest must follow by itself.
+
+Every record of a real broker's log is brought about by the part of ours that is there for it: a send back for what was
+sent back, the next delivery of a level for what was delivered, the next step of the check for what was checked. Each
+must come to the old place, so that the two logs are the same, record for record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqtool.broker.happened import Happened
+from rmqtool.broker.services import Services
+from rmqtool.broker.transactions import EndStatus
+from rmqtool.config import Origin, Version
+from rmqtool.engine.building import Setup
+from rmqtool.engine.message import NewMessage
+from rmqtool.engine.store import MessageStore
+from rmqtool.engine.ticket import PutTicket
+from rmqtool.formats import topics
+from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.system_bodies import decode_op_body
+from rmqtool.storage.config_writer import config_text
+from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.store import open_store
+from tests.manual_clock import ManualClock
+from tests.replay import Step, config_of, iter_places, iter_steps
+
+# What the broker was started with, where its store does not say.
+_STARTED_WITH: dict[str, dict[str, object]] = {"49-broker": {"transactionTimeOut": 1000, "transactionCheckMax": 3}}
+
+# When a broker passed by is its own affair.
+_TIMES = frozenset({"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"})
+
+
+class Life:
+    """One store, lived again in ``target``. ``differing`` names the records that came out otherwise."""
+
+    def __init__(self, name: str, real: Path, target: Path) -> None:
+        self.config = config_of(name, target).with_values(_STARTED_WITH.get(name, {}), Origin.STORE)
+        self.clock = ManualClock()
+        target.mkdir()
+        self.files = PosixWritableFileSystem(str(target))
+        self.real = open_store(str(real), version=self.config.version)
+        self.store = MessageStore.create(Setup(self.files, self.config, self.clock))
+        self.services = Services(self.store, lambda name: config_text(self.files, name))
+        self.kinds: Counter[str] = Counter()
+        self.differing: list[tuple[str, Message, Message | None]] = []
+        self._records: list[Message] = []
+        self._check: Iterator[Happened] | None = None
+        self._levels: dict[int, Iterator[Happened]] = {}
+
+    def live(self) -> None:
+        """Live it to its end."""
+        self._records = [place for place in iter_places(self.real) if isinstance(place, Message)]
+        of_offset = {record.physical_offset: record for record in self._records}
+        for step in iter_steps(self.real, self.config):
+            real = of_offset[step.physical_offset]
+            self._set_clock(real.store_timestamp)
+            self.store.dispatch_now()
+            kind, ticket = self._bring_about(real, step)
+            self.kinds[kind] += 1
+            self.store.dispatch_now()
+            ours = self.store.reader.message_at(step.physical_offset)
+            assert ticket is not None, f"{kind}: nothing came of {real.topic} at {real.physical_offset}"
+            assert ticket.physical_offset == real.physical_offset, f"{kind}: came to {ticket.physical_offset}, {real}"
+            if ours is None or shown(ours) != shown(real):
+                self.differing.append((kind, real, ours))
+        self.services.save()
+
+    def close(self) -> None:
+        self.store.close()
+        self.real.close()
+        self.files.close()
+
+    def _set_clock(self, now: int) -> None:
+        self.clock.advance(now - self.clock.wall)
+
+    def _bring_about(self, real: Message, step: Step) -> tuple[str, PutTicket | None]:
+        properties, topic = real.properties, real.topic
+        if topic in (topics.HALF_TOPIC, topics.CHECK_MAX_TIME_TOPIC) and "TRANSACTION_CHECK_TIMES" in properties:
+            return "checked", self._next_check()
+        if topic == topics.HALF_TOPIC:
+            return "half", self._prepare(step.message)
+        if topic == topics.OP_HALF_TOPIC:
+            return "op", self._decide(real)
+        if transaction_type(real.sys_flag) == TransactionType.COMMIT and real.prepared_transaction_offset:
+            half = self._ours(real.prepared_transaction_offset)
+            return "committed", self.services.transactions.commit(half)
+        if topic.startswith(topics.DLQ_PREFIX) and "MAX_RECONSUME_TIMES" in properties:
+            return "given up", self._give_up(real)
+        if "RETRY_TOPIC" in properties and (topic == topics.SCHEDULE_TOPIC or topic.startswith(topics.DLQ_PREFIX)):
+            return "sent back", self._send_back(real)
+        if properties.get("REAL_TOPIC") == topic and int(properties.get("DELAY", 0)) > 0:
+            return "delivered", self._deliver(int(properties["DELAY"]))
+        put = self.store.put_batch if step.is_batch else self.store.put
+        return "sent", put(step.message)
+
+    def _ours(self, physical_offset: int) -> Message:
+        found = self.store.reader.message_at(physical_offset)
+        assert found is not None
+        return found
+
+    def _deliver(self, level: int) -> PutTicket | None:
+        """Let the next message of a level be delivered; it must be due."""
+        told = next(self.services.delay.iter_level(level, at_once=1), None)
+        return None if told is None else told.ticket
+
+    def _prepare(self, sent: NewMessage) -> PutTicket:
+        properties = dict(sent.property_map())
+        topic, queue_id = properties.pop("REAL_TOPIC"), int(properties.pop("REAL_QID"))
+        properties.pop("__transactionId__", None)
+        sent.topic, sent.queue_id, sent.properties, sent.property_text = topic, queue_id, properties, None
+        sent.sys_flag |= TransactionType.PREPARED
+        ticket = self.services.transactions.prepare(sent)
+        assert not isinstance(ticket, EndStatus)
+        return ticket
+
+    def _decide(self, op: Message) -> PutTicket | None:
+        named = decode_op_body(op.raw_body)
+        assert not isinstance(named, Flaw)
+        before = len(self._log_of(topics.OP_HALF_TOPIC))
+        # What is decided now is written an interval later.
+        self.clock.advance(-self.config.transaction_op_batch_interval)
+        for offset in named:
+            (got,) = self.store.reader.get(topics.HALF_TOPIC, op.queue_id, offset, 1).messages
+            self.services.transactions.decide(self._ours(got.physical_offset))
+        self.store.dispatch_now()
+        self.clock.advance(self.config.transaction_op_batch_interval)
+        if self.config.version is Version.V4_9:
+            (got,) = self.store.reader.get(topics.OP_HALF_TOPIC, op.queue_id, before, 1).messages
+            ticket = PutTicket((op.topic, op.queue_id), (), 1, (b"", 0))
+            ticket.physical_offset = got.physical_offset
+            return ticket
+        assert before == len(self._log_of(topics.OP_HALF_TOPIC)), "an op record was not gathered"
+        (told,) = self.services.transactions.write_ops()
+        return told.ticket
+
+    def _log_of(self, topic: str) -> range:
+        return range(*self.store.reader.bounds(topic, 0))
+
+    def _next_check(self) -> PutTicket | None:
+        """Let the check do its next step; when a run is over the next one begins."""
+        for _ in range(2):
+            if self._check is None:
+                self._check = self.services.check.iter_check()
+            told = next(self._check, None)
+            if told is not None:
+                return told.ticket
+            self._check = None
+        return None
+
+    def _send_back(self, real: Message) -> PutTicket | None:
+        """Send back what the record came of: its own last delivery."""
+        group = real.topic.removeprefix(topics.DLQ_PREFIX)
+        most = real.reconsume_times - 1
+        if real.topic == topics.SCHEDULE_TOPIC:
+            group, most = real.properties["REAL_TOPIC"].removeprefix(topics.RETRY_PREFIX), real.reconsume_times
+        level = int(real.properties["DELAY"])
+        wanted = 0 if level == real.reconsume_times + 2 else level
+        return self.services.retry.send_back(group, self._ours(self._origin(real)), wanted, most)
+
+    def _origin(self, real: Message) -> int:
+        if real.reconsume_times == 1:
+            found = decode_offset_msg_id(real.properties["ORIGIN_MESSAGE_ID"])
+            assert found is not None
+            return found.physical_offset
+        return max(
+            record.physical_offset
+            for record in self._records
+            if record.uniq_key == real.uniq_key
+            and record.topic.startswith(topics.RETRY_PREFIX)
+            and record.physical_offset < real.physical_offset
+        )
+
+    def _give_up(self, real: Message) -> PutTicket | None:
+        group, most = real.topic.removeprefix(topics.DLQ_PREFIX), int(real.properties["MAX_RECONSUME_TIMES"])
+        first = next(record for record in self._records if record.uniq_key == real.uniq_key)
+        pulled = int(real.properties["MIN_OFFSET"]), int(real.properties["MAX_OFFSET"])
+        return self.services.retry.give_up(group, self._ours(first.physical_offset), real.reconsume_times, most, pulled)
+
+
+def shown(record: Message) -> dict[str, object]:
+    """Return what must be the same about two records: all but hosts and times."""
+    host_bits = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    properties = {name: "" if name in _TIMES else value for name, value in record.properties.items()}
+    return {
+        "topic": record.topic,
+        "queue": (record.queue_id, record.queue_offset),
+        "flag": record.flag,
+        "sys_flag": record.sys_flag & ~host_bits,
+        "reconsume_times": record.reconsume_times,
+        "prepared": record.prepared_transaction_offset,
+        "body": record.raw_body,
+        "properties": list(properties.items()),
+        "size": record.total_size,
+    }
