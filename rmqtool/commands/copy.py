@@ -48,6 +48,34 @@ class Changes:
             "--renumber", help="Queue offsets from 0, without gaps; groups move along.", rich_help_panel=_COPY
         ),
     ] = False
+    rehost: Annotated[
+        str | None,
+        typer.Option("--rehost", metavar="IP:PORT", help="As if this broker had stored it.", rich_help_panel=_COPY),
+    ] = None
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact", metavar="WHAT", help="Leave out: body, or a property's name; repeatable.", rich_help_panel=_COPY
+        ),
+    ] = None
+    ids: Annotated[
+        str | None,
+        typer.Option(
+            "--ids",
+            metavar="FILE",
+            help="Write old and new ids of every message, .jsonl or .csv.",
+            rich_help_panel=_COPY,
+        ),
+    ] = None
+
+    def store_host(self) -> tuple[bytes, int] | None:
+        """Return the broker of --rehost."""
+        from rmqtool.formats.hosts import parse_host
+
+        host = parse_host(self.rehost) if self.rehost is not None else None
+        if self.rehost is not None and host is None:
+            raise UsageError(f'--rehost "{self.rehost}" is no IP:PORT', hint="--rehost 10.1.2.3:10911")
+        return host
 
 
 def copy(
@@ -104,6 +132,9 @@ def _request(
         purged=tuple(changes.purge or ()),
         salvage=changes.salvage,
         renumber=changes.renumber,
+        redact=tuple(changes.redact or ()),
+        store_host=changes.store_host(),
+        ids=changes.ids,
     )
 
 

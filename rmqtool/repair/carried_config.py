@@ -35,6 +35,7 @@ class Carrying(NamedTuple):
     """Which topics a copy has, which of them are numbered anew, and where an offset of a queue leads to in it."""
 
     keeps: Callable[[str], bool]
+    is_purged: Callable[[str], bool]
     begins_anew: Callable[[str], bool]
     move: Move
 
@@ -93,7 +94,22 @@ def carry(texts: Mapping[str, Mapping[str, Any]], carrying: Carrying) -> dict[st
                 for key, queues in table.items()
             }
     _carry_rest(carried, carrying)
-    return carried
+    scrubbed: dict[str, dict[str, Any]] = _scrubbed(carried, carrying.is_purged)
+    return scrubbed
+
+
+def _scrubbed(value: Any, is_purged: Callable[[str], bool]) -> Any:
+    """Return a value without what a purged topic is the key, or the text, of: wherever a broker may have noted it."""
+    if isinstance(value, dict):
+        return {
+            key: _scrubbed(part, is_purged)
+            for key, part in value.items()
+            if not any(is_purged(name) for name in (str(key), *str(key).split(_SEPARATOR)))
+            and not (isinstance(part, str) and is_purged(part))
+        }
+    if isinstance(value, list):
+        return [_scrubbed(part, is_purged) for part in value if not (isinstance(part, str) and is_purged(part))]
+    return value
 
 
 def _carry_rest(carried: dict[str, dict[str, Any]], carrying: Carrying) -> None:

@@ -7,7 +7,8 @@ were; where messages between are left out their numbers stay free. Queues, index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, topic_kind
 from rmqtool.inspection.queue_bounds import read_database_bounds, simple_queues
 from rmqtool.repair.carried_config import Carrying, carry, merged, read_texts, watched_offsets
+from rmqtool.repair.carried_services import carry_services
+from rmqtool.repair.id_map import IdMap
 from rmqtool.repair.lost_and_found import LostAndFound
 from rmqtool.repair.staging import Staging, staged
 from rmqtool.repair.target import Target
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.belonging import Belonging
     from rmqtool.scan.moving import Moved, SourceMove
     from rmqtool.scan.numbering import Numbering, Watch
-    from rmqtool.scan.plan import Plan
     from rmqtool.scan.reading import Damage, Note, Part
     from rmqtool.scan.selection import Selection
     from rmqtool.scan.sources import Source
@@ -44,6 +46,9 @@ class CopyRequest:
     purged: tuple[str, ...] = ()
     salvage: bool = False
     renumber: bool = False
+    redact: tuple[str, ...] = ()
+    store_host: tuple[bytes, int] | None = None
+    ids: str | None = None
 
 
 @dataclass
@@ -69,6 +74,7 @@ class _Reading:
         from rmqtool.scan.belonging import Belonging
         from rmqtool.scan.moving import SourceMove
         from rmqtool.scan.numbering import SourceQueues, Watch
+        from rmqtool.scan.redaction import Redaction
         from rmqtool.scan.request import Request, plan_request
 
         assert source.store is not None, "only stores are copied"
@@ -77,8 +83,9 @@ class _Reading:
         self.maxima = _maxima(self.store)
         selection = request.select(self.store)
         groups = self.texts.get("subscriptionGroup.json", {}).get("subscriptionGroupTable") or {}
-        topics = {*(topic for topic, _ in self.maxima), *self._topic_table()}
-        self.belonging: Belonging = Belonging.of(selection.topics, request.purged, topics, groups)
+        self.topics = {topic for topic, _ in self.maxima}
+        known = self.topics | self._topic_table().keys()
+        self.belonging: Belonging = Belonging.of(selection.topics, request.purged, known, groups)
         self._unread = None if selection.least_offsets is None else {topic for topic, _ in selection.least_offsets}
         if selection.queue_id is None and self._unread is None:
             selection = replace(selection, topics=self.belonging.read_topics())
@@ -86,12 +93,19 @@ class _Reading:
         self.watches: dict[Queue, Watch] = {
             queue: Watch(offsets) for queue, offsets in watched_offsets(self.texts).items()
         }
-        self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches))
+        redaction = Redaction.of(request.redact, request.store_host)
+        self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
 
     def keeps(self, topic: str) -> bool:
         """Return whether the copy has a topic of this source."""
         is_read = self._unread is None or topic in self._unread or topic_kind(topic) is TopicKind.SYSTEM
         return is_read and self.belonging.keeps(topic)
+
+    @property
+    def delays(self) -> dict[int, int]:
+        """The progress of the delay levels."""
+        table = self.texts.get("delayOffset.json", {}).get("offsetTable") or {}
+        return {int(level): int(offset) for level, offset in table.items()}
 
     @property
     def batch_topics(self) -> frozenset[str]:
@@ -119,8 +133,12 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
     """Copy what is asked for; see ``Outcome``."""
     from rmqtool.scan.numbering import WIDEST_GAP, Numbering
 
-    numbering = Numbering(lambda topic: request.renumber and _may_begin_anew(topic, batch_topics))
+    # Topics that several stores have are numbered anew: each of their numbers is there more than once.
+    shared: set[str] = set()
+    numbering = Numbering(lambda topic: topic in shared or (request.renumber and _may_begin_anew(topic, batch_topics)))
     readings = [_Reading(source, request, numbering) for source in sources]
+    topics = Counter(topic for reading in readings for topic in reading.topics)
+    shared.update(topic for topic, stores in topics.items() if stores > 1)
     batch_topics = frozenset().union(*(reading.batch_topics for reading in readings))
     widest = max([WIDEST_GAP, *(end for reading in readings for end in reading.maxima.values())])
     first = readings[0].store
@@ -128,6 +146,7 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
         with Target(staging.store, first, batch_topics, widest) as target:
             copying = _Copying(readings, target, staging, request, numbering)
             copying.run(effort)
+        copying.complete()
         return copying.outcome()
 
 
@@ -165,16 +184,34 @@ class _Copying:
         self.lost = LostAndFound(staging.lost)
         self.notes: list[str] = []
         self._late: list[tuple[_Reading, Records]] = []
+        self._left_out = 0
+        self._ids = IdMap(request.ids, f"{staging.directory}/ids") if request.ids is not None else None
 
     def run(self, effort: Effort) -> None:
         """Copy messages, then what belongs to them."""
-        for reading in self.readings:
-            for event in _events(reading.plan, reading.selection, effort):
-                self._take(reading, event)
+        from rmqtool.scan.merging import iter_merged
+        from rmqtool.scan.stream import iter_parts
+
+        logs = [iter_parts(reading.plan, reading.selection, effort) for reading in self.readings]
+        for log, event in iter_merged(logs):
+            self._take(self.readings[log], event)
         for reading, records in self._late:
             self._keep(reading, reading.move.append(records))
-        self._number_on()
+        if self._left_out:
+            self.notes.append(
+                f"{self._left_out} messages of the brokers' own topics were left out: delivered delays of all stores, "
+                "and what is pending of transactions and timers in all stores but the first"
+            )
+        if self.target.messages:
+            # Queues without a log would look like a log that is not mounted.
+            self._number_on()
         self.target.write_configs(self._texts())
+        carry_services(self.readings[0].store, self.target.files, self.readings[0].move.places, self.notes)
+
+    def complete(self) -> None:
+        """Let the mapping of ids appear, which belongs to a copy that is complete."""
+        if self._ids is not None:
+            self._ids.complete()
 
     def outcome(self) -> Outcome:
         """Return what became of it."""
@@ -190,10 +227,15 @@ class _Copying:
         )
 
     def _take(self, reading: _Reading, event: Part | Damage | Note) -> None:
+        from rmqtool.scan.belonging import without_delivered
         from rmqtool.scan.reading import Note, Part
 
         if isinstance(event, Part):
             records = reading.belonging.select(event.records)
+            if len(self.readings) > 1:
+                wanted = len(records)
+                records = without_delivered(records, reading.delays, with_others=reading is self.readings[0])
+                self._left_out += wanted - len(records)
             if len(records):
                 moved = reading.move.move(records)
                 if moved.late is not None:
@@ -207,6 +249,8 @@ class _Copying:
 
     def _keep(self, reading: _Reading, moved: Moved) -> None:
         reading.move.placed(moved, self.target.keep(moved.packed))
+        if self._ids is not None:
+            self._ids.add(reading.store.root, moved)
 
     def _skip(self, reading: _Reading, damage: Damage) -> None:
         root = reading.store.root
@@ -233,10 +277,11 @@ class _Copying:
             self.target.number_on(kept)
 
     def _texts(self) -> dict[str, dict[str, object]]:
-        return merged(
-            carry(reading.texts, Carrying(reading.keeps, self.numbering.begins_anew, self._mover(reading)))
-            for reading in self.readings
-        )
+        return merged(carry(reading.texts, self._carrying(reading)) for reading in self.readings)
+
+    def _carrying(self, reading: _Reading) -> Carrying:
+        purged = reading.belonging.is_purged
+        return Carrying(reading.keeps, purged, self.numbering.begins_anew, self._mover(reading))
 
     def _mover(self, reading: _Reading) -> Callable[[Queue, int], int]:
         ends = self.target.ends()
@@ -244,14 +289,8 @@ class _Copying:
         def move(queue: Queue, offset: int) -> int:
             end = ends.get(queue, 0)
             if not self.numbering.begins_anew(queue[0]):
-                return min(offset, end) if queue in ends else offset
+                return min(offset, end)
             watch = reading.watches.get(queue)
             return watch.found.get(offset, end) if watch else 0
 
         return move
-
-
-def _events(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Part | Damage | Note]:
-    from rmqtool.scan.stream import iter_parts
-
-    yield from iter_parts(plan, selection, effort)

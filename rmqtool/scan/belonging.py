@@ -6,7 +6,7 @@ one lies in its group's topic. Who takes a topic along wants what still waits fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,6 +123,24 @@ class Belonging:
         if len(rows) and self.purged_names:
             purged[rows] = _spell(records.select(rows), [encode_text(name) for name in self.purged_names])
         return purged
+
+
+def without_delivered(records: Records, delays: Mapping[int, int], *, with_others: bool) -> Records:
+    """Return messages without those of a broker's own topics that a merge cannot take along.
+
+    Of delayed messages those that are not delivered yet go along: ``delays`` has the progress of each level. The other
+    topics of the broker's own name messages by their numbers, and only those of one store can keep these.
+    """
+    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM, np.bool_)
+    if not own.any():
+        return records
+    waits = topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)
+    levels = records.column("queue_id") + 1
+    least = np.array([delays.get(level, 0) for level in levels.tolist()], np.int64)
+    due = waits & (records.column("queue_offset") >= least)
+    kept = ~own | due | ((own & ~waits) if with_others else np.zeros(len(records), np.bool_))
+    return records if kept.all() else records.select(kept)
 
 
 def _mentions(records: Records, name: str) -> bool:
