@@ -38,11 +38,13 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "What two stores do not have in common."),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
+    Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Put a store right: plan, apply, undo."),
     Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores, into a new one."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Let happen what is due now."),
+    Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Messages as a group gets them."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )

@@ -1,1 +1,1 @@
-"""Plan, apply, undo; copy, merge, bridge."""
+"""Putting stores right, with a way back; and copying what is sound out of them."""

@@ -7,7 +7,7 @@ it; a range that began elsewhere is read again. So the reports are those of one 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reports import Against, Queue, SegmentReport, Unread, report_pieces
 from rmqtool.scan.segments import iter_batches
 from rmqtool.scan.units import BatchQueueUnits, QueueUnits
+from rmqtool.storage.filesystem import ReadableFileSystem
 from rmqtool.storage.index_files import Geometry
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
@@ -73,6 +74,7 @@ class ReportWork:
     """Makes the reports of ranges: plain values go to other processes, files are opened where they are needed.
 
     ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
+    ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them.
     """
 
     wanted: Wanted
@@ -83,7 +85,8 @@ class ReportWork:
     indexes: list[IndexFileName]
     dledger: bool = False
     end: int | None = None
-    _filesystem: PosixReadableFileSystem | None = None
+    here: dict[str, ReadableFileSystem] = field(default_factory=dict)
+    _filesystem: ReadableFileSystem | None = None
     _files: OpenFiles | None = None
     _units: dict[Queue, QueueUnits] = field(default_factory=dict)
     _parts: list[IndexPart] | None = None
@@ -104,7 +107,7 @@ class ReportWork:
 
     def _read(self, asked: ReportRange, report: SegmentReport) -> None:
         segment = asked.segment
-        with PosixReadableFileSystem(segment.directory) as files, files.open_read(segment.path) as file:
+        with self._opened(segment.directory) as files, files.open_read(segment.path) as file:
             if self.dledger:
                 entries = DLedgerScan(file, segment.base_offset)
                 report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
@@ -117,9 +120,14 @@ class ReportWork:
                 report_pieces(report, iter_batches(file, pieces, self.wanted), self._against())
                 report.reached = scan.reached
 
+    def _opened(self, directory: str) -> AbstractContextManager[ReadableFileSystem]:
+        files = self.here.get(directory)
+        return PosixReadableFileSystem(directory) if files is None else nullcontext(files)
+
     def _against(self) -> Against:
         if self._filesystem is None:
-            self._filesystem, self._files = PosixReadableFileSystem(self.root), OpenFiles(_OPEN_FILES)
+            self._filesystem = self.here.get(self.root) or PosixReadableFileSystem(self.root)
+            self._files = OpenFiles(_OPEN_FILES)
         if self._parts is None:
             open_read = self._filesystem.open_read
             self._parts = [IndexPart(open_read(name.path), *name) for name in self.indexes]
@@ -149,7 +157,8 @@ class ReportWork:
             part.file.close()
         if self._filesystem is not None and self._files is not None:
             self._files.close()
-            self._filesystem.close()
+            if self.root not in self.here:
+                self._filesystem.close()
         self._filesystem, self._files, self._parts = None, None, None
 
 

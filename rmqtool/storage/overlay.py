@@ -243,6 +243,17 @@ class OverlayFileSystem(WritableFileSystem):
                 before = opened.enter_context(self._base.open_read(path))
             yield from _iter_different(before, after, after.iter_suspects(before))
 
+    def find_source(self, path: str) -> str | None:
+        """Return the name beneath of the file that bears ``path`` now, when it was renamed to it."""
+        directory, name = split(path)
+        node = self._names.get(directory, {}).get(name)
+        return None if node is None or node.base == path else node.base
+
+    def removed_directories(self) -> list[str]:
+        """Return the directories that are gone, in the order of their paths."""
+        gone = [join(at, name) for at, names in self._names.items() for name, node in names.items() if node is None]
+        return sorted(path for path in gone if self._base.is_directory(path))
+
     def write_to(self, target: WritableFileSystem) -> list[str]:
         """Write the whole store, changes included, into an empty directory; see ``copy_tree``."""
         return copy_tree(self, target)

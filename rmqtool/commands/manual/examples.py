@@ -97,6 +97,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "49-broker",
         ),
     ),
+    "repair": (
+        Example("A broker was killed; what is to be made anew?", "rmqtool repair store", "49-killed", status=Exit.NO),
+        Example("Do that:", "rmqtool repair store --apply --tz UTC", "49-killed"),
+    ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
         Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),
@@ -107,6 +111,23 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "A directory that is in use is left alone; the exit status is 5.",
             "rmqtool init store",
             status=Exit.REFUSED,
+        ),
+    ),
+    "consume": (
+        Example(
+            "What a group gets next; nothing is changed, and a broker may run meanwhile:",
+            "rmqtool consume store -t T_normal -g G_ok --from 33 -n 3"
+            r" --template '{topic}/{queueId}@{queueOffset} {keys}\n'",
+        ),
+        Example(
+            "The same three, consumed: a program takes each, and the group's progress is stored.",
+            "rmqtool consume store -t T_normal -g audit --commit -n 3 -j 1"
+            """ --exec 'echo "$RMQ_QUEUE_OFFSET of $RMQ_QUEUE_ID"'""",
+        ),
+        Example(
+            "A group that never was; the exit status is 1.",
+            "rmqtool consume store -g G_okk",
+            status=Exit.NO,
         ),
     ),
     "produce": (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rmqtool.formats import paths
 from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.inspection.checks.indexes import IndexJudge
+from rmqtool.storage.posix import PosixReadableFileSystem
 
 if TYPE_CHECKING:
     from rmqtool.scan.pool import Crew
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.report_work import FileName
     from rmqtool.scan.reports import Queue, SegmentReport
     from rmqtool.storage.discovery import QueueId
+    from rmqtool.storage.filesystem import ReadableFileSystem
     from rmqtool.storage.segments import SegmentQueue
 
 
@@ -42,6 +44,7 @@ def iter_reports(
         [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _ in index.examined],
         case.store.is_dledger,
         case.end.physical_offset if case.live else None,
+        _only_here(case),
     )
     segments = [
         SegmentFile(segment.base_offset, segment.size, segment.filesystem.shown(""), segment.path)
@@ -49,6 +52,13 @@ def iter_reports(
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
     yield from iter_segment_reports(work, segments, effort or Effort(), crew)
+
+
+def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
+    """Return the file systems, by their roots, that no other process can open."""
+    found = {segment.filesystem.shown(""): segment.filesystem for segment in case.log}
+    found[case.store.root] = case.store.filesystem
+    return {root: files for root, files in found.items() if not isinstance(files, PosixReadableFileSystem)}
 
 
 def start_crew(case: Case, effort: Effort | None) -> Crew | None:

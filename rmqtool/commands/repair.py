@@ -1,0 +1,135 @@
+"""``rmqtool repair``: plan, apply, undo."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands.opening import StoreChoice, choose_store
+from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work, store_and
+from rmqtool.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.repair.plan import Plan, Request
+    from rmqtool.storage.store import Store
+
+_PANEL = "Repair"
+_PARTS = "queues|index|checkpoint|abort|offsets|config|timers|log"
+
+
+def repair(
+    words: Annotated[
+        list[str] | None, store_and(f"[{_PARTS}]...", "What to repair; without it everything that can be.")
+    ] = None,
+    *,
+    apply: Annotated[bool, typer.Option("--apply", help="Do what the plan says.", rich_help_panel=_PANEL)] = False,
+    allow: Annotated[
+        str | None,
+        typer.Option(
+            "--allow",
+            metavar="state,primary",
+            help="Change offsets and configuration; change the commit log.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option("--plan", metavar="ID", help="Only if this is still the plan.", rich_help_panel=_PANEL),
+    ] = None,
+    undo: Annotated[
+        str | None,
+        typer.Option("--undo", metavar="DIR", help="Take back the repair of this journal.", rich_help_panel=_PANEL),
+    ] = None,
+    progress: ProgressWhen = When.AUTO,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Show what is to be done to put a store right, do it, or take it back.
+
+    Queues, index, checkpoint and abort marker are made anew from the log: class derived. Configuration and offsets
+    (class state) and the commit log (class primary) are changed only with --allow. Every old byte goes first into a
+    journal beside the store, and --undo brings it back.
+
+    Exits 1 when the plan has steps, or when something stays wrong after it was done.
+    """
+    choice = _choose(words or []) if undo is None or words else None
+    if undo is not None:
+        return _undo(undo, None if choice is None else choice.store, show)
+    assert choice is not None
+    request = _request(choice.words, allow)
+    return _repair(choice.store, request, broker, Work(progress=progress), show, apply=apply, expected=plan)
+
+
+def _choose(words: list[str]) -> StoreChoice:
+    """Tell STORE from the parts; a word that stands alone and is no part is a store, if one that is not there."""
+    from rmqtool.repair.steps import Part
+
+    return choose_store(words, takes_words=len(words) != 1 or words[0] in list(Part))
+
+
+def _request(words: tuple[str, ...], allow: str | None) -> Request:
+    from rmqtool.repair.plan import Request
+    from rmqtool.repair.steps import Part, Risk
+
+    unknown = [word for word in words if word not in list(Part)]
+    if unknown:
+        raise UsageError(f'"{unknown[0]}" is no part of a store', hint=_PARTS.replace("|", ", "))
+    risks = {Risk.DERIVED.value, *(allow.split(",") if allow else ())}
+    odd = sorted(risks - set(Risk))
+    if odd:
+        raise UsageError(f'--allow takes state and primary, not "{odd[0]}"', hint="--allow state,primary")
+    return Request(frozenset(map(Part, words)), frozenset(map(Risk, risks)))
+
+
+def _repair(
+    path: str, request: Request, broker: AsBroker, work: Work, show: Show, *, apply: bool, expected: str | None
+) -> Exit:
+    from rmqtool.render.repair import repair_lines
+    from rmqtool.repair.run import plan_only, repair
+    from rmqtool.storage.store import open_store
+
+    def opened() -> Store:
+        return open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
+
+    with show.output() as output:
+        bar = work.bar(output)
+        with opened() as store:
+            bar.start("repair", sum(segment.size for segment in store.commit_log), "bytes")
+        plan = repair(opened, request, expected, bar.advance) if apply else plan_only(opened, request, bar.advance)
+        bar.finish()
+        for note in plan.notes:
+            output.note(note)
+        shown = plan.as_json()
+        output.single(shown, repair_lines(output, shown, path, _next_commands(plan, path, request)))
+    return _status(plan)
+
+
+def _status(plan: Plan) -> Exit:
+    if not plan.applied:
+        return Exit.NO if plan.steps else Exit.DONE
+    return Exit.NO if plan.left else Exit.DONE
+
+
+def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
+    """Return what to type: to do what the plan says, to go back."""
+    store = quote(path)
+    if plan.undo is not None:
+        return [f"rmqtool repair {store} --undo {quote(plan.undo)}"]
+    if plan.applied or not plan.steps:
+        return [f"rmqtool check {store}"] if plan.left else []
+    words = "".join(f" {part}" for part in sorted(request.parts))
+    risks = sorted({step.risk.value for step in plan.steps} - {"derived"})
+    allow = f" --allow {','.join(risks)}" if risks else ""
+    return [f"rmqtool repair {store}{words} --apply{allow}"]
+
+
+def _undo(directory: str, store: str | None, show: Show) -> Exit:
+    from rmqtool.render.repair import undone_lines
+    from rmqtool.repair.run import undo_repair
+
+    with show.output() as output:
+        restored = undo_repair(directory, store)
+        output.single({"undone": directory, "files": restored}, undone_lines(output, restored))
+    return Exit.DONE

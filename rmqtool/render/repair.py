@@ -1,0 +1,94 @@
+"""The screen of ``repair``: the plan step by step, what stays wrong, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rmqtool.findings import Severity
+from rmqtool.render import text
+from rmqtool.render.output import Output
+from rmqtool.render.verdict import verdict_lines
+
+_SHOWN = 12
+_STYLES = {"derived": "title", "state": "warning", "primary": "error"}
+_CLASS, _ACTION = 7, 8
+
+Row = Mapping[str, Any]
+
+
+def repair_lines(output: Output, shown: Row, store: str, commands: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a plan, done or not; ``commands`` are what to type next."""
+    steps, left = shown["steps"], shown["left"]
+    if steps:
+        yield f"{text.neutral(store)}: plan {shown['plan']}{'' if shown['applied'] else ' (nothing is written yet)'}"
+    rows = list(_grouped(steps))
+    for row in rows[:_SHOWN]:
+        yield from _step_lines(output, row)
+    if len(rows) > _SHOWN:
+        yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
+    for finding in left[:_SHOWN]:
+        where = text.neutral(f"{finding['file'] or ''}{_at(finding)}")
+        words = f"{finding['code']} {where}: {text.neutral(finding['message'])}"
+        yield from text.hanging(
+            f"  {output.paint('left'.ljust(_CLASS), finding['severity'])}  {words}", output.look.width, 11
+        )
+    if len(left) > _SHOWN:
+        yield f"  and {text.count(len(left) - _SHOWN)} other findings; --json shows them all"
+    yield from verdict_lines(output, *_verdict(shown), commands)
+
+
+def _at(finding: Row) -> str:
+    return f"@{finding['offset']}" if "offset" in finding else ""
+
+
+def _grouped(steps: Iterable[Row]) -> Iterator[tuple[Row, int, int]]:
+    """Yield the steps of one directory that are alike as one: the first, how many, and their bytes."""
+
+    def alike(step: Row) -> tuple[object, ...]:
+        directory = step["file"].rpartition("/")[0]
+        return (step["class"], step["action"], directory if directory.count("/") > 1 else step["file"], step["reason"])
+
+    for _, same in groupby(steps, alike):
+        members = list(same)
+        yield members[0], len(members), sum(step["bytes"] for step in members)
+
+
+def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
+    step, count, size = row
+    name = text.neutral(step["file"])
+    if count > 1:
+        name = f"{name.rpartition('/')[0]}/ {text.count(count)} files"
+    leave = "" if step["allowed"] else f"; needs --allow {step['class']}"
+    size_words = f", {text.size(size)}" if size else ""
+    words = f"{name}{size_words}: {text.neutral(step['reason'])}{leave}"
+    head = f"  {step['class'].ljust(_CLASS)}  {step['action'].ljust(_ACTION)}  "
+    first, *rest = text.hanging(head + words, output.look.width, len(head))
+    yield f"  {output.paint(step['class'].ljust(_CLASS), _STYLES[step['class']])}{first[2 + _CLASS :]}"
+    yield from rest
+
+
+def _verdict(shown: Row) -> tuple[str, Severity | None]:
+    left, steps = shown["left"], shown["steps"]
+    stays = f"{text.count(len(left))} {'finding' if len(left) == 1 else 'findings'}"
+    if not steps:
+        return (
+            (f"nothing can be repaired here; {stays} left", Severity.WARNING) if left else ("nothing to repair", None)
+        )
+    if not shown["applied"]:
+        count = f"{text.count(len(steps))} {'step' if len(steps) == 1 else 'steps'}"
+        after = f"; then {stays} would be left" if left else "; then the store is sound"
+        return f"{count} to do{after}", Severity.WARNING
+    done = sum(step["allowed"] for step in steps)
+    words = f"done: {text.count(done)} of {text.count(len(steps))} steps"
+    return (f"{words}; {stays} left", Severity.WARNING) if left else (f"{words}; the store is sound", None)
+
+
+def undone_lines(output: Output, restored: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of an undoing."""
+    for path in restored[:_SHOWN]:
+        yield f"  restored  {text.neutral(path or '.')}"
+    if len(restored) > _SHOWN:
+        yield f"  and {text.count(len(restored) - _SHOWN)} others"
+    yield from verdict_lines(output, "undone" if restored else "nothing was left to undo")

@@ -1,0 +1,130 @@
+"""Doing what a plan says: old bytes into the journal first, then the change, then a look at the outcome.
+
+The journal lies beside the store, in a directory of its own for each repair, with one journal for each area. A repair
+that was cut short is taken back before another one begins, so there is never more than one that is unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from rmqtool.errors import NoSpace, Refused
+from rmqtool.repair.areas import Areas
+from rmqtool.repair.plan import Plan
+from rmqtool.repair.steps import transfer
+from rmqtool.storage.filesystem import Attributes, Kind, WritableFileSystem, join, make_directories
+from rmqtool.storage.journal import JournalledFileSystem
+from rmqtool.storage.journal_log import read_journal
+from rmqtool.storage.undo import undo
+
+SUFFIX = "-rmqtool-undo"
+# What the lines of a journal take, beside the old bytes.
+_LINES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a repair writes: the areas of the store, and the directory of all its journals.
+
+    ``open_journals`` opens a directory beneath that of the journals.
+    """
+
+    areas: Sequence[WritableFileSystem]
+    journals: WritableFileSystem
+    open_journals: Callable[[str], WritableFileSystem]
+
+
+def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
+    """Do the steps of a plan that are allowed; return the name of the directory of its journals.
+
+    The store's lock is held by the caller. Refused when the store is not what it was when the plan was made.
+    """
+    if areas.state() != plan.state:
+        raise Refused(
+            "the store changed while the repair was worked out; nothing was done",
+            file=areas.store.root,
+            hint="is something at work on it? Stop it, then run the command again",
+        )
+    _require_space(plan, places)
+    name = _make_directory(places, plan.id, len(areas.all))
+    with ExitStack() as opened:
+        targets = []
+        for number, files in enumerate(places.areas):
+            journal = opened.enter_context(places.open_journals(join(name, str(number))))
+            about = {"plan": plan.id, "root": areas.all[number].root, "store": areas.main.root}
+            target = JournalledFileSystem(files, journal, about)
+            opened.callback(target.close)
+            targets.append(target)
+        for step in plan.allowed:
+            transfer(step, areas.all[step.area].overlay, targets[step.area])
+        for target in targets:
+            target.finish()
+    return name
+
+
+def _require_space(plan: Plan, places: Places) -> None:
+    """Refuse what there is no room for, before anything is written."""
+    saved = sum(step.saved for step in plan.allowed) + _LINES
+    _require(places.journals, saved, "the journal")
+    for number, files in enumerate(places.areas):
+        written = sum(step.bytes for step in plan.allowed if step.area == number and step.action != "delete")
+        shared = files.stat("").device == places.journals.stat("").device
+        _require(files, written + (saved if shared else 0), "the repair")
+
+
+def _require(files: WritableFileSystem, needed: int, what: str) -> None:
+    available = files.space().available
+    if available < needed:
+        raise NoSpace(
+            f"{what} needs {needed} bytes, and {available} are free; nothing was written",
+            file=files.shown(""),
+            hint="make room there first",
+        )
+
+
+def _make_directory(places: Places, name: str, count: int) -> str:
+    """Make the directories of the journals of one repair, durably; a name that is taken gets a number."""
+    journals, number = places.journals, 1
+    found = name
+    while journals.exists(found):
+        number += 1
+        found = f"{name}-{number}"
+    for area in range(count):
+        make_directories(journals, join(found, str(area)))
+    own = Attributes.of(places.areas[0].stat(""))._replace(mtime_ns=None)
+    for path in (found, *(join(found, str(area)) for area in range(count))):
+        journals.set_attributes(path, own)
+    journals.fsync_dir(found)
+    return found
+
+
+def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], WritableFileSystem]) -> list[str]:
+    """Return the names of repairs that were cut short, or whose undoing was."""
+    found = []
+    for entry in journals.listdir():
+        if entry.kind is Kind.DIRECTORY and _is_unfinished(open_journals, entry.name, journals):
+            found.append(entry.name)
+    return found
+
+
+def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str, journals: WritableFileSystem) -> bool:
+    told = []
+    for entry in journals.listdir(name):
+        with open_journals(join(name, entry.name)) as journal:
+            told.append(read_journal(journal))
+    changed = [one for one in told if one.originals]
+    undone = [one.undone for one in changed]
+    is_undoing = any(one.undoing for one in changed) and not all(undone)
+    # An area in which nothing was changed has a journal that is done as soon as the others are.
+    return is_undoing or (bool(changed) and not all(undone) and any(one.done is None for one in told))
+
+
+def take_back(places: Places, name: str) -> list[str]:
+    """Undo one repair; return the paths that were restored. The store's lock is held by the caller."""
+    restored = []
+    for number, files in enumerate(places.areas):
+        with places.open_journals(join(name, str(number))) as journal:
+            restored += undo(files, journal)
+    return restored

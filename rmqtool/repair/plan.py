@@ -1,0 +1,216 @@
+"""The plan of a repair: worked out over overlays, so that nothing is written, and everything known, before it is done.
+
+The log is the truth; queues, index and checkpoint are what recovery makes of it. What a repair would write is what
+differs between the store and the overlays then; what stays wrong is what a check of the outcome still finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from rmqtool.engine.opening import refuse_unsupported
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.engine.recovery.report import RecoveryReport
+from rmqtool.errors import Refused, StoreError, StoreInUse
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats import paths
+from rmqtool.inspection.check import Check
+from rmqtool.repair.areas import Areas
+from rmqtool.repair.steps import (
+    Part,
+    Reasons,
+    Risk,
+    Step,
+    in_order,
+    renumber_new_indexes,
+    risk_of,
+    steps_of,
+    transfer,
+)
+from rmqtool.storage.overlay import Action, OverlayFileSystem
+from rmqtool.storage.store import Store
+from rmqtool.storage.walk import SegmentWalk
+
+_ID_SIZE = 6
+_RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
+# What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
+_THOROUGH = ("CQ-", "IX-", "CP-")
+_WHY = {
+    Part.LOG: "the end of the log is not clean",
+    Part.CONFIG: "only one of the file and its copy can be read",
+    Part.OFFSETS: "as asked",
+    Part.QUEUES: "does not agree with the log",
+    Part.INDEX: "does not agree with the log",
+    Part.TIMERS: "does not agree with the log",
+    Part.CHECKPOINT: "does not say what the store holds",
+    Part.ABORT: "the last stop was not clean; nothing is left to recover",
+}
+
+
+class Damaged(StrEnum):
+    """What becomes of damage within the log."""
+
+    BRIDGE = "bridge"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: which parts (none named: all), which risks are taken, what becomes of damage in the log."""
+
+    parts: frozenset[Part] = frozenset()
+    risks: frozenset[Risk] = frozenset((Risk.DERIVED,))
+    damaged: Damaged | None = None
+
+    def wants(self, part: Part) -> bool:
+        """Return whether a part is to be repaired."""
+        return not self.parts or part in self.parts
+
+    def takes(self, part: Part) -> bool:
+        """Return whether a part may be changed."""
+        return self.wants(part) and risk_of(part) in self.risks
+
+
+@dataclass
+class Plan:
+    """What would be done, and what would stay; ``state`` is that of the store when it was made."""
+
+    id: str
+    state: str
+    steps: list[Step]
+    left: list[Finding]
+    notes: list[str] = field(default_factory=list)
+    applied: bool = False
+    undo: str | None = None
+
+    @property
+    def allowed(self) -> list[Step]:
+        """The steps that may be done."""
+        return [step for step in self.steps if step.allowed]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the object of the contract."""
+        found: dict[str, object] = {
+            "plan": self.id,
+            "steps": [step.as_json(number) for number, step in enumerate(self.steps, 1)],
+            "applied": self.applied,
+            "left": [finding.as_json() for finding in self.left],
+        }
+        return found if self.undo is None else found | {"undo": self.undo}
+
+
+def plan_repair(areas: Areas, request: Request, advance: Callable[[int], None] | None = None) -> Plan:
+    """Work out a repair in the overlays of a store. The store is not touched."""
+    if areas.main.base.lock_state().held:
+        raise StoreInUse(
+            f"{areas.store.root} is in use: a broker, or another rmqtool, holds its lock",
+            file=areas.store.root,
+            hint="stop the broker, then repair",
+        )
+    state = areas.state()
+    planner = _Planner(areas, request, advance)
+    planner.work_out()
+    steps = planner.steps()
+    left = planner.left(steps)
+    return Plan(_identify(state, steps), state, steps, left, planner.notes)
+
+
+class _Planner:
+    def __init__(self, areas: Areas, request: Request, advance: Callable[[int], None] | None) -> None:
+        self.areas = areas
+        self.request = request
+        self.advance = advance
+        self.notes: list[str] = []
+        self.reasons = Reasons(dict(_WHY))
+
+    def work_out(self) -> None:
+        """Change the overlays into what the store should be."""
+        if any(self.request.wants(part) for part in _RECOVERED) and self._is_ours():
+            self._recover()
+
+    def _is_ours(self) -> bool:
+        """Tell whether the engine can write the store; refuse where its parts were asked for by name."""
+        store = self.areas.store
+        try:
+            refuse_unsupported(store.listing, store.config)
+        except StoreError as error:
+            if any(part in _RECOVERED for part in self.request.parts):
+                raise
+            self.notes.append(f"log, queues and index are left alone: {error.message}")
+            return False
+        return True
+
+    def _recover(self) -> None:
+        report = recover(self.areas.setup(), self.advance)
+        if not report.abnormal and any(one.code.startswith(_THOROUGH) for one in check_view(self.areas.view())):
+            # As after a crash nothing is taken on trust then.
+            self.areas.main.overlay.create(paths.ABORT).close()
+            report = recover(self.areas.setup())
+        self._learn(report)
+
+    def _learn(self, report: RecoveryReport) -> None:
+        for finding in report.findings:
+            if finding.file is not None:
+                self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
+
+    def steps(self) -> list[Step]:
+        """Return what is to be done, those steps too for which leave is missing."""
+        found = []
+        for number, area in enumerate(self.areas.all):
+            directories = [one.path for one in self.areas.log_directories if one.filesystem is area.overlay]
+            shown = area.shown("")
+            found += steps_of(number, area.overlay, directories, self.reasons, shown)
+        wanted = (step for step in found if self.request.wants(step.part) and not self._is_room_ahead(step))
+        marked = (replace(step, allowed=step.risk in self.request.risks) for step in wanted)
+        return renumber_new_indexes(in_order(marked))
+
+    def _is_room_ahead(self, step: Step) -> bool:
+        """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
+        if step.part is not Part.LOG or step.action != Action.DELETE:
+            return False
+        with self.areas.all[step.area].base.open_read(step.path) as file:
+            walk = SegmentWalk(file, None)
+            return walk.end == self.areas.store.commit_log.segment_size and walk.find_nonzero(0) is None
+
+    def left(self, steps: Iterable[Step]) -> list[Finding]:
+        """Return what a check finds once the steps that are allowed are done."""
+        overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
+        try:
+            for step in steps:
+                if step.allowed:
+                    transfer(step, self.areas.all[step.area].overlay, overlays[step.area])
+            return check_view(self.areas.view(overlays))
+        finally:
+            for overlay in overlays:
+                overlay.close()
+
+
+def check_view(store: Store) -> list[Finding]:
+    """Return what is wrong with a store; notices are nothing to be repaired."""
+    found = [finding for finding in Check(store) if finding.severity is not Severity.NOTICE]
+    store.listing.open_files.close()
+    store.commit_log.close()
+    return found
+
+
+def require_plan(plan: Plan, expected: str | None) -> None:
+    """Refuse what is not the plan that a person has seen."""
+    if expected is not None and plan.id != expected:
+        raise Refused(
+            f"the store changed since plan {expected}: it would be plan {plan.id} now; nothing was done",
+            hint="look at the new plan: rmqtool repair",
+        )
+
+
+def _identify(state: str, steps: Iterable[Step]) -> str:
+    told = [
+        (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
+        for step in steps
+        if step.allowed
+    ]
+    text = json.dumps([state, told]).encode()
+    return hashlib.blake2b(text, digest_size=_ID_SIZE).hexdigest()

@@ -1,0 +1,98 @@
+"""Repairs of what real brokers left and of every kind of damage: nothing valid is lost, every byte can come back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.damaged import VERSIONS, Workshop, mutations, sample
+from tests.recovered import valid_records
+from tests.schemas import validate
+from tests.stores import STORES, FileState, tree_changes, tree_state
+
+AS = {"4.9.8": "4.9", "5.3.3": "5.3", "5.4.0": "5.4"}
+KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
+CLEAN = [name for name in STORES if name not in (*KILLED, "49-ghost", "49-recovered")]
+SOME = ("49-multidir", "53-rocksdb", "53-timer", "54-broker")
+FEW = 2
+# Damage after which nothing may be written, and the status that says so.
+REFUSED = {"cl-missing@all": Exit.REFUSED, "cl-dir-missing": Exit.REFUSED, "lock-dir": Exit.NOT_A_STORE}
+
+
+def run(capsysbinary: pytest.CaptureFixture[bytes], *words: object) -> tuple[int, dict[str, Any]]:
+    status = main([*map(str, words), "--json"])
+    printed = capsysbinary.readouterr()
+    return status, json.loads(printed.out or printed.err)
+
+
+@pytest.mark.parametrize(
+    "name", [*SOME, *(pytest.param(one, marks=pytest.mark.slow) for one in CLEAN if one not in SOME)]
+)
+def test_nothing_is_planned_for_a_sound_store_and_nothing_is_changed(name, writable_store, capsysbinary):
+    root = writable_store(name)
+    before = tree_state(root)
+    for words in ([], ["--apply", "--allow", "state,primary"]):
+        status, shown = run(capsysbinary, "repair", root, *words)
+        validate("repair", shown)
+        assert (status, shown["steps"]) == (Exit.DONE, [])
+    assert tree_changes(before, tree_state(root)) == []
+    assert not Path(f"{root}-rmqtool-undo").exists()
+
+
+def restorable(state: dict[str, FileState]) -> dict[str, FileState]:
+    """Leave out what nobody can put back, and the lock, which is taken as a broker takes it."""
+    return {path: one._replace(ctime_ns=0) for path, one in state.items() if path != "lock"}
+
+
+def check_repaired(root: Path, version: str, capsysbinary: pytest.CaptureFixture[bytes]) -> dict[str, Any]:
+    """Repair a damaged store, and take it back: nothing valid is lost, and nothing of it stays."""
+    before, valid = tree_state(root), valid_records(root)
+    status, shown = run(capsysbinary, "repair", root, "--as", AS[version], "--apply", "--allow", "state,primary")
+    validate("repair", shown)
+    assert status == (Exit.NO if shown["left"] else Exit.DONE)
+    kept = {record.physical_offset for record in valid_records(root)}
+    assert [record for record in valid if record.physical_offset not in kept] == []
+    again, nothing = run(capsysbinary, "repair", root, "--as", AS[version], "--allow", "state,primary")
+    assert (again, nothing["steps"]) == (Exit.DONE, [])
+    assert [f["code"] for f in nothing["left"]] == [f["code"] for f in shown["left"]]
+    if "undo" in shown:
+        assert run(capsysbinary, "repair", root, "--undo", shown["undo"])[0] == Exit.DONE
+    assert tree_changes(restorable(before), restorable(tree_state(root))) == []
+    return shown
+
+
+def check_variant(
+    workshop: Workshop, version: str, key: str, capsysbinary: pytest.CaptureFixture[bytes], *, both: bool = False
+) -> None:
+    """Check one variant, with or without the abort marker as a seed says, or ``both``."""
+    mutation = mutations(version)[key]
+    aborts = (mutation.abort,) if mutation.abort is not None else (True, False) if both else (len(key) % 2 == 0,)
+    for abort in aborts:
+        with workshop.damaged(version, mutation, abort=abort) as root:
+            if mutation.name in REFUSED:
+                before = tree_state(root)
+                status, _ = run(capsysbinary, "repair", root, "--apply", "--allow", "state,primary")
+                assert (key, status) == (key, REFUSED[mutation.name])
+                assert tree_changes(before, tree_state(root)) == []
+            else:
+                check_repaired(root, version, capsysbinary)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_damaged_stores_are_repaired_and_come_back(version, tmp_path, capsysbinary):
+    workshop = Workshop(tmp_path)
+    for key in sample(version, FEW):
+        check_variant(workshop, version, key, capsysbinary)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_damaged_store_is_repaired_and_comes_back(version, tmp_path, capsysbinary):
+    workshop = Workshop(tmp_path)
+    for key in sorted(mutations(version)):
+        check_variant(workshop, version, key, capsysbinary, both=True)
