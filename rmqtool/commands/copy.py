@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Filters, Group, Period, Scope, Show, Work
+from rmqtool.commands.options import AsBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
 from rmqtool.commands.selecting import select_messages, unread_by
 from rmqtool.errors import Exit, StoreError, UsageError
 
@@ -89,7 +89,7 @@ def copy(
     period: Period,
     filters: Filters,
     changes: Changes,
-    work: Work,
+    progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -99,6 +99,9 @@ def copy(
     offsets and the progress of groups too; places in the log change, and with them offset message ids. With -t,
     messages that still wait for the topic (delayed, timed, half) come along; with --purge they go as well.
 
+    Several SRC are merged by store time; each queue keeps its order, and a topic that several of them have is numbered
+    anew. Groups go on where they were, of a shared queue at the first message that one of them has not read.
+
     A damaged log is refused without --salvage. With it the bytes that were skipped lie in DST.lost-and-found, with a
     list; the exit status is 6 then.
     """
@@ -107,7 +110,7 @@ def copy(
     request = _request(stores, scope, period.bounds(show.tz), filters, (group, unread), changes)
     with show.output() as output, ExitStack() as opened:
         sources = [opened.enter_context(_open(path, broker)) for path in stores[:-1]]
-        return _show(output, stores[-1], run_copy(sources, request, work.effort(output)))
+        return _show(output, stores[-1], run_copy(sources, request, Work(jobs=1, progress=progress).effort(output)))
 
 
 def _request(

@@ -10,7 +10,29 @@ from rmqtool.formats.commit_log import BLANK_SIZE
 if TYPE_CHECKING:
     from rmqtool.bulk.gather import Ints
     from rmqtool.bulk.rewriting import Packed
+    from rmqtool.engine.building import Engine
     from rmqtool.engine.commit_log import CommitLog
+
+
+class Adoption:
+    """The way of whole records into an empty store: the numbers that they bring along are taken as they are."""
+
+    def __init__(self, engine: Engine, physical_offset: int) -> None:
+        self._engine = engine
+        engine.log.begin_at(physical_offset)
+        engine.dispatcher.restart_at(physical_offset)
+
+    def keep(self, packed: Packed) -> Ints:
+        """Append records and dispatch them; return their places."""
+        places = append_packed(packed, self._engine.log)
+        self._engine.dispatcher.dispatch()
+        return places
+
+    def pass_queue_to(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Let a queue that holds no message be numbered on from an offset."""
+        queues = self._engine.dispatcher.queues
+        queues.simple_queue((topic, queue_id)).pass_to(queue_offset)
+        queues.write_pending()
 
 
 def append_packed(packed: Packed, log: CommitLog) -> Ints:

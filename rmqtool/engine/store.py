@@ -11,12 +11,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
-from rmqtool.engine.bulk_keep import append_packed
+from rmqtool.engine.bulk_keep import Adoption
 from rmqtool.engine.bulk_put import (
     MessageColumns,
     PutColumns,
@@ -42,10 +42,6 @@ from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
 from rmqtool.storage.posix_write import PosixWritableFileSystem
-
-if TYPE_CHECKING:
-    from rmqtool.bulk.gather import Ints
-    from rmqtool.bulk.rewriting import Packed
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -275,30 +271,9 @@ class MessageStore:
         if status is not PutStatus.PUT_OK:
             put.refused |= dict.fromkeys(ready.rows.tolist(), status)
 
-    def begin_log_at(self, physical_offset: int) -> None:
-        """Let the log of an empty store begin at a place: what leads to one before it leads nowhere."""
-        self._engine.log.begin_at(physical_offset)
-        self._engine.dispatcher.restart_at(physical_offset)
-        self._opened_at = self._reached()
-
-    def keep_records(self, packed: Packed) -> Ints:
-        """Append whole records as they are, but for their places, and dispatch them; return the places.
-
-        The store must not have been put to: the numbers that records bring along are not compared with its own.
-        """
-        places: list[Ints] = []
-        self._writer.write_with(lambda _now: places.append(append_packed(packed, self._engine.log)))
-        self.dispatch_now()
-        failure = self._engine.health.failure or self._without_room
-        if failure is not None:
-            raise failure
-        return places[0]
-
-    def pass_queue_to(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Let a queue that holds no message be numbered on from an offset; it is written at once."""
-        queues = self._engine.dispatcher.queues
-        queues.simple_queue((topic, queue_id)).pass_to(queue_offset)
-        queues.write_pending()
+    def adopt(self, physical_offset: int) -> Adoption:
+        """Let an empty store take whole records of other logs, from a place of the log on."""
+        return Adoption(self._engine, physical_offset)
 
     def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
         """Return the ticket of a message, refused or ready to be written."""
@@ -484,6 +459,7 @@ class MessageStore:
             self.reader.close()
             self._engine.close_files()
             self._lock.close()
+            INTERRUPTS.end()
 
     def _clear_leftovers(self) -> None:
         """Clear what a broker has cut from this store before and left: behind new messages it would come back.

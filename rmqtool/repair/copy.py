@@ -26,7 +26,6 @@ from rmqtool.scan.ranges import Effort
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
-    from rmqtool.bulk.records import Records
     from rmqtool.scan.belonging import Belonging
     from rmqtool.scan.moving import Moved, SourceMove
     from rmqtool.scan.numbering import Numbering, Watch
@@ -183,7 +182,7 @@ class _Copying:
         self.staging = staging
         self.lost = LostAndFound(staging.lost)
         self.notes: list[str] = []
-        self._late: list[tuple[_Reading, Records]] = []
+        self._late: list[tuple[_Reading, Moved]] = []
         self._left_out = 0
         self._ids = IdMap(request.ids, f"{staging.directory}/ids") if request.ids is not None else None
 
@@ -195,18 +194,18 @@ class _Copying:
         logs = [iter_parts(reading.plan, reading.selection, effort) for reading in self.readings]
         for log, event in iter_merged(logs):
             self._take(self.readings[log], event)
-        for reading, records in self._late:
-            self._keep(reading, reading.move.append(records))
+        for reading, moved in self._late:
+            self._keep(reading, reading.move.append(moved))
         if self._left_out:
             self.notes.append(
                 f"{self._left_out} messages of the brokers' own topics were left out: delivered delays of all stores, "
                 "and what is pending of transactions and timers in all stores but the first"
             )
         if self.target.messages:
-            # Queues without a log would look like a log that is not mounted.
+            # Queues and timers without a log would look like a log that is not mounted.
             self._number_on()
+            carry_services(self.readings[0].store, self.target.files, self.readings[0].move.places, self.notes)
         self.target.write_configs(self._texts())
-        carry_services(self.readings[0].store, self.target.files, self.readings[0].move.places, self.notes)
 
     def complete(self) -> None:
         """Let the mapping of ids appear, which belongs to a copy that is complete."""
@@ -220,7 +219,7 @@ class _Copying:
             messages=self.target.messages,
             bytes=self.target.bytes,
             queues=len(self.numbering.next),
-            moved=self.numbering.moved + sum(len(records) for _, records in self._late),
+            moved=self.numbering.moved + sum(moved.late_count for _, moved in self._late),
             damages=self.lost.damages,
             lost_and_found=f"{self.request.target}.lost-and-found" if self.lost.damages else None,
             notes=self.notes,
@@ -239,7 +238,7 @@ class _Copying:
             if len(records):
                 moved = reading.move.move(records)
                 if moved.late is not None:
-                    self._late.append((reading, moved.late))
+                    self._late.append((reading, moved))
                 if len(moved.records):
                     self._keep(reading, moved)
         elif isinstance(event, Note):
@@ -248,7 +247,7 @@ class _Copying:
             self._skip(reading, event)
 
     def _keep(self, reading: _Reading, moved: Moved) -> None:
-        reading.move.placed(moved, self.target.keep(moved.packed))
+        self.target.keep(moved, reading.move)
         if self._ids is not None:
             self._ids.add(reading.store.root, moved)
 

@@ -16,8 +16,7 @@ from rmqtool.storage.store import Store
 from rmqtool.upstream.found_settings import as_new_store, with_found_settings
 
 if TYPE_CHECKING:
-    from rmqtool.bulk.gather import Ints
-    from rmqtool.bulk.rewriting import Packed
+    from rmqtool.scan.moving import Moved, SourceMove
 
 # Fillers of queues claim the first 2 GiB of the log. A log that begins behind them makes them what they are meant to
 # be: messages that are gone. In a log that begins at 0 a broker takes them for messages, and passes over true ones.
@@ -34,7 +33,7 @@ class Target:
         self.version = config.version
         self._store = MessageStore.create(Setup(self.files, config, batch_topics=batch_topics, meant_gap=widest_gap))
         size = config.mapped_file_size_commit_log
-        self._store.begin_log_at(-(-_FILLED // size) * size)
+        self._adoption = self._store.adopt(-(-_FILLED // size) * size)
         self._unsynced = 0
         self._last_store_timestamp = 0
         self.bytes = 0
@@ -66,10 +65,11 @@ class Target:
             if held != found:
                 file.pwrite(encode_checkpoint(held), 0)
 
-    def keep(self, packed: Packed) -> Ints:
-        """Append records; return their places."""
+    def keep(self, moved: Moved, move: SourceMove) -> None:
+        """Append records, and let ``move`` know where they are."""
+        packed = moved.packed
         self._last_store_timestamp = packed.last_store_timestamp
-        places = self._store.keep_records(packed)
+        move.placed(moved, self._adoption.keep(packed))
         size = int(packed.sizes.sum())
         self.messages += len(packed)
         self.bytes += size
@@ -77,7 +77,6 @@ class Target:
         if self._unsynced >= _SYNC_BYTES:
             self._store.flush_now()
             self._unsynced = 0
-        return places
 
     def ends(self) -> dict[tuple[str, int], int]:
         """Return the next offset of every queue that holds a message."""
@@ -88,7 +87,7 @@ class Target:
         held = self.ends()
         for (topic, queue_id), end in maxima.items():
             if end > 0 and (topic, queue_id) not in held:
-                self._store.pass_queue_to(topic, queue_id, end)
+                self._adoption.pass_queue_to(topic, queue_id, end)
 
     def write_configs(self, texts: Mapping[str, object]) -> None:
         """Write configuration files."""

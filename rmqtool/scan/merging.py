@@ -67,6 +67,6 @@ def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[From
         for other in alive:
             if other != first:
                 # Those before the other's next message; of equal times the log that comes first goes first.
-                side = "right" if first < other else "left"
-                count = min(count, int(np.searchsorted(heads[first].times, heads[other].times[0], side=side)))
+                until = int(heads[other].times[0]) + (first < other)
+                count = min(count, int(np.searchsorted(heads[first].times, until)))
         yield FromLog(first, heads[first].take(max(count, 1)))

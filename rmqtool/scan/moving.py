@@ -67,6 +67,11 @@ class Moved(NamedTuple):
     packed: Packed
     late: Records | None
 
+    @property
+    def late_count(self) -> int:
+        """How many come behind all others."""
+        return 0 if self.late is None else len(self.late)
+
 
 class SourceMove:
     """The way of one source's messages into the copy."""
@@ -86,8 +91,10 @@ class SourceMove:
         offsets = numbered.queue_offsets[~numbered.late]
         return Moved(records, self._packed(records, offsets), late)
 
-    def append(self, records: Records) -> Moved:
-        """Return records that were late, numbered behind all others."""
+    def append(self, moved: Moved) -> Moved:
+        """Return the records of ``moved`` that were late, numbered behind all others."""
+        records = moved.late
+        assert records is not None, "nothing was late"
         return Moved(records, self._packed(records, self._numbering.append(records)), None)
 
     def placed(self, moved: Moved, new: Ints) -> None:
@@ -113,7 +120,7 @@ class SourceMove:
 def id_columns(moved: Moved) -> list[Iterable[Any]]:
     """Return what names appended messages: topic, queue, then old and new numbers, places and ids, and key."""
     old = moved.records
-    new, _ = decode_records(moved.packed.data, moved.packed.starts)
+    new, _ = decode_records(moved.packed.data.data, moved.packed.starts)
     topics = coded_texts(old.data, old.topic_offsets, old.topic_lengths)
     return [
         [topics.values[code] for code in topics.codes.tolist()],
