@@ -140,9 +140,10 @@ def _open(path: str, asked: Asked, broker: AsBroker) -> Iterator[Opened]:
 def _hold(root: str, stack: ExitStack) -> None:
     """Take the lock until the stack is closed."""
     from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.storage.shapes import lock_store
 
     files = stack.enter_context(PosixWritableFileSystem(root))
-    stack.enter_context(files.lock())
+    stack.enter_context(lock_store(files))
 
 
 def _offsets(

@@ -42,6 +42,7 @@ from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.shapes import lock_store
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -145,7 +146,7 @@ class MessageStore:
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
-        lock: Closable = setup.files.lock() if held is None else _Lent()
+        lock: Closable = lock_store(setup.files, directories) if held is None else _Lent()
         try:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
             engine = build(setup, state, directories)
