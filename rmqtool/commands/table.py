@@ -39,6 +39,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "What two stores do not have in common."),
     Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
     Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Put a store right: plan, apply, undo."),
+    Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores, into a new one."),
     Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),

@@ -47,6 +47,7 @@ class Setup:
     ``directories`` are those of the commit log; left out, they are taken from the settings: beneath the root on
     ``files``, elsewhere on the machine's own file system. ``batch_topics``
     and ``bit_map`` (the bloom bits of a message, for queue extensions) left out are read from the store.
+    ``meant_gap``: queue offsets may jump that far, since messages between were left out on purpose.
     """
 
     files: WritableFileSystem
@@ -56,6 +57,7 @@ class Setup:
     read_only_directories: Sequence[tuple[str, ReadableFileSystem]] = ()
     batch_topics: frozenset[str] | None = None
     bit_map: Callable[[Message], bytes] | None = None
+    meant_gap: int = 0
 
     @property
     def is_sync(self) -> bool:
@@ -195,7 +197,12 @@ def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
 
 
 def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
-    queues = ConsumeQueues(DerivedFiles(setup.files), state.queue_sizes, with_ext=setup.config.enable_consume_queue_ext)
+    queues = ConsumeQueues(
+        DerivedFiles(setup.files),
+        state.queue_sizes,
+        with_ext=setup.config.enable_consume_queue_ext,
+        meant_gap=setup.meant_gap,
+    )
     for key, end in state.queues.items():
         queues.simple[key] = queues.restored(key, end.max_offset, end.max_physic_offset, end.ext_end)
     for key, batch_end in state.batch_queues.items():

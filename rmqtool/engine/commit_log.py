@@ -171,6 +171,11 @@ class CommitLog:
             made.directory.filesystem.unlink(made.segment.path)
             made.directory.filesystem.fsync_dir(made.directory.path)
 
+    def begin_at(self, physical_offset: int) -> None:
+        """Let the first segment of an empty log be the one that begins at an offset."""
+        assert self._current is None, "the log has begun already"
+        self.wrote_offset = self.committed_offset = self.flushed_offset = self._base = physical_offset
+
     def clear_next(self) -> None:
         """Make sure that no record is found where the next one goes."""
         if self._current is not None and self.room >= BLANK_SIZE and not self.pending_size:

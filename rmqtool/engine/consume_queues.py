@@ -71,8 +71,10 @@ class ConsumeQueue:
         max_offset: int = 0,
         max_physic_offset: int = -1,
         ext: ConsumeQueueExt | None = None,
+        meant_gap: int = 0,
     ) -> None:
         self.key = key
+        self._meant_gap = meant_gap
         # What stands in the files, and what will after ``write_pending``.
         self.max_offset = max_offset
         self.next_offset = max_offset
@@ -95,6 +97,13 @@ class ConsumeQueue:
             self.next_offset += 1
             self.max_physic_offset = end
         return finding
+
+    def pass_to(self, queue_offset: int) -> None:
+        """Let a queue without messages go on at an offset: those before are gone."""
+        per_file = self._files.file_size // UNIT_SIZE
+        # An empty last file would stop the start of a 5.x broker, so a full one is the last then.
+        self._pending.append(_FILLER * ((queue_offset - 1) % per_file + 1))
+        self.next_offset = queue_offset
 
     def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
         """Take many units with consecutive offsets; False when they must be taken one by one."""
@@ -155,6 +164,10 @@ class ConsumeQueue:
             fillers = queue_offset % (self._files.file_size // UNIT_SIZE)
             self.next_offset = queue_offset
             self._pending.append(_FILLER * fillers)
+            return None
+        if gap <= self._meant_gap and fits:
+            self._pending.append(_FILLER * gap)
+            self.next_offset = queue_offset
             return None
         topic, queue_id = self.key
         text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
@@ -223,12 +236,13 @@ class QueueSizes:
 class ConsumeQueues:
     """All queues of a store; one that is not known yet is empty."""
 
-    def __init__(self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool) -> None:
+    def __init__(self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: int = 0) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
         self.files = files
         self._sizes = sizes
         self._with_ext = with_ext
+        self._meant_gap = meant_gap
         self._touched: dict[QueueKey, AnyQueue] = {}
 
     def simple_queue(self, key: QueueKey) -> ConsumeQueue:
@@ -250,7 +264,8 @@ class ConsumeQueues:
     def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
         """Return a simple queue that has so many units already."""
         ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
-        return ConsumeQueue(key, self.files_of(FileKind.CONSUME_QUEUE, key), max_offset, max_physic_offset, ext)
+        files = self.files_of(FileKind.CONSUME_QUEUE, key)
+        return ConsumeQueue(key, files, max_offset, max_physic_offset, ext, self._meant_gap)
 
     def files_of(self, kind: FileKind, key: QueueKey) -> DerivedQueue:
         """Return the files of a queue."""

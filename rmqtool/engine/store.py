@@ -16,6 +16,7 @@ from typing import NamedTuple, Self, TypeAlias
 from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
+from rmqtool.engine.bulk_keep import Adoption
 from rmqtool.engine.bulk_put import (
     MessageColumns,
     PutColumns,
@@ -280,6 +281,10 @@ class MessageStore:
         if status is not PutStatus.PUT_OK:
             put.refused |= dict.fromkeys(ready.rows.tolist(), status)
 
+    def adopt(self, physical_offset: int) -> Adoption:
+        """Let an empty store take whole records of other logs, from a place of the log on."""
+        return Adoption(self._engine, physical_offset)
+
     def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
         """Return the ticket of a message, refused or ready to be written."""
         now = self._now()
@@ -456,6 +461,15 @@ class MessageStore:
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
+
+    def abandon(self) -> None:
+        """Close a store that will be thrown away: nothing more is written or forced."""
+        if self._is_open:
+            self._is_open = self._takes_puts = False
+            self.reader.close()
+            self._engine.close_files()
+            self._lock.close()
+            INTERRUPTS.end()
 
     def _clear_leftovers(self) -> None:
         """Clear what a broker has cut from this store before and left: behind new messages it would come back.

@@ -20,6 +20,8 @@ from rmqtool.storage.store import Store
 
 # A record that stands in no queue hardly is larger: upstream's default for the largest message.
 _NEAR = 4 << 20
+# Units with so few others between them are read at once.
+_NEAR_UNITS = 4096
 # The places of units that are not there.
 BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
 
@@ -135,6 +137,22 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
         return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
 
 
+def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
+    """Return the places that the units of a simple queue name at ``queue_offsets``; -1 where there is no such unit."""
+    found = np.full(len(queue_offsets), -1, np.int64)
+    with _QueueUnits(queue) as opened:
+        numbers = opened.numbers_of(queue_offsets)
+        inside = np.flatnonzero(numbers >= 0)
+        inside = inside[np.argsort(numbers[inside])]
+        for rows in np.split(inside, np.flatnonzero(np.diff(numbers[inside]) > _NEAR_UNITS) + 1):
+            if len(rows):
+                first = int(numbers[rows[0]])
+                units = opened.read(first, int(numbers[rows[-1]]) + 1)[numbers[rows] - first]
+                is_real = (units["size"] > 0) & (units["size"] != FILLER_SIZE)
+                found[rows] = np.where(is_real, units["physical_offset"], -1)
+    return found
+
+
 class _QueueUnits:
     """The units of one queue, numbered from the first on disk. Files are closed afterwards: there are many queues."""
 
@@ -192,6 +210,17 @@ class _QueueUnits:
         numbers = np.searchsorted(self.firsts, indexes, side="right") - 1
         bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
         found: Ints = bases[numbers] + indexes - self.firsts[numbers] if len(indexes) else indexes
+        return found
+
+    def numbers_of(self, queue_offsets: Ints) -> Ints:
+        """Return the numbers of the units at queue offsets of a simple queue; -1 where there is none."""
+        if not self.count:
+            return np.full(len(queue_offsets), -1, np.int64)
+        bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
+        of = np.maximum(np.searchsorted(bases, queue_offsets, side="right") - 1, 0)
+        within = queue_offsets - bases[of]
+        is_there = (within >= 0) & (within < np.diff(self.firsts)[of])
+        found: Ints = np.where(is_there, self.firsts[of] + within, -1)
         return found
 
     def index_of(self, queue_offset: int) -> int:

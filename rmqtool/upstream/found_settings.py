@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rmqtool.config import Origin, StoreConfig
+from rmqtool.config import Origin, StoreConfig, Version
 from rmqtool.errors import ReadFailed
 from rmqtool.formats import index, paths
 from rmqtool.formats.paths import FileKind
@@ -23,6 +23,9 @@ _QUEUE_SIZE = "mappedFileSizeConsumeQueue"
 _SLOTS = "maxHashSlotNum"
 _ENTRIES = "maxIndexNum"
 _LOG_PATHS = "storePathCommitLog"
+_OF_FILES = (_LOG_SIZE, _QUEUE_SIZE, _SLOTS, _ENTRIES, "mappedFileSizeConsumeQueueExt", "messageDelayLevel")
+_OF_FILES_5 = ("mapperFileSizeBatchConsumeQueue",)
+_DISPATCHES = ("messageIndexEnable", "enableMultiDispatch", "enableLmq")
 
 
 def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConfig:
@@ -40,6 +43,20 @@ def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConf
         found[_LOG_PATHS] = ",".join(f"{config.root_dir}/{directory}" for directory in sorted(inside))
     unstated = {name: value for name, value in found.items() if value and name not in config.origins}
     return config.with_values(unstated, Origin.STORE)
+
+
+def as_new_store(config: StoreConfig, root: str) -> StoreConfig:
+    """Return the settings of ``config`` that decide what files look like, for a new store at ``root``.
+
+    Where a store lies, how it is flushed and who may write it is not taken over. Every dispatch is on: what records
+    say of further queues, a broker has written that had it on.
+    """
+    kept: dict[str, object] = {name: config.value(name) for name in _OF_FILES}
+    if config.version is not Version.V4_9:
+        kept |= {name: config.value(name) for name in _OF_FILES_5}
+    kept |= dict.fromkeys(_DISPATCHES, True)
+    kept["storePathRootDir"] = root
+    return StoreConfig.default(config.version).with_values(kept, Origin.STORE)
 
 
 def assumed_settings(config: StoreConfig, created: Iterable[str]) -> dict[str, object]:

@@ -101,6 +101,19 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("A broker was killed; what is to be made anew?", "rmqtool repair store", "49-killed", status=Exit.NO),
         Example("Do that:", "rmqtool repair store --apply --tz UTC", "49-killed"),
     ),
+    "copy": (
+        Example(
+            "One topic, and what waits for it, as a store of its own:",
+            "rmqtool copy store new -t T_normal",
+            "53-broker",
+        ),
+        Example(
+            "Every valid message of a damaged store; the exit status is 6.",
+            "rmqtool copy store new --salvage",
+            "49-killed-torn",
+            status=Exit.SKIPPED,
+        ),
+    ),
     "recover": (
         Example("A broker was killed; what will its next start do?", "rmqtool recover store", "49-killed-torn"),
         Example("Do better than a broker:", "rmqtool recover store --apply", "49-killed-torn"),

@@ -49,6 +49,9 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         Exit.REFUSED,
     ): "A step needs `--allow`, the store changed since the plan, the log is empty while queues exist, or a repair was"
     " cut short. Nothing was written.",
+    ("copy", Exit.SKIPPED): "Copied, but damage was left out; DST.lost-and-found has its bytes and a list.",
+    ("copy", Exit.REFUSED): "DST is there already, or SRC is damaged and `--salvage` was not given. Nothing was made.",
+    ("copy", Exit.IN_USE): "Another copy to the same DST is under way.",
     ("init", Exit.IN_USE): "Somebody holds the lock of that directory.",
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",
@@ -152,6 +155,21 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "The rehearsal is of what a broker does until it serves. What it deletes later, by age or because the disk "
             "is full, and what clients send to it, is not part of it. Settings that are neither in broker.conf nor in "
             "`--conf` are taken as that version's defaults.",
+        ),
+    ),
+    "copy": (
+        "What is not the same in a copy",
+        (
+            "Places in the log, and with them offset message ids: `--ids` writes both. What names messages by their "
+            "places moves along: committed transactions, the timers of 5.x. Left out, and said: compacted logs, timers "
+            "and transactions in RocksDB, epochs. Queues and configuration in RocksDB become files.",
+            "Where messages between are left out, the queue keeps their numbers free, and the log begins at 2 GiB, so "
+            "that brokers take these for messages that have expired. `--renumber` leaves no such gaps; the topics of "
+            "the broker itself keep their numbers all the same, since its services name them.",
+            "A purge also removes what was delayed, retried or died for the topic, and what the broker noted about it. "
+            "DST.lost-and-found has skipped bytes as they were, also of a purged topic: delete it in the end.",
+            "In a merge the messages in the broker's own topics are those of the first store; of all stores those go "
+            "along whose delay is not over.",
         ),
     ),
     "topic": (

@@ -13,9 +13,11 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.wording import counted
 from rmqtool.formats import consume_queue, layouts, paths
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.consume_queue import is_filler
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.checks.case import Case, Walk
 from rmqtool.inspection.checks.unclaimed import Leading, Unclaimed, find_unclaimed
+from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import join
 from rmqtool.storage.log_end import read_record
@@ -367,9 +369,20 @@ class QueueJudge:
             left_out = range(jump.before + 1, jump.offset)
             if 0 < len(left_out) <= _LOOKED_FOR and all(Claim(*jump.queue, at) in self._accounted for at in left_out):
                 continue
+            if self._is_left_free(jump):
+                continue
             text = f"the queue offset is {jump.offset}, that of the record before in this queue is {jump.before}"
             place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
             yield new_finding("CL-QOFF", text, place, severity=Severity.WARNING)
+
+    def _is_left_free(self, jump: Jump) -> bool:
+        """Return whether the queue has fillers where two records leave numbers free: messages were left out there."""
+        segments = self.case.queues.get(QueueId(*jump.queue))
+        if segments is None or jump.offset <= jump.before:
+            return False
+        queue = ConsumeQueueFiles(QueueId(*jump.queue), segments)
+        units = [unit for _, unit in queue.iter_units(jump.before + 1, min(jump.offset, jump.before + 1 + _LOOKED_FOR))]
+        return bool(units) and all(is_filler(unit) for unit in units)
 
     def _before(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
         queues = [queue for queue, found in unclaimed.items() if found.before]

@@ -35,7 +35,8 @@ class Unclaimed:
     """The unclaimed units of one queue.
 
     ``before`` lead to before the log, ``ahead`` behind its end, those in ``leading`` (and ``more`` that are not named)
-    into the log. ``holds_nothing`` says that no unit of the queue stands for a message.
+    into the log; ``fillers`` keep the numbers of messages before it. ``holds_nothing`` says that no unit of the queue
+    stands for a message.
     """
 
     before: int = 0
@@ -44,6 +45,7 @@ class Unclaimed:
     ahead_first: int = -1
     leading: list[Leading] = field(default_factory=list)
     more: int = 0
+    fillers: int = 0
     explained: int = 0
     holds_nothing: bool = False
 
@@ -61,7 +63,7 @@ def find_unclaimed(
     for low, high in _uncovered(segments, comparison, limit):
         for at in range(low, high, _AT_ONCE):
             _judge(case, found, segments, at, min(at + _AT_ONCE, high), walk)
-    led = found.before or found.ahead or found.leading or found.explained
+    led = found.before or found.fillers or found.ahead or found.leading or found.explained
     found.holds_nothing = comparison is None and not led
     if not walk.begins:
         found.before = 0
@@ -100,6 +102,8 @@ def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high:
     units = QueueUnits(segments).read(low, high - low)
     places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     written = (places >= 0) & (sizes > 0) & ~((sizes == FILLER_SIZE) & (places == 0))
+    # In a log that does not begin at 0 a filler leads to what is gone, too.
+    found.fillers += int(np.count_nonzero((sizes == FILLER_SIZE) & (places == 0) & (walk.start > 0)))
     found.before += int(np.count_nonzero(written & (places < walk.start)))
     for row in _unexplained(case, found, np.flatnonzero(written & (places >= walk.end)), places):
         if not found.ahead:

@@ -1,0 +1,72 @@
+"""The mapping of old ids to new ones: a line for each message of a copy, as JSON or CSV by the name of the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import Refused
+from rmqtool.storage.failures import write_failed
+
+if TYPE_CHECKING:
+    from rmqtool.scan.moving import Moved
+
+FIELDS = (
+    "store",
+    "topic",
+    "queueId",
+    "oldQueueOffset",
+    "queueOffset",
+    "oldCommitLogOffset",
+    "commitLogOffset",
+    "oldOffsetMsgId",
+    "offsetMsgId",
+    "uniqKey",
+)
+
+
+class IdMap:
+    """The file, written beside its place: it gets its name with the copy."""
+
+    def __init__(self, target: str, staged: str) -> None:
+        self.target = os.path.abspath(target)
+        if os.path.lexists(self.target):
+            raise Refused(f"{target} is there already; nothing was copied", file=target, hint="name another file")
+        self._is_csv = target.endswith(".csv")
+        self.staged = staged
+        try:
+            self._file = open(staged, "x", encoding="utf-8", newline="")  # noqa: SIM115  (closed by complete)
+            if self._is_csv:
+                self._file.write(",".join(FIELDS) + "\n")
+        except OSError as error:
+            raise write_failed("write", target, error) from error
+
+    def add(self, store: str, moved: Moved) -> None:
+        """Write the lines of messages that are in the copy."""
+        from rmqtool.scan.moving import id_columns
+
+        text = io.StringIO()
+        write = csv.writer(text, lineterminator="\n").writerow if self._is_csv else None
+        for row in zip(*id_columns(moved), strict=True):
+            line = (store, *row)
+            if write is not None:
+                write(line)
+            else:
+                text.write(json.dumps(dict(zip(FIELDS, line, strict=True)), ensure_ascii=False) + "\n")
+        try:
+            self._file.write(text.getvalue())
+        except OSError as error:
+            raise write_failed("write", self.target, error) from error
+
+    def complete(self) -> None:
+        """Make the file durable and give it its name."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.rename(self.staged, self.target)
+        except OSError as error:
+            raise write_failed("complete", self.target, error) from error

@@ -1,0 +1,132 @@
+"""Where a copy appears: whole or not at all, whatever stops it.
+
+It is made beside its place, in a directory of its own, made durable there, and gets its name by one rename. What a
+killed copy left is cleared by the next one; the lock of the store in it tells whether it was killed or still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from rmqtool.errors import NoSpace, Refused, StoreInUse, WriteFailed
+from rmqtool.formats.paths import LOCK
+from rmqtool.storage.failures import write_failed
+from rmqtool.storage.posix import PosixReadableFileSystem
+
+_STORE, _LOST = "store", "lost-and-found"
+
+
+class Staging:
+    """The way of one copy to its place. Use ``staged``."""
+
+    def __init__(self, target: str) -> None:
+        self.target = os.path.abspath(target)
+        parent, name = os.path.split(self.target)
+        self.parent = parent
+        self.directory = os.path.join(parent, f".{name}.rmqtool-copy")
+        self.store = os.path.join(self.directory, _STORE)
+        self.lost = os.path.join(self.directory, _LOST)
+        self.lost_target = f"{self.target}.{_LOST}"
+
+    def require_free(self) -> None:
+        """Refuse a place that is taken."""
+        for path in (self.target, self.lost_target):
+            is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+            if os.path.lexists(path) and not is_empty:
+                raise Refused(
+                    f"{path} is there already; nothing in it was touched", file=path, hint="name another directory"
+                )
+        if not os.path.isdir(self.parent):
+            raise Refused(f"{self.parent} is no directory", file=self.parent, hint=f"mkdir -p {self.parent}")
+
+    def require_room(self, size: int) -> None:
+        """Refuse to begin what will not fit."""
+        with PosixReadableFileSystem(self.parent) as files:
+            available = files.space().available
+        if available < size:
+            raise NoSpace(
+                f"the copy takes up to {size} bytes, and {available} are free; nothing was written",
+                file=self.parent,
+                hint="name a target on a larger disk, or select less (-t, -b, -e)",
+            )
+
+    def prepare(self, like: str) -> None:
+        """Clear what a killed copy left, and make the directories, with owner, group and mode of the store ``like``."""
+        if os.path.lexists(self.directory):
+            self._require_dead()
+            shutil.rmtree(self.directory)
+        wanted = os.stat(like)
+        os.mkdir(self.directory, 0o700)
+        os.mkdir(self.store)
+        os.chmod(self.store, wanted.st_mode & 0o777 | 0o700)
+        _give(self.store, wanted)
+
+    def _require_dead(self) -> None:
+        if os.path.exists(os.path.join(self.store, LOCK)):
+            with PosixReadableFileSystem(self.store) as files:
+                if files.lock_state().held:
+                    raise StoreInUse(f"another rmqtool is copying to {self.target}", file=self.directory)
+
+    def appear(self) -> None:
+        """Give the copy its name: everything in it is durable first."""
+        if os.path.isdir(self.lost):
+            wanted = os.stat(self.store)
+            os.chmod(self.lost, wanted.st_mode & 0o777)
+            _give(self.lost, wanted)
+            _sync_tree(self.lost)
+            os.rename(self.lost, self.lost_target)
+        _sync_tree(self.store)
+        os.rename(self.store, self.target)
+        _sync(self.parent)
+
+    def clear(self) -> None:
+        """Take away what is left."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@contextmanager
+def staged(target: str, like: str, size: int) -> Iterator[Staging]:
+    """Prepare the way of a copy of about ``size`` bytes, and let it appear when nothing went wrong."""
+    staging = Staging(target)
+    staging.require_free()
+    staging.require_room(size)
+    try:
+        staging.prepare(like)
+    except OSError as error:
+        raise write_failed("prepare", staging.directory, error) from error
+    try:
+        yield staging
+        try:
+            staging.appear()
+        except OSError as error:
+            raise write_failed("complete", staging.target, error) from error
+    except BaseException as error:
+        staging.clear()
+        if isinstance(error, WriteFailed):
+            error.hint = error.hint or "nothing is left of the copy; run it again when the cause is gone"
+        raise
+    staging.clear()
+
+
+def _give(path: str, wanted: os.stat_result) -> None:
+    """Give a directory an owner and a group; a plain user may not, and keeps what he makes."""
+    with suppress(PermissionError):
+        os.chown(path, wanted.st_uid, wanted.st_gid)
+
+
+def _sync_tree(root: str) -> None:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            _sync(os.path.join(directory, name))
+        _sync(directory)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
