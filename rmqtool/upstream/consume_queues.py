@@ -348,9 +348,13 @@ class ConsumeQueueStore:
         if not run.lies_apart or not self.writeable:
             return RunPlan([], list(range(first, last)))
         numbers = np.flatnonzero(batch.has_unit[first:last]) + first
+        keys = batch.keys[first:last]
+        if len(numbers) < len(keys):
+            keys = [batch.keys[number] for number in numbers.tolist()]
         queues: dict[ConsumeQueue, int] = {}
-        keys = batch.keys
-        codes = np.array([queues.setdefault(self._of(keys[number]), len(queues)) for number in numbers.tolist()], int)
+        # Two names may be one queue's: bytes that are no text look alike.
+        code_of = {key: queues.setdefault(self._of(key), len(queues)) for key in dict.fromkeys(keys)}
+        codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
         order = np.argsort(codes, kind="stable")
         groups = np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1) if len(numbers) else []
         appended, told, known = [], [], []

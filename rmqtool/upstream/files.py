@@ -19,7 +19,7 @@ from rmqtool.storage.filesystem import (
 from rmqtool.storage.overlay import OverlayFileSystem
 
 # A store may have a hundred thousand queues; a process may open a thousand files.
-_HANDLES = 64
+_HANDLES = 256
 
 
 class Entry(NamedTuple):

@@ -80,7 +80,8 @@ def test_a_rehearsal_costs_little_more_than_a_check_of_the_same_range(messages, 
     with capsys.disabled():
         print(
             f"\nrecover, {messages} messages of {body} bytes, {'with' if queues else 'without'} queues: "
-            f"{rehearsal:.2f} s, check {check:.2f} s, ratio {rehearsal / check:.2f} (limit 1.2), {memory:.0f} MiB (limit 256)"
+            f"{rehearsal:.2f} s, check {check:.2f} s, "
+            f"ratio {rehearsal / check:.2f} (limit 1.2), {memory:.0f} MiB (limit 256)"
         )
     assert rehearsal <= 1.2 * check
     assert memory <= 256
