@@ -24,9 +24,9 @@ from rmqtool.formats import topics
 from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.ids import PopReceipt, PopTag, decode_offset_msg_id
 from rmqtool.formats.layouts import TimerLogUnit
-from rmqtool.formats.system_bodies import decode_op_body
+from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body
 from rmqtool.formats.timer import decode_timer_unit
 from rmqtool.storage.config_writer import config_text
 from rmqtool.storage.posix_write import PosixWritableFileSystem
@@ -78,6 +78,10 @@ class Life:
         self.differing: list[tuple[str, Message, Message | None]] = []
         self._check: Iterator[Happened] | None = None
         self._timers: Iterator[Happened] | None = None
+        self._revivals: dict[int, Iterator[Happened]] = {}
+        self._revive_queues: dict[tuple[str, str | None], int] = {}
+        self._receipts: dict[tuple[str, str, int, int], PopReceipt] = {}
+        self._acked_by_change: tuple[str, str, int, int] | None = None
         self._units = list(iter_timer_units(real))
 
     def live(self) -> None:
@@ -102,6 +106,7 @@ class Life:
         # What was begun goes on to its end, and nothing more comes of it.
         assert list(self._check or ()) == []
         assert list(self._timers or ()) == []
+        assert [told for revival in self._revivals.values() for told in revival] == []
         self.services.save()
 
     def close(self) -> None:
@@ -127,6 +132,10 @@ class Life:
             return "given up", self._give_up(real)
         if "RETRY_TOPIC" in properties and (topic == topics.SCHEDULE_TOPIC or topic.startswith(topics.DLQ_PREFIX)):
             return "sent back", self._send_back(real)
+        if topic == topics.TIMER_TOPIC and properties["REAL_TOPIC"].startswith(topics.REVIVE_PREFIX):
+            return self._pop_or_ack(real)
+        if topic.startswith(topics.RETRY_PREFIX) and "1ST_POP_TIME" in properties:
+            return "revived", self._next_revived(real)
         if "TIMER_DEQUEUE_MS" in properties:
             return ("rolled" if topic == topics.TIMER_TOPIC else "timer"), self._next_timer()
         if properties.get("REAL_TOPIC") == topic and int(properties.get("DELAY", 0)) > 0:
@@ -168,6 +177,57 @@ class Life:
             assert list(self.services.timers.iter_enqueue(1)) == []
             self.clock.wall = now
             del self._units[0]
+
+    def _pop_or_ack(self, real: Message) -> tuple[str, PutTicket | None]:
+        """Pop, ack or ask for more time, as the record says that a client did."""
+        tag = PopTag(real.tags or "")
+        decoded = decode_pop_body(tag, real.raw_body)
+        assert not isinstance(decoded, Flaw)
+        body, pops = decoded.value, self.services.pops
+        queue = body["c"], body["t"], body["q"]
+        self._set_clock(body["pt"])
+        if tag is PopTag.ACK:
+            receipt = self._receipts.pop((*queue, body["ao"]))
+            if self._acked_by_change == (*queue, body["ao"]):
+                self._acked_by_change = None
+                return "acked by a change", self._stored_at_end()
+            return "acked", pops.ack(queue[0], queue[1], receipt)
+        held = self._receipts.get((*queue, body["so"]))
+        if held is not None:
+            changed = pops.change_invisible(queue[0], queue[1], held, body["it"])
+            assert changed is not None
+            self._acked_by_change = (*queue, body["so"])
+            found = self.store.condition().wrote_offset
+            return "changed", self._stored_at(real.physical_offset if found > real.physical_offset else -1)
+        place = body["t"], body["q"], int(real.properties["REAL_QID"])
+        for popped in pops.pop_queue(body["c"], place, body["n"], body["it"]):
+            self._receipts[*queue, popped.record.queue_offset] = popped.receipt
+            back = topics.pop_retry_topic(body["c"], body["t"])
+            self._revive_queues[back, popped.record.uniq_key] = place[2]
+        return "popped", self._stored_at(real.physical_offset)
+
+    def _stored_at(self, physical_offset: int) -> PutTicket:
+        ticket = PutTicket(("", 0), (), 1, (b"", 0))
+        ticket.physical_offset = physical_offset
+        return ticket
+
+    def _stored_at_end(self) -> PutTicket:
+        last = list(
+            self.store.reader.get(
+                topics.TIMER_TOPIC, 0, self.store.reader.bounds(topics.TIMER_TOPIC, 0)[1] - 1, 1
+            ).messages
+        )
+        return self._stored_at(last[0].physical_offset)
+
+    def _next_revived(self, real: Message) -> PutTicket | None:
+        """Let the next message of a revive queue come back; it must be due. Each queue has a thread of its own."""
+        queue_id = self._revive_queues[real.topic, real.uniq_key]
+        for _ in range(2):
+            told = next(self._revivals.setdefault(queue_id, self.services.revival.iter_queue(queue_id)), None)
+            if told is not None:
+                return told.ticket
+            del self._revivals[queue_id]
+        return None
 
     def _prepare(self, sent: NewMessage) -> PutTicket:
         properties = dict(sent.property_map())

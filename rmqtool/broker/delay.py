@@ -8,6 +8,7 @@ offset is saved after the messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from rmqtool.broker.happened import Happened, Service
@@ -29,7 +30,9 @@ from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 
 # So many messages are delivered with one put.
 AT_ONCE = 4096
-_TIMER_WISHES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+# What of a message's wishes is over; nobody waits for its store any more.
+_DROPPED = ("DELAY", "WAIT")
+_DROPPED_BY_5 = (*_DROPPED, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 
 class _Due(NamedTuple):
@@ -102,7 +105,7 @@ class DelayService:
 
     def _unit_due(self, level: int) -> int | None:
         units = self._units(level, 1)
-        return self._due_time(level, units[0], None)[0] if units else None
+        return self._due_time(level, units[0], None) if units else None
 
     def _units(self, level: int, most: int) -> list[ConsumeQueueUnit]:
         queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
@@ -114,30 +117,27 @@ class DelayService:
             self._set(level, min(max(offset, low), high))
         return queue.read_units(self.offsets.get(level, 0), most)
 
-    def _due_time(self, level: int, unit: ConsumeQueueUnit, now: int | None) -> tuple[int, Message | None]:
+    def _due_time(self, level: int, unit: ConsumeQueueUnit, now: int | None) -> int:
         """Return when a unit's message is due; not later than a delay from ``now``: clocks and levels change."""
-        record, due = None, unit.tags_code
+        due = unit.tags_code
         if is_ext_address(due):
             record = self._store.reader.message_at(unit.physical_offset)
             due = 0 if record is None else tags_code(record, self.delays)
-        if now is not None and due > now + self.delays[level - 1]:
-            due = now
-        return due, record
+        return now if now is not None and due > now + self.delays[level - 1] else due
 
     def _find_due(self, level: int, most: int) -> list[_Due]:
         """Return what is due now of a level, in its order."""
         now = self._store.setup.clock.now()
+        units = self._units(level, most)
+        times = list(takewhile(lambda due: due <= now, (self._due_time(level, unit, now) for unit in units)))
+        if units and not times and self._version is not Version.V4_9 and level not in self.offsets:
+            # upstream: 5.x notes where it looks, also when there is nothing to do.
+            self._set(level, 0)
+        offset = self.offsets.get(level, 0)
+        records = self._store.reader.messages_of(units[: len(times)])
         found: list[_Due] = []
-        for index, unit in enumerate(self._units(level, most), 1):
-            due, record = self._due_time(level, unit, now)
-            if due > now:
-                if not found and self._version is not Version.V4_9 and level not in self.offsets:
-                    # upstream: 5.x notes where it looks, also when there is nothing to do.
-                    self._set(level, self.offsets.get(level, 0))
-                break
-            record = record or self._store.reader.message_at(unit.physical_offset)
-            offset = self.offsets.get(level, 0) + index
-            found.append(self._prepare(record, offset, due))
+        for next_offset, (record, due) in enumerate(zip(records, times, strict=True), offset + 1):
+            found.append(self._prepare(record, next_offset, due))
             if found[-1].reason == "stuck":
                 break
         return found
@@ -153,8 +153,10 @@ class DelayService:
         if topic is None or queue_id is None:
             # upstream: an exception, on which 4.9 tries again and again, and 5.x goes on with the next one.
             return _Due(record, None, next_offset, due, "stuck" if self._version is Version.V4_9 else "no place")
-        asked = {"DELAY"} if self._version is Version.V4_9 else {"DELAY", *_TIMER_WISHES}
-        message = stored_again(record, topic, queue_id, {k: v for k, v in stored.items() if k not in asked})
+        kept = dict(stored)
+        for name in _DROPPED if self._version is Version.V4_9 else _DROPPED_BY_5:
+            kept.pop(name, None)
+        message = stored_again(record, topic, queue_id, kept)
         message.property_text = text_of(stored, self._version)
         return _Due(record, message, next_offset, due)
 

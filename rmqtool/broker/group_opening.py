@@ -125,6 +125,7 @@ def open_group(
     progress: Progress,
     clock: Clock,
     send_back: SendBack | None = None,
+    max_reconsume_times: int = -1,
 ) -> GroupConsumer:
     """Return the group, its queues known and its members not yet there."""
     subscriptions = subscribe(asked, known)
@@ -136,6 +137,7 @@ def open_group(
         broadcasting=asked.broadcasting,
         drops_failed=asked.broadcasting or not asked.keeps,
         send_back=send_back,
+        max_reconsume_times=max_reconsume_times,
     )
     consumer = GroupConsumer(how, stored, progress, clock)
     consumer.set_queues(queue for topic in subscriptions for queue in known.queues_of(topic, asked.queue_id))

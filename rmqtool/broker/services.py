@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from rmqtool.broker.delay import AT_ONCE, DelayService
 from rmqtool.broker.happened import Happened, Service
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+from rmqtool.broker.pop import Pops
 from rmqtool.broker.retry import Retries
+from rmqtool.broker.revive import Revival
 from rmqtool.broker.saved_text import SavedText, SaveSchedule
 from rmqtool.broker.timers import Timers
 from rmqtool.broker.topics import TopicConfigs
@@ -44,6 +46,8 @@ class Services:
         self.retry = Retries(store, self.topics)
         self.transactions = Transactions(store)
         self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
+        self.pops = Pops(store, self.offsets)
+        self.revival = Revival(store, self.offsets, self.topics, self.pops)
         self._schedule = SaveSchedule(clock)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
@@ -53,6 +57,8 @@ class Services:
         self.store.dispatch_now()
         yield from self.timers.iter_due()
         yield from self.check.iter_due()
+        self.store.dispatch_now()
+        yield from self.revival.iter_due()
         self.store.dispatch_now()
         removed = self.store.clean_now()
         if removed:
@@ -73,6 +79,7 @@ class Services:
             Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()},
             Service.TIMER.value: {"count": self.timers.waiting(), "nextDue": self.timers.next_due()},
             Service.TRANSACTION.value: {"count": self.check.waiting(), "nextDue": self.check.next_due()},
+            Service.POP.value: {"count": self.revival.waiting(), "nextDue": self.revival.next_due()},
         }
 
     def save(self) -> None:
@@ -91,9 +98,11 @@ class Services:
 
 
 @contextmanager
-def running(store: MessageStore, text_of: Callable[[str], SavedText]) -> Iterator[Services]:
+def running(
+    store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
+) -> Iterator[Services]:
     """Give the services of a store, and save their progress at the end, also after an error of the caller's."""
-    services = Services(store, text_of)
+    services = Services(store, text_of, offsets)
     try:
         yield services
     finally:

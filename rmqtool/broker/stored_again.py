@@ -20,7 +20,9 @@ _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 def stored_properties(record: Message) -> dict[str, str]:
     """Return the properties of a record, without the checksum that belongs to the record alone."""
-    return {name: value for name, value in record.properties.items() if name != CRC_PROPERTY}
+    found = dict(record.properties)
+    found.pop(CRC_PROPERTY, None)
+    return found
 
 
 def text_of(properties: Mapping[str, str], version: Version) -> bytes:

@@ -36,6 +36,13 @@ class Way:
     )
     members: Annotated[int, typer.Option("--members", metavar="N", min=1, help="Members of the group.")] = 1
     orderly: Annotated[bool, typer.Option("--orderly", help="Of each queue one message after the other.")] = False
+    pop: Annotated[
+        bool, typer.Option("--pop", help="Pop: out of sight for some time, and back unless consumed; takes the lock.")
+    ] = False
+    invisible: Annotated[
+        str | None,
+        typer.Option("--invisible", metavar="SPAN", help="For how long what is popped is out of sight: 60s."),
+    ] = None
     broadcast: Annotated[
         bool, typer.Option("--broadcast", help="Each member gets all; progress is kept below ~/.rocketmq_offsets.")
     ] = False
@@ -72,9 +79,11 @@ def consume(
     """Show the messages that a group gets next; with --commit they are consumed, with --exec a program consumes them.
 
     Without --commit nothing is changed and no lock is needed: it works beside a broker. The group goes on where it is;
-    a new one begins as a broker has it begin. A program that ends with 0 has consumed its message.
+    a new one begins as a broker has it begin. A program that ends with 0 has consumed its message; with --commit one
+    that fails gets it again later, and after the retries of the group it is a dead letter.
     """
     from rmqtool.commands.consuming import run
+    from rmqtool.commands.popping import run_pop
 
     if (way.commit or way.broadcast) and not group:
         raise UsageError("whose progress is that?", hint="name the group with -g")
@@ -82,4 +91,8 @@ def consume(
         raise UsageError("a group subscribes by tag or by SQL, not by both")
     path = choose_store([store] if store is not None else []).store
     filters = (tag, where)
-    return run(path, scope, group or "", place, filters, limit, way, program, jobs, broker, show)
+    if way.invisible is not None and not way.pop:
+        raise UsageError("--invisible is for messages that are popped", hint="add --pop")
+    return (run_pop if way.pop else run)(
+        path, scope, group or "", place, filters, limit, way, program, jobs, broker, show
+    )

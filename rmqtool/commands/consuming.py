@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.programs import Ended
     from rmqtool.broker.reached import ReachedProgress
     from rmqtool.broker.rebalance import Change
+    from rmqtool.commands.backing import Backing
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
     from rmqtool.formats.message_queues import MessageQueue
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.reading import Damage
     from rmqtool.scan.selection import Selection
+    from rmqtool.storage.filesystem import Closable
 
 # So often a store that is followed is looked at, in seconds.
 _PAUSE = 0.2
@@ -48,6 +50,8 @@ class Opened:
     known: Known
     progress: Progress
     consumer: GroupConsumer
+    # What a failing program's messages are sent back to, and what lets things happen while the store is followed.
+    backing: Backing | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -76,7 +80,12 @@ def run(
     start = parse_start(place.start, group, show.tz, keeps=way.commit)
     asked = _asked(scope, group, filters, start, way)
     timeout = parse_span(program.timeout)
-    with show.output() as output, stopping() as stop, _open(path, asked, broker) as opened:
+    serves = way.commit and not way.broadcast and (program.exec is not None or place.follow)
+    with (
+        show.output() as output,
+        stopping() as stop,
+        _open(path, asked, broker, serves=serves, follows=place.follow) as opened,
+    ):
         extent = Extent(limit, place.follow, stop)
         with _members(output, opened):
             if program.exec is not None:
@@ -129,7 +138,7 @@ def _asked(scope: Scope, group: str, filters: tuple[str | None, str | None], sta
 
 
 @contextmanager
-def _open(path: str, asked: Asked, broker: AsBroker) -> Iterator[Opened]:
+def _open(path: str, asked: Asked, broker: AsBroker, *, serves: bool, follows: bool) -> Iterator[Opened]:
     """Open the store, under its lock where the broker's file is to be written, and the group."""
     from functools import partial
 
@@ -141,23 +150,46 @@ def _open(path: str, asked: Asked, broker: AsBroker) -> Iterator[Opened]:
 
     again = partial(open_store, path, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with ExitStack() as stack:
-        if asked.keeps and not asked.broadcasting:
-            _hold(again().root, stack)
+        held = _hold(again().root, stack) if asked.keeps and not asked.broadcasting else None
         stored = StoredQueues(again)
         stack.callback(stored.close)
         configs = read_configs(stored.store)
-        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
         offsets = _offsets(asked, stored, configs.offsets, stack)
+        backing = _back(asked, stored, offsets, held, stack) if serves and held is not None else None
+        if backing is not None:
+            configs.topics.setdefault(*backing.retry_topic)
+        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
         progress = group_progress(asked, known, stored, offsets)
-        yield Opened(asked, stored, known, progress, open_group(asked, known, stored, progress, SystemClock()))
+        send_back, most = (None, -1) if backing is None else (backing.send_back, backing.most_tries)
+        if backing is not None and backing.waits_in_place and not follows:
+            send_back = None
+        consumer = open_group(asked, known, stored, progress, SystemClock(), send_back, most)
+        yield Opened(asked, stored, known, progress, consumer, backing)
 
 
-def _hold(root: str, stack: ExitStack) -> None:
-    """Take the lock until the stack is closed."""
+def _back(
+    asked: Asked,
+    stored: StoredQueues,
+    offsets: ConsumerOffsets | dict[str, LocalOffsets],
+    held: Closable,
+    stack: ExitStack,
+) -> Backing:
+    """Return the broker behind the group."""
+    from rmqtool.broker.offsets import ConsumerOffsets
+    from rmqtool.commands.backing import Backing
+
+    assert isinstance(offsets, ConsumerOffsets), "progress that is stored is in the broker's table"
+    backing = Backing(stored.store.root, stored.store.config, held, offsets, asked)
+    stack.callback(backing.close)
+    return backing
+
+
+def _hold(root: str, stack: ExitStack) -> Closable:
+    """Take the lock until the stack is closed, and return it."""
     from rmqtool.storage.posix_write import PosixWritableFileSystem
 
     files = stack.enter_context(PosixWritableFileSystem(root))
-    stack.enter_context(files.lock())
+    return stack.enter_context(files.lock())
 
 
 def _offsets(
@@ -363,6 +395,8 @@ def _tell_lost(output: Output, consumer: GroupConsumer) -> int:
 def _wait(output: Output, opened: Opened) -> None:
     """Wait for more."""
     output.flush()
+    if opened.backing is not None:
+        opened.backing.tick()
     time.sleep(_PAUSE)
     opened.stored.refresh()
 
@@ -409,5 +443,7 @@ def _show_ended(output: Output, opened: Opened, ended: Ended) -> bool:
     if not ended.is_ok:
         queue = delivered.queue
         place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
-        output.note(f"{place}: the program {ended.words}; the message is not consumed")
+        backing = opened.backing
+        comes = "the message is not consumed" if backing is None or backing.waits_in_place else "it comes again later"
+        output.note(f"{place}: the program {ended.words}; {comes}")
     return ended.is_ok

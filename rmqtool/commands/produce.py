@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, ProgressWhen, Queue, Show, Topic, When, store_and
+from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Queue, Show, Topic, When, store_and
 from rmqtool.errors import Exit, UsageError
 
 
@@ -74,6 +74,25 @@ class Sending:
     ] = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """When messages are delivered, and whether they are transactions."""
+
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: its level, or as long as 90s, 2h."),
+    ] = None
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time.")] = None
+    tx: Annotated[
+        str | None,
+        typer.Option(
+            "--tx",
+            metavar="commit|rollback|pending",
+            help="Send as a transaction: decide it, or leave it to the check. Answers checks of its group (-g) too.",
+        ),
+    ] = None
+
+
 def produce(
     words: Annotated[
         list[str] | None, store_and("[BODY]...", "The store, and bodies; without any the lines of standard input.")
@@ -84,6 +103,8 @@ def produce(
     marks: Marks,
     source: Input,
     sending: Sending,
+    later: Later,
+    group: Group = None,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
@@ -94,11 +115,13 @@ def produce(
     properties, queueId, flag, delayLevel, deliverAt, shardingKey: what `cat --jsonl` prints is valid input. With --csv
     the first line names such members. What an object says goes before the options.
     """
-    from rmqtool.commands.producing import open_input, run, wanted_of
+    from rmqtool.commands.producing import later_of, open_input, run, wanted_of
 
     choice = choose_store(words or [], takes_words=True)
     if choice.words and source.file:
         raise UsageError("bodies are given as words or as files, not as both")
     wanted = wanted_of(topic, queue, marks, keeps_ids=source.keep_ids)
     messages = open_input(choice.words, source.file or [], wanted, show)
-    return run(choice.store, messages, sending, source.on_error, progress, broker, show)
+    return run(
+        choice.store, messages, sending, later_of(later, group, show.tz), source.on_error, progress, broker, show
+    )

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
 from rmqtool.commands.produce import OnError
+from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
 from rmqtool.errors import Exit, Interrupted, ReadFailed, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.sending_runs import Run
     from rmqtool.broker.sent import Sent
     from rmqtool.commands.options import AsBroker, Show, When
-    from rmqtool.commands.produce import Marks, Sending
+    from rmqtool.commands.produce import Later, Marks, Sending
     from rmqtool.engine.message import NewMessage
     from rmqtool.engine.store import MessageStore
     from rmqtool.progress import Progress
@@ -39,6 +40,28 @@ def wanted_of(topic: str | None, queue: int | None, marks: Marks, *, keeps_ids: 
             raise UsageError(f"{text!r} is no NAME=VALUE", hint="--property colour=red")
         properties[name] = value
     return Wanted({name: value for name, value in members.items() if value is not None}, properties, keeps_ids)
+
+
+def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
+    """Return when messages are to be delivered, and what becomes of them as transactions."""
+    from rmqtool.broker.served_producing import DEFAULT_GROUP, Outcome, Wish
+
+    if later.delay is not None and later.at is not None:
+        raise UsageError("--delay and --at both say when")
+    if later.tx is not None and (later.delay is not None or later.at is not None):
+        raise UsageError("a transaction is not delayed: its check would never find it")
+    if later.tx is not None and later.tx not in list(Outcome):
+        raise UsageError(f"--tx is commit, rollback or pending, not {later.tx!r}")
+    wish = Wish()
+    if later.at is not None:
+        wish = Wish(at=parse_time(later.at, now=now_ms(), zone=parse_zone(zone)))
+    elif later.delay is not None:
+        wish = Wish(level=int(later.delay)) if later.delay.isdecimal() else Wish(span=parse_span(later.delay))
+    return {
+        "wish": wish,
+        "outcome": None if later.tx is None else Outcome(later.tx),
+        "group": group or DEFAULT_GROUP,
+    }
 
 
 def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Iterator[NewMessage | Bad]:
@@ -81,6 +104,7 @@ def run(
     path: str,
     messages: Iterator[NewMessage | Bad],
     sending: Sending,
+    later: dict[str, Any],
     on_error: OnError | None,
     progress: When,
     broker: AsBroker,
@@ -91,7 +115,7 @@ def run(
     from rmqtool.commands.options import Work
     from rmqtool.engine.clock import SystemClock
 
-    with show.output() as output, stopping() as stop, _producing(path, sending, broker) as producer:
+    with show.output() as output, stopping() as stop, _producing(path, sending, later, broker) as producer:
         stop.writes = True
         run = Run(
             producer,
@@ -108,16 +132,16 @@ def run(
 
 
 @contextmanager
-def _producing(path: str, sending: Sending, broker: AsBroker) -> Iterator[Producer]:
+def _producing(path: str, sending: Sending, later: dict[str, Any], broker: AsBroker) -> Iterator[Producer]:
     """Open the store for a producer."""
-    from rmqtool.broker.producing import open_producer
+    from rmqtool.broker.served_producing import open_served_producer
     from rmqtool.storage.store import open_store
 
     flush = [f"flushDiskType={sending.flush.value.upper()}_FLUSH"] if sending.flush else []
     assignments = (*flush, *(broker.conf or ()))
     with open_store(path, version=broker.as_version, assignments=assignments) as opened:
         root, config = opened.root, opened.config
-    with open_producer(root, config, _text_of, creates=sending.create) as producer:
+    with open_served_producer(root, config, _text_of, creates=sending.create, **later) as producer:
         yield producer
 
 

@@ -21,7 +21,7 @@ from rmqtool.errors import NoSpace
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import BLANK_SIZE, record_size
 from rmqtool.formats.hosts import IPV4_LENGTH
-from rmqtool.formats.java import INT_MAX, INT_MIN
+from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH, NAME_VALUE_SEPARATOR
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _SLAB = 4 << 20
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | _HOST_BITS
 # Whoever stores by columns waits, so it does not matter whether a message asks for that.
 _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS - {"WAIT"}))
 
@@ -40,7 +41,7 @@ _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sort
 class MessageColumns:
     """Messages by columns, all of the same length; a single value instead holds for all of them.
 
-    ``property_texts`` are stored as they are.
+    ``property_texts`` are stored as they are. ``born_hosts``, one for each message, are all of one kind.
     """
 
     topics: Sequence[str] | str
@@ -51,6 +52,8 @@ class MessageColumns:
     sys_flags: Sequence[int] | int = 0
     born_timestamps: Sequence[int] | int | None = None
     born_host: Host | None = None
+    born_hosts: Sequence[Host] = ()
+    reconsume_times: Sequence[int] | int = 0
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -66,7 +69,8 @@ class MessageColumns:
             self.flags if isinstance(self.flags, int) else int(self.flags[row]),
             self.sys_flags if isinstance(self.sys_flags, int) else int(self.sys_flags[row]),
             born if born is None or isinstance(born, int) else int(born[row]),
-            self.born_host,
+            self.born_hosts[row] if self.born_hosts else self.born_host,
+            reconsume_times=times if isinstance(times := self.reconsume_times, int) else int(times[row]),
         )
 
 
@@ -118,10 +122,11 @@ def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
     return not any(name in texts for name in _SPECIAL_NAMES)
 
 
-def columns_of(messages: Sequence[NewMessage], intake: Intake) -> MessageColumns | None:
-    """Return plain messages of this broker's own by columns; None when one of them is more than that."""
+def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> MessageColumns | None:
+    """Return plain messages by columns, None when one is more than that. What a broker makes is born ``now``."""
     encoder, kinds = intake.encoder, intake.kinds
-    texts = []
+    own, texts = encoder.store_host, []
+    length = len((messages[0].born_host or own)[0])
     for message in messages:
         given = message.properties
         if isinstance(given, bytes):
@@ -131,26 +136,41 @@ def columns_of(messages: Sequence[NewMessage], intake: Intake) -> MessageColumns
         if (
             not kind.is_plain
             or message.body is None
-            or message.property_text is not None
             or message.property_bins is not None
-            or message.sys_flag
-            or message.born_host is not None
-            or message.store_host is not None
-            or message.born_timestamp is not None
-            or message.reconsume_times
+            or message.sys_flag & _NOT_BY_COLUMNS
+            or message.store_host not in (None, own)
+            or len((message.born_host or own)[0]) != length
             or message.prepared_transaction_offset
         ):
             return None
-        texts.append(kind.text(given))
+        texts.append(kind.text(given) if message.property_text is None else message.property_text)
     topics = [message.topic for message in messages]
     if encoder.has_property_crc or any(encoder.topic_rules(topic).is_batch for topic in set(topics)):
         return None
     queue_ids = [message.queue_id for message in messages]
     flags = [message.flag for message in messages]
-    if not all(INT_MIN <= value <= INT_MAX for column in (queue_ids, flags) for value in (min(column), max(column))):
+    times = [message.reconsume_times for message in messages]
+    if not all(
+        INT_MIN <= value <= INT_MAX for column in (queue_ids, flags, times) for value in (min(column), max(column))
+    ):
         return None
-    bodies = [message.body or b"" for message in messages]
-    return MessageColumns(topics, bodies, texts, queue_ids, flags if any(flags) else 0)
+    given_born = [message.born_timestamp for message in messages]
+    known = [time for time in given_born if time is not None]
+    if known and not LONG_MIN <= min(known) <= max(known) <= LONG_MAX:
+        return None
+    hosts = [message.born_host or own for message in messages]
+    sys_flags = [message.sys_flag for message in messages]
+    return MessageColumns(
+        topics,
+        [message.body or b"" for message in messages],
+        texts,
+        queue_ids,
+        flags if any(flags) else 0,
+        sys_flags if any(sys_flags) else 0,
+        [now if time is None else time for time in given_born] if known else None,
+        born_hosts=() if all(host == own for host in hosts) else hosts,
+        reconsume_times=times if any(times) else 0,
+    )
 
 
 def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
@@ -213,11 +233,12 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
         queue_offsets=0,
         born_timestamps=now if born is None else np.broadcast_to(np.asarray(born, np.int64), count)[rows],
         store_timestamps=0,
-        born_hosts=[columns.born_host or encoder.store_host],
+        born_hosts=_born_hosts(columns, encoder, rows, every=every),
         store_host=encoder.store_host,
         magics=np.array([rule.magic for rule in rules], np.int64)[codes[rows]],
         flags=flags[rows],
         sys_flags=sys_flags[rows] & ~np.int64(_HOST_BITS) | host_bits,
+        reconsume_times=np.broadcast_to(np.asarray(columns.reconsume_times, np.int64), count)[rows],
     )
     for row in np.flatnonzero(~legal).tolist():
         put.refused[row] = PutStatus.MESSAGE_ILLEGAL
@@ -238,9 +259,16 @@ def _tails(rules: list[TopicRules], codes: Ints, texts: Sequence[bytes], rows: I
     return [topics[listed[row]] + encode_length(len(texts[row])) + texts[row] for row in rows.tolist()]
 
 
+def _born_hosts(columns: MessageColumns, encoder: Encoder, rows: Ints, *, every: bool) -> Sequence[Host]:
+    if not columns.born_hosts:
+        return [columns.born_host or encoder.store_host]
+    return columns.born_hosts if every else [columns.born_hosts[row] for row in rows.tolist()]
+
+
 def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
     bits = 0
-    if len((columns.born_host or encoder.store_host)[0]) != IPV4_LENGTH:
+    born_host = columns.born_hosts[0] if columns.born_hosts else columns.born_host
+    if len((born_host or encoder.store_host)[0]) != IPV4_LENGTH:
         bits |= SysFlag.BORN_HOST_V6
     if len(encoder.store_host[0]) != IPV4_LENGTH:
         bits |= SysFlag.STORE_HOST_V6
@@ -293,6 +321,8 @@ def _write_slab(
         flags=_cut(whole.flags, part),
         sys_flags=_cut(whole.sys_flags, part),
         born_timestamps=_cut(whole.born_timestamps, part),
+        reconsume_times=_cut(whole.reconsume_times, part),
+        born_hosts=whole.born_hosts[part] if len(whole.born_hosts) > 1 else whole.born_hosts,
     )
     encoded = encode_records(slab, log.wrote_offset)
     log.append(encoded.data, store_timestamp)

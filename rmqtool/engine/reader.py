@@ -6,7 +6,7 @@ Upstream: the reading half of ``DefaultMessageStore``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
@@ -44,6 +45,8 @@ _UNIT = layouts.CONSUME_QUEUE_UNIT
 # So often the index is asked again, when nothing that it found can be read.
 _ROUNDS = 3
 _EXT_MOST = 32 << 10
+# Records are read together that lie so close together.
+_SPAN = 1 << 20
 
 
 class Bounds(NamedTuple):
@@ -223,6 +226,22 @@ class StoreReader:
             return None
         found = decode_record(self._log.read(physical_offset, size))
         return found if isinstance(found, Message) else None
+
+    def messages_of(self, units: Sequence[ConsumeQueueUnit]) -> list[Message | None]:
+        """Return the record that each of ``units`` leads to; those that lie close together are read together."""
+        found: list[Message | None] = []
+        at = 0
+        while at < len(units):
+            start, end = units[at].physical_offset, at + 1
+            while end < len(units) and start < units[end].physical_offset < start + _SPAN:
+                end += 1
+            data = self._log.read(start, units[end - 1].physical_offset + units[end - 1].size - start)
+            for unit in units[at:end]:
+                record = decode_record(data, unit.physical_offset - start)
+                # A read ends with its segment.
+                found.append(record if isinstance(record, Message) else self.message_at(unit.physical_offset))
+            at = end
+        return found
 
     def message_of_id(self, offset_msg_id: str) -> Message | None:
         """Return the message of an offset message id."""

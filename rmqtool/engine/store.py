@@ -236,7 +236,7 @@ class MessageStore:
         least = _LEAST_FOR_SLAB if "rmqtool.bulk.encode" in sys.modules else _LEAST_TO_LOAD
         if len(messages) < least or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
             return []
-        columns = columns_of(messages, self._engine.intake)
+        columns = columns_of(messages, self._engine.intake, self._now())
         if columns is None:
             return []
         put = PutColumns.of(len(messages))

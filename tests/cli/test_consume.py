@@ -149,10 +149,9 @@ def test_a_program_gets_body_and_fields(lab: str, tmp_path: Path, capsysbinary: 
     assert progress(lab) == {str(queue): 25 for queue in range(4)}
 
 
-@pytest.mark.parametrize("order", [[], ["--orderly"]])
-def test_a_program_that_fails_holds_its_queue(order: list[str], lab: str, capsysbinary: Capture) -> None:
+def test_a_program_that_fails_holds_its_queue_when_it_consumes_in_order(lab: str, capsysbinary: Capture) -> None:
     command = '[ "$RMQ_QUEUE_ID/$RMQ_QUEUE_OFFSET" != 2/7 ]'
-    words = (lab, "-t", "T", "-g", "g", "--commit", "--exec", command, "-j", "1", *order)
+    words = (lab, "-t", "T", "-g", "g", "--commit", "--exec", command, "-j", "1", "--orderly")
     status, lines, said = consume(capsysbinary, *words)
     assert status == Exit.NO
     assert "T/2@7: the program ended with status 1; the message is not consumed" in said
@@ -160,10 +159,37 @@ def test_a_program_that_fails_holds_its_queue(order: list[str], lab: str, capsys
     assert [line["exitStatus"] for line in lines if not line["isConsumed"]] == [1]
 
 
+def test_a_program_that_fails_gets_the_message_again_later(lab: str, capsysbinary: Capture) -> None:
+    command = '[ "$RMQ_QUEUE_ID/$RMQ_QUEUE_OFFSET" != 2/7 ]'
+    words = (lab, "-t", "T", "-g", "g", "--commit", "--exec", command, "-j", "1")
+    status, lines, said = consume(capsysbinary, *words)
+    assert status == Exit.NO
+    assert "T/2@7: the program ended with status 1; it comes again later" in said
+    assert progress(lab) == {str(queue): 25 for queue in range(4)}
+    assert [line["exitStatus"] for line in lines if not line["isConsumed"]] == [1]
+
+
 def test_a_program_that_hangs_is_killed_with_its_children(lab: str, tmp_path: Path, capsysbinary: Capture) -> None:
     child = tmp_path / "child"
     command = f"sleep 1000 & echo $! > {child}; wait"
-    words = (lab, "-t", "T", "-g", "g", "-q", "0", "-j", "1", "--commit", "--exec", command, "--timeout", "300ms")
+    words = (
+        lab,
+        "-t",
+        "T",
+        "-g",
+        "g",
+        "-q",
+        "0",
+        "-j",
+        "1",
+        "--commit",
+        "--exec",
+        command,
+        "--timeout",
+        "300ms",
+        "-n",
+        "1",
+    )
     status, lines, said = consume(capsysbinary, *words)
     assert (status, [line["exitStatus"] for line in lines]) == (Exit.NO, [None])
     assert "took too long and was killed" in said

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, TRANS_GROUP
+from rmqtool.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, REVIVE_GROUP, REVIVE_PREFIX, TRANS_GROUP
 from tests.lives import Life, shown
 from tests.stores import truth
 
@@ -46,7 +46,7 @@ def test_every_record_comes_out_the_same(name: str, lived: Callable[[str], Life]
 def test_everything_happened_that_a_broker_does(lived: Callable[[str], Life]) -> None:
     kinds = {kind for name in NAMES for kind in lived(name).kinds}
     assert kinds >= {"sent", "delivered", "sent back", "given up", "half", "committed", "checked", "op"}
-    assert kinds >= {"timer", "rolled", "cancelled"}
+    assert kinds >= {"timer", "rolled", "cancelled", "popped", "changed", "acked", "revived"}
     assert lived("53-timer").kinds["cancelled"] == 2
 
 
@@ -70,6 +70,11 @@ def test_progress_is_the_same(name: str, lived: Callable[[str], Life]) -> None:
     table = configs["consumerOffset.json"]["offsetTable"]
     for topic in (HALF_TOPIC, OP_HALF_TOPIC):
         assert life.services.offsets.query_offset(TRANS_GROUP, topic, 0) == table[f"{topic}@{TRANS_GROUP}"]["0"]
+    if name != "49-broker":
+        for queue_id, offset in table[f"{REVIVE_PREFIX}DevCluster@{REVIVE_GROUP}"].items():
+            assert (
+                life.services.offsets.query_offset(REVIVE_GROUP, f"{REVIVE_PREFIX}DevCluster", int(queue_id)) == offset
+            )
     real = {int(level): offset for level, offset in configs["delayOffset.json"]["offsetTable"].items()}
     # A 5.x broker also writes down the levels that it has looked at in vain.
     assert life.services.delay.offsets == {level: offset for level, offset in real.items() if offset}

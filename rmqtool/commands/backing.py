@@ -1,0 +1,90 @@
+"""The broker behind a consumer: what fails is sent back, and what is due happens while the consumer waits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqtool.broker.group_consumer import Delivered
+    from rmqtool.broker.group_opening import Asked
+    from rmqtool.broker.offsets import ConsumerOffsets
+    from rmqtool.broker.services import Services
+    from rmqtool.config import StoreConfig
+    from rmqtool.storage.filesystem import Closable
+
+
+class Backing:
+    """Opens the store, under the lock that the consumer holds, when something has to be put.
+
+    The retry topic of the group is made at once, as a broker makes it when a consumer comes.
+    """
+
+    def __init__(self, root: str, config: StoreConfig, held: Closable, offsets: ConsumerOffsets, asked: Asked) -> None:
+        self._root = root
+        self._config = config
+        self._held = held
+        self._offsets = offsets
+        self._asked = asked
+        self._stack = ExitStack()
+        self._services: Services | None = None
+        self.most_tries, self.retry_topic = self._prepare()
+
+    def _prepare(self) -> tuple[int, tuple[str, dict[str, Any]]]:
+        """Return how often an ordered consumer tries (-1: for ever), and the retry topic with its settings."""
+        from rmqtool.broker.topics import TopicConfigs
+        from rmqtool.engine.clock import SystemClock
+        from rmqtool.engine.stored_config import read_config
+        from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
+        from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
+        from rmqtool.storage.config_writer import config_text
+        from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+        name = retry_topic(self._asked.group)
+        with PosixWritableFileSystem(self._root) as files:
+            topics = TopicConfigs(config_text(files, TOPICS), self._config.version, SystemClock())
+            topics.ensure(name, 1, PERM_READ | PERM_WRITE)
+            topics.save_changed()
+            groups = read_config(files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
+        most = int(groups.get(self._asked.group, {}).get("retryMaxTimes", -1))
+        return most, (name, topics.table[name])
+
+    @property
+    def waits_in_place(self) -> bool:
+        """Whether what fails keeps its queue waiting: an ordered consumer whose group names no number of tries."""
+        return self._asked.orderly and self.most_tries < 0
+
+    def send_back(self, delivered: Delivered) -> bool:
+        """Have a message come again later, or give it up; tell whether that is durable."""
+        services, group = self._open(), self._asked.group
+        if self._asked.orderly:
+            tries = delivered.cached.reconsume_times
+            ticket = services.retry.give_up(group, delivered.message, tries, self.most_tries)
+            return ticket.is_ok and services.store.flush_now()
+        back = services.retry.send_back(group, delivered.message)
+        return (back is None or back.is_ok) and services.store.flush_now()
+
+    def tick(self) -> None:
+        """Let happen what is due."""
+        services = self._open()
+        services.tick()
+        services.store.dispatch_now()
+
+    def close(self) -> None:
+        """Save the progress of the services and close the store, if it was opened."""
+        self._stack.close()
+
+    def _open(self) -> Services:
+        if self._services is None:
+            from rmqtool.broker.services import running
+            from rmqtool.engine.building import Setup
+            from rmqtool.engine.store import MessageStore
+            from rmqtool.storage.config_writer import config_text
+            from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+            files = self._stack.enter_context(PosixWritableFileSystem(self._root))
+            store = self._stack.enter_context(MessageStore.open(Setup(files, self._config), self._held))
+            self._services = self._stack.enter_context(
+                running(store, lambda name: config_text(files, name), self._offsets)
+            )
+        return self._services
