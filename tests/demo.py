@@ -42,6 +42,10 @@ STEPS = (
         "python -m rmqtool produce {store}-new 'in the beginning' 'and then' -t Greetings --key greeting --flush sync",
     ),
     Step(
+        "A group of two consumes them: a program gets each body, and the progress is stored.",
+        "python -m rmqtool consume {store}-new -g readers -t Greetings --members 2 --commit --exec 'cat; echo'",
+    ),
+    Step(
         "And one into the real store, which goes on where its broker stopped.",
         "python -m rmqtool produce {store} hello -t Greetings --create",
     ),
