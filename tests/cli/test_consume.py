@@ -281,3 +281,91 @@ def test_what_the_reader_did_not_take_is_not_consumed(lab: str) -> None:
     os.close(writing)
     assert done.returncode == Exit.CLOSED_PIPE
     assert not (Path(lab) / "config/consumerOffset.json").exists()
+
+
+def transcript(capsysbinary: Capture, *words: str) -> str:
+    """Return what a person sees, notes first, and the status behind it."""
+    status = main(["consume", *words])
+    out, err = capsysbinary.readouterr()
+    return f"{err.decode()}{out.decode()}[{int(status)}]"
+
+
+LINE = r"{topic}/{queueId}@{queueOffset} {tags} {body}" + "\\n"
+
+
+def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
+    assert main(["produce", lab, "after", "-t", "T", "-q", "1", "--jsonl"]) == 0
+    stored_at = json.loads(capsysbinary.readouterr()[0])["storeTimestamp"]
+    words = (lab, "-t", "T", "-g", "timely", "--from", str(stored_at), "--template", LINE)
+    assert transcript(capsysbinary, *words) == "T/1@25  after\n[0]"
+    assert transcript(capsysbinary, *words, "--commit") == "T/1@25  after\n[0]"
+    assert progress(lab, "timely") == {"0": 25, "1": 26, "2": 25, "3": 25}
+    assert transcript(capsysbinary, *words, "--commit") == "[0]"
+    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == "[0]"
+
+
+def test_transcript_of_sql(lab: str, capsysbinary: Capture) -> None:
+    assert main(["produce", lab, "cheap", "-t", "T", "-q", "0", "-p", "price=5"]) == 0
+    assert main(["produce", lab, "dear", "-t", "T", "-q", "0", "-p", "price=50"]) == 0
+    capsysbinary.readouterr()
+    words = (lab, "-t", "T", "-g", "g", "--from", "20", "--template", LINE)
+    assert transcript(capsysbinary, *words, "--where", "price > 10") == "T/0@26  dear\n[0]"
+    assert transcript(capsysbinary, *words, "--where", "price >> 10") == (
+        "rmqtool: a value or a property is expected, not “>” (character 8 of the expression)\n"
+        "         price >> 10\n"
+        "                ^\n"
+        "[2]"
+    )
+
+
+def test_transcript_in_order(lab: str) -> None:
+    """Two queues, each in its order, at the same time; then one that fails and holds its own queue only."""
+    command = 'echo "$RMQ_QUEUE_ID $RMQ_QUEUE_OFFSET"; [ "$RMQ_QUEUE_ID/$RMQ_QUEUE_OFFSET" != 1/23 ]'
+    process = start(lab, "-t", "T", "-g", "g", "--from", "20", "--commit", "--orderly", "--exec", command, "-j", "2")
+    out, err = (text.decode() for text in process.communicate())
+    assert process.returncode == Exit.NO
+    told = [tuple(map(int, line.split())) for line in out.splitlines()]
+    for queue in range(4):
+        expected = [*range(20, 24)] if queue == 1 else [*range(20, 25)]
+        assert [offset for number, offset in told if number == queue] == expected
+    assert err == (
+        "T/1@23: the program ended with status 1; the message is not consumed\n18 messages consumed, 1 failed\n"
+    )
+
+
+def test_transcript_of_broadcasting(
+    lab: str, tmp_path: Path, capsysbinary: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = (lab, "-t", "T", "-g", "g", "--broadcast", "--members", "2", "--from", "24", "--commit")
+    assert transcript(capsysbinary, *words, "--template", "{member} {body}\\n") == (
+        "member 1 joined; 1 takes T/0 T/1 T/2 T/3\n"
+        "member 2 joined; 2 takes T/0 T/1 T/2 T/3\n"
+        "member 1 left\n"
+        "member 2 left\n"
+        + "".join(f"127.0.0.1@{member} {body}\n" for member in (1, 2) for body in (92, 93, 94, 95))
+        + "[0]"
+    )
+
+
+def test_killed_while_somebody_reads_nothing_is_lost(tmp_path: Path, capsysbinary: Capture) -> None:
+    """Three members, killed when some of their lines were read: the reader and the next run have them all."""
+    root = str(tmp_path / "lab")
+    assert main(["init", root, "--conf", "mappedFileSizeCommitLog=1048576"]) == 0
+    body = "x" * 500
+    assert main(["produce", root, *(f"{number} {body}" for number in range(1000)), "-t", "T", "--create"]) == 0
+    capsysbinary.readouterr()
+    words = (root, "-t", "T", "-g", "g", "--members", "3", "--commit", "--template", "{body}\\n")
+    process = start(*words)
+    assert process.stdout is not None
+    read = process.stdout.read(100_000)
+    process.send_signal(signal.SIGKILL)
+    read += process.communicate()[0]
+    assert main(["consume", *words]) == 0
+    second = capsysbinary.readouterr()[0]
+    whole = read[: read.rindex(b"\n") + 1] + second
+    counted = Counter(int(line.split()[0]) for line in whole.splitlines())
+    assert sorted(counted) == [*range(1000)]
+    # What was shown and not yet noted: a pull of each member at most.
+    assert 0 < len(second.splitlines()) < 1000
+    assert counted.total() - 1000 <= 3 * 32

@@ -72,13 +72,13 @@ def test_objects_come_from_files_too(produce: Any, lab: str, tmp_path: Path) -> 
     assert [one.raw_body for one in stored(lab)] == [b"x"]
 
 
-def test_properties_and_a_sharding_key(produce: Any, lab: str) -> None:
+def test_c12_6_properties_and_a_sharding_key(produce: Any, lab: str) -> None:
     words = ("-t", "T", "-p", "colour=red", "-p", "sum=1=1", "--shard", "order-1")
     assert produce("a", "b", *words)[0] == 0
     for one in stored(lab):
         assert (one.properties["colour"], one.properties["sum"]) == ("red", "1=1")
         assert (one.properties["__SHARDINGKEY"], one.queue_id) == ("order-1", 2)
-    # C12.6: |hash mod 4| of a hash below zero.
+    # |hash mod 4| of a hash below zero.
     assert string_hash("order-1") == -1207111310
     assert produce("a", "-t", "T", "-p", "colour")[0] == Exit.USAGE
 
@@ -110,9 +110,8 @@ def test_a_bad_table(text: str, said: str, produce: Any, lab: str) -> None:
     assert said in err
 
 
-# C12.7
 @pytest.mark.parametrize(("size", "is_compressed"), [(4095, False), (4096, True)])
-def test_a_large_body_is_compressed(size: int, is_compressed: bool, produce: Any, lab: str) -> None:
+def test_c12_7_a_large_body_is_compressed(size: int, is_compressed: bool, produce: Any, lab: str) -> None:
     body = "x" * size
     assert produce(body, "-t", "T")[0] == 0
     (one,) = stored(lab)
@@ -148,8 +147,7 @@ def test_a_batch_lies_in_one_queue(produce: Any, lab: str) -> None:
         assert (one.properties["WAIT"], one.properties["CLUSTER"]) == ("true", "DefaultCluster")
 
 
-# C12.10
-def test_a_batch_has_one_topic(produce: Any, lab: str) -> None:
+def test_c12_10_a_batch_has_one_topic(produce: Any, lab: str) -> None:
     stdin = lines_of({"topic": "T", "body": "a"}, {"topic": "U", "body": "b"}, {"topic": "U", "body": "c"})
     assert produce("--jsonl", "--batch", "3", "--create", stdin=stdin)[0] == 0
     assert [(one.topic, one.queue_offset) for one in stored(lab)] == [("T", 0), ("U", 0), ("U", 1)]

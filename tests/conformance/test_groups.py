@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool.broker.client_offsets import LocalOffsets, local_offsets_path
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+from rmqtool.cli import main
 from rmqtool.config import Version
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
@@ -175,3 +176,37 @@ def test_the_real_broker_goes_on_with_our_progress(
     }
     assert set(loaded) == expected
     assert "New@g-new\t3\t1" in loaded
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "group", "topic"),
+    [
+        ("4.9.7", "49-broker", "g_ok", "OrderTopic"),
+        ("5.3.3", "53-broker", "G_ok", "T_normal"),
+        ("5.4.0", "54-broker", "G_ok", "T_normal"),
+    ],
+)
+def test_the_real_broker_goes_on_where_consume_stopped(
+    version: str, name: str, group: str, topic: str, writable_store: Callable[[str], Path], ask: Ask
+) -> None:
+    """A group of the store goes on, a new one begins; the real manager has both, and everybody else as before."""
+    root = writable_store(name)
+    text = config_text(PosixWritableFileSystem(str(root)), progress_file(enable_lmq=False))
+    before = ConsumerOffsets(text, BROKERS[version], ManualClock())
+    known = {
+        f"{of}@{by}\t{queue_id}\t{offset}"
+        for of, by in before.iter_subscriptions()
+        for queue_id, offset in before.offsets_of(by, of).items()
+    }
+    ends = before.offsets_of(group, topic)
+    words = [str(root), "-t", topic, "--as", version[:3], "--template", "{topic}\n"]
+    assert main(["produce", *words[:1], "one more", "-q", "2", *words[1:5]]) == 0
+    assert main(["consume", *words, "-g", group, "--commit"]) == 0
+    assert main(["consume", *words, "-g", "new", "--from", "first", "--commit"]) == 0
+    expected = {queue_id: offset + (queue_id == 2) for queue_id, offset in ends.items()}
+    written = root / "config/consumerOffset.json"
+    loaded = set(ask(version, "OffsetAnswers", "load", [(written,)], "ConsumerOffsetManager").splitlines())
+    for name_of_group in (group, "new"):
+        shown = {f"{topic}@{name_of_group}\t{queue_id}\t{offset}" for queue_id, offset in expected.items()}
+        assert shown <= loaded
+    assert known - {f"{topic}@{group}\t2\t{ends[2]}"} <= loaded
