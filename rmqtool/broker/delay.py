@@ -28,8 +28,9 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import DELAY_OFFSET
 from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 
-# So many messages are delivered with one put.
-AT_ONCE = 4096
+# So many messages are delivered with one put: at first so many that columns are worth their libraries, then fewer, so
+# that the collector does not go over all of them again and again.
+AT_ONCE, _THEN_AT_ONCE = 4096, 512
 # What of a message's wishes is over; nobody waits for its store any more.
 _DROPPED = ("DELAY", "WAIT")
 _DROPPED_BY_5 = (*_DROPPED, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
@@ -73,8 +74,9 @@ class DelayService:
 
     def iter_level(self, level: int, at_once: int = AT_ONCE) -> Iterator[Happened]:
         """Deliver what is due on one level, until there is no more or a message cannot be put."""
-        while found := self._find_due(level, at_once):
-            done = 0
+        most = at_once
+        while found := self._find_due(level, most):
+            most, done = min(at_once, _THEN_AT_ONCE), 0
             # Those that go nowhere part the others into runs.
             while done < len(found):
                 if found[done].message is None:

@@ -13,14 +13,15 @@ from rmqtool.engine.record import property_text
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import INT_MAX, INT_MIN
-from rmqtool.formats.properties import BUILT_BINS, CRC_PROPERTY, DECODED_BINS
+from rmqtool.formats.properties import BUILT_BINS, CRC_PROPERTY, DECODED_BINS, decode_properties
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 
 def stored_properties(record: Message) -> dict[str, str]:
     """Return the properties of a record, without the checksum that belongs to the record alone."""
-    found = dict(record.properties)
+    # Not the record's own, which it would keep: many are looked at once.
+    found = decode_properties(record.raw_properties)
     found.pop(CRC_PROPERTY, None)
     return found
 
@@ -56,6 +57,8 @@ def find_number(text: str | None) -> int | None:
     """Return the Java int of a property, None when it is none."""
     if text is None:
         return None
+    if len(text) < 10 and text.isdecimal() and text.isascii():
+        return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(INT_MAX)):
         return None
