@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.compacted import CompactedQueues
 from rmqtool.engine.consume_queues import BatchConsumeQueue, ConsumeQueues
 from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
 from rmqtool.engine.index_service import IndexService
@@ -87,12 +88,18 @@ class StoreReader:
         self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
         self._ext: dict[QueueKey, SegmentQueue] = {}
+        self._compacted = CompactedQueues(files, config, self._limits)
 
     def get(
         self, topic: str, queue_id: int, offset: int, most: int = 32, message_filter: MessageFilter | None = None
     ) -> GetMessageResult:
         """Return up to ``most`` messages from a queue offset on."""
         with self._lock:
+            if self._compacted.holds(topic):
+                result = self._compacted.get((topic, queue_id), offset, most)
+                # What is not compacted yet stands in the plain queue. upstream: its dispatch appends it there at once.
+                if offset < result.max_offset or result.max_offset >= self.bounds(topic, queue_id).max_offset:
+                    return result
             return self._get((topic, queue_id), offset, most, message_filter)
 
     def _get(self, key: QueueKey, offset: int, most: int, message_filter: MessageFilter | None) -> GetMessageResult:
@@ -144,6 +151,7 @@ class StoreReader:
         """Close the files."""
         self._open.close()
         self._log_files.close()
+        self._compacted.close()
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
         known = self._known.get(key)

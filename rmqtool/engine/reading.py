@@ -10,10 +10,9 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from operator import add
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqtool.config import BrokerRole, StoreConfig, Version
-from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus, Got
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.formats import layouts
@@ -21,7 +20,7 @@ from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.segments import OpenFiles, Segment
+from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
@@ -80,10 +79,26 @@ class Limits:
         return result.size + unit.size > size or result.count > count - 1
 
 
+class ReadLog(Protocol):
+    """A log that records are read from."""
+
+    @property
+    def segments(self) -> SegmentQueue:
+        """Its files."""
+
+    @property
+    def committed_offset(self) -> int:
+        """Where what can be read ends."""
+
+    @property
+    def segment_size(self) -> int:
+        """The size of each file."""
+
+
 class LogWindow:
     """Records read from the log, many with one read where they lie side by side."""
 
-    def __init__(self, log: CommitLog, files: OpenFiles) -> None:
+    def __init__(self, log: ReadLog, files: OpenFiles) -> None:
         self.log = log
         self._files = files
         self._segment: Segment | None = None

@@ -45,6 +45,16 @@ def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
     )
 
 
+def read_compacted_topics(files: ReadableFileSystem) -> frozenset[str]:
+    """Return the topics of which only the last message of each key is kept. Only 5.x has them."""
+    table = read_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return frozenset(
+        topic
+        for topic, settings in table.items()
+        if isinstance(settings, dict) and (settings.get("attributes") or {}).get("cleanup.policy") == "COMPACTION"
+    )
+
+
 def queue_counts(files: ReadableFileSystem) -> dict[str, int]:
     """Return how many queues may be written of each topic that the store knows."""
     table = read_config(files, paths.TOPICS).get("topicConfigTable") or {}
