@@ -41,6 +41,7 @@ from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.shapes import lock_store
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -73,6 +74,13 @@ class Condition(NamedTuple):
 
 
 Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
+
+
+class _Lent(Closable):
+    """The lock of somebody else, who goes on holding it."""
+
+    def close(self) -> None:
+        """Leave it with its owner."""
 
 
 class MessageStore:
@@ -116,11 +124,14 @@ class MessageStore:
         return cls.open(setup)
 
     @classmethod
-    def open(cls, setup: Setup) -> Self:
-        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open."""
+    def open(cls, setup: Setup, held: Closable | None = None) -> Self:
+        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open.
+
+        ``held`` is the lock of somebody who has it already and keeps it: nothing but its ``close`` gives it back.
+        """
         INTERRUPTS.begin()
         try:
-            store = cls._opened(setup)
+            store = cls._opened(setup, held)
         except BaseException:
             INTERRUPTS.end()
             raise
@@ -130,11 +141,11 @@ class MessageStore:
 
     @classmethod
     @INTERRUPTS.keep_from
-    def _opened(cls, setup: Setup) -> Self:
+    def _opened(cls, setup: Setup, held: Closable | None) -> Self:
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
-        lock = setup.files.lock()
+        lock: Closable = lock_store(setup.files, directories) if held is None else _Lent()
         try:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
             engine = build(setup, state, directories)
