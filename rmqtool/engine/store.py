@@ -8,7 +8,7 @@ adds the threads.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, Self, TypeAlias
@@ -30,7 +30,7 @@ from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
-from rmqtool.engine.message import NewMessage
+from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.opening import read_state, without_log
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.reader import StoreReader
@@ -243,6 +243,15 @@ class MessageStore:
         put = PutColumns.of(len(messages))
         self._put_plain(columns, put)
         return tickets_of(messages, put, self._engine.encoder.store_host)
+
+    def text_maker(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], bytes]:
+        """Return what makes the stored text of properties with these names, for ``put_columns``."""
+        return self._engine.encoder.text_maker(names)
+
+    @property
+    def store_host(self) -> Host:
+        """The address that stands in every record."""
+        return self._engine.encoder.store_host
 
     @to_the_end
     def put_columns(self, columns: MessageColumns) -> PutColumns:
