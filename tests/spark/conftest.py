@@ -56,10 +56,15 @@ class Fixture(NamedTuple):
     broker: str
 
 
-@pytest.fixture(scope="session")
-def fixtures(store: Callable[[str], Path]) -> list[Fixture]:
-    """Give all of them: they are read together, as the stores of many brokers."""
-    return [Fixture(name, str(store(name)), store(name).parent.name) for name in STORES]
+# One of each kind of record and of log; the others are read by the long tests.
+_FEW = ("49-compressed-batch", "49-dledger", "49-ipv6", "53-compress", "54-broker")
+
+
+@pytest.fixture(scope="session", params=["few", pytest.param("all", marks=pytest.mark.slow)])
+def fixtures(request: pytest.FixtureRequest, store: Callable[[str], Path]) -> list[Fixture]:
+    """Give some stores, or all of them: they are read together, as the stores of many brokers."""
+    names = _FEW if request.param == "few" else STORES
+    return [Fixture(name, str(store(name)), store(name).parent.name) for name in names]
 
 
 @pytest.fixture(scope="session")

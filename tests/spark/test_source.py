@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import UsageError
-from tests.exported import Row, rows_of
+from tests.exported import Row, expected_rows, rows_of
 from tests.stores import left_alone
 
 pytest.importorskip("pyspark")
@@ -33,14 +33,13 @@ def by_place(rows: list[Row]) -> list[Row]:
 def test_all_stores_at_once_equal_their_truth(spark: Any, fixtures: Any, expected: list[Row]) -> None:
     found = rows_of(read(spark, *(one.root for one in fixtures), onCorrupt="skip").toArrow())
     assert by_place(found) == by_place(expected)
-    assert len(found) > 9000
+    assert len(found) > (9000 if len(fixtures) > 10 else 1000)
 
 
-def test_small_splits_give_the_same_rows(spark: Any, fixtures: Any, expected: list[Row]) -> None:
-    one = next(one for one in fixtures if one.name == "49-basic")
-    frame = read(spark, one.root, splitSize="16k", columns="commitlog_offset,queue_offset,msg_id")
+def test_small_splits_give_the_same_rows(spark: Any, store: Unpacker) -> None:
+    frame = read(spark, store("49-basic"), splitSize="16k", columns="commitlog_offset,queue_offset,msg_id")
     assert frame.rdd.getNumPartitions() == 32
-    wanted = [row for row in expected if row["broker"] == one.broker]
+    wanted = expected_rows("49-basic", "")
     assert rows_of(frame.toArrow()) == [
         {name: row[name] for name in ("queue_offset", "commitlog_offset", "msg_id")} for row in wanted
     ]

@@ -39,6 +39,7 @@ def contents(root: Path) -> dict[str, Any]:
     return {path: one._replace(ctime_ns=0) for path, one in tree_state(root).items()}
 
 
+@pytest.mark.slow
 def test_what_was_read_is_written_again(spark: Any, store: Unpacker, tmp_path: Path) -> None:
     """Into a new store, and into the same one once more: the same messages, and the check finds nothing."""
     frame = read(spark, store("54-broker"), topic=PLAIN, splitSize="64k")
