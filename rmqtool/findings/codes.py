@@ -169,6 +169,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: never cleared; a copy of a record behind the end can be taken for a record",),
     ),
     CodeEntry(
+        "CL-BRIDGE",
+        _NOTICE,
+        "A repair has laid a record over damage, so that readers step over it. What stood there is lost.",
+        None,
+        None,
+        (),
+        ("all: read it as a record of a transaction that was rolled back, which is in no queue",),
+    ),
+    CodeEntry(
         "CL-TIME",
         _NOTICE,
         "The store time of a record is not there, runs backwards, or lies in the future.",

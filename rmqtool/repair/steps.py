@@ -51,6 +51,7 @@ _PARTS = {
     FileKind.ABORT: Part.ABORT,
     FileKind.CONFIG: Part.CONFIG,
 }
+_OFFSETS = (paths.CONSUMER_OFFSET, paths.LMQ_CONSUMER_OFFSET, paths.DELAY_OFFSET)
 _RISKS = {
     Part.LOG: Risk.PRIMARY,
     Part.CONFIG: Risk.STATE,
@@ -63,9 +64,10 @@ def part_of(path: str, log_directories: Iterable[str]) -> Part:
     """Return what a file is a part of; what lies among the files of the log is the log's."""
     path = path.removeprefix(_QUARANTINE)
     directories = list(log_directories)
-    found = _PARTS.get(paths.classify(path, directories).kind)
+    what = paths.classify(path, directories)
+    found = _PARTS.get(what.kind)
     if found is not None:
-        return found
+        return Part.OFFSETS if what.kind is FileKind.CONFIG and what.name in _OFFSETS else found
     if any(not directory or path.startswith(directory + "/") for directory in directories):
         return Part.LOG
     return Part.QUEUES if path.startswith(paths.CONSUME_QUEUE + "/") else Part.CONFIG
