@@ -169,6 +169,10 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
     if plan.applied or not plan.steps:
         return [f"rmqtool check {store}"] if plan.left else []
     words = "".join(f" {part}" for part in sorted(request.parts))
+    if request.damaged is not None:
+        words += f" --{request.damaged}"
+    if request.edit is not None:
+        words += f" {request.edit}"
     risks = sorted({step.risk.value for step in plan.steps} - {"derived"})
     allow = f" --allow {','.join(risks)}" if risks else ""
     return [f"rmqtool repair {store}{words} --apply{allow}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqtool.commands.times import now_ms, parse_time, parse_zone
@@ -33,6 +34,10 @@ class OffsetsWanted:
             )
         if self.to is not None and self.to not in _ENDS and not self.to.isdecimal():
             self.timestamp()
+
+    def __str__(self) -> str:
+        topics = "".join(f" -t {quote(topic)}" for topic in self.topics)
+        return f"-g {quote(self.group)}{topics} {'--from-bak' if self.to is None else f'--to {quote(self.to)}'}"
 
     def timestamp(self) -> int:
         """Return the time that is meant."""
