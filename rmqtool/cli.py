@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib import import_module
 from typing import IO, Annotated
 
@@ -189,6 +188,8 @@ def _load(entry: Entry) -> click.Command:
 
 
 def _no_such_command(name: str, table: dict[str, Entry]) -> UsageError:
+    from difflib import get_close_matches
+
     others = {other.lower(): line for other, line in OTHER_NAMES.items() if line.split()[0] in table}
     near = get_close_matches(name.lower(), table, n=1)
     if name.lower() in others:

@@ -43,7 +43,7 @@ STEPS = (
     ),
     Step(
         "And one into the real store, which goes on where its broker stopped.",
-        "python -m rmqtool produce {store} hello -t Greetings",
+        "python -m rmqtool produce {store} hello -t Greetings --create",
     ),
     Step(
         "All messages as Parquet, written through Spark.",

@@ -8,11 +8,12 @@ must come to the old place, so that the two logs are the same, record for record
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmqtool.broker.happened import Happened
 from rmqtool.broker.services import Services
+from rmqtool.broker.timers import DueTimer, Timers
 from rmqtool.broker.transactions import EndStatus
 from rmqtool.config import Origin, Version
 from rmqtool.engine.building import Setup
@@ -24,7 +25,9 @@ from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.layouts import TimerLogUnit
 from rmqtool.formats.system_bodies import decode_op_body
+from rmqtool.formats.timer import decode_timer_unit
 from rmqtool.storage.config_writer import config_text
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import open_store
@@ -38,31 +41,53 @@ _STARTED_WITH: dict[str, dict[str, object]] = {"49-broker": {"transactionTimeOut
 _TIMES = frozenset({"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"})
 
 
+class _Timers(Timers):
+    """Puts the messages of one slot one at a time, in the order in which a real broker's threads happened to do it."""
+
+    def __init__(self, store: MessageStore, records: Sequence[Message]) -> None:
+        super().__init__(store)
+        self.reordered: list[int] = []
+        self._order = {
+            (record.uniq_key, record.topic == topics.TIMER_TOPIC): number
+            for number, record in enumerate(records)
+            if "TIMER_DEQUEUE_MS" in record.properties
+        }
+
+    def _put(self, due: Sequence[DueTimer], time: int) -> Iterator[Happened]:
+        ordered = sorted(due, key=lambda one: self._order.get((one.record.uniq_key, one.rolls), len(self._order)))
+        if ordered != list(due):
+            self.reordered.append(time)
+        for one in ordered:
+            yield from super()._put([one], time)
+
+
 class Life:
     """One store, lived again in ``target``. ``differing`` names the records that came out otherwise."""
 
     def __init__(self, name: str, real: Path, target: Path) -> None:
         self.config = config_of(name, target).with_values(_STARTED_WITH.get(name, {}), Origin.STORE)
-        self.clock = ManualClock()
         target.mkdir()
         self.files = PosixWritableFileSystem(str(target))
         self.real = open_store(str(real), version=self.config.version)
+        self._records = [place for place in iter_places(self.real) if isinstance(place, Message)]
+        self.clock = ManualClock(self._records[0].store_timestamp)
         self.store = MessageStore.create(Setup(self.files, self.config, self.clock))
         self.services = Services(self.store, lambda name: config_text(self.files, name))
+        self.timers = self.services.timers = _Timers(self.store, self._records)
         self.kinds: Counter[str] = Counter()
         self.differing: list[tuple[str, Message, Message | None]] = []
-        self._records: list[Message] = []
         self._check: Iterator[Happened] | None = None
-        self._levels: dict[int, Iterator[Happened]] = {}
+        self._timers: Iterator[Happened] | None = None
+        self._units = list(iter_timer_units(real))
 
     def live(self) -> None:
         """Live it to its end."""
-        self._records = [place for place in iter_places(self.real) if isinstance(place, Message)]
         of_offset = {record.physical_offset: record for record in self._records}
         for step in iter_steps(self.real, self.config):
             real = of_offset[step.physical_offset]
             self._set_clock(real.store_timestamp)
             self.store.dispatch_now()
+            self._take_in()
             kind, ticket = self._bring_about(real, step)
             self.kinds[kind] += 1
             self.store.dispatch_now()
@@ -71,6 +96,12 @@ class Life:
             assert ticket.physical_offset == real.physical_offset, f"{kind}: came to {ticket.physical_offset}, {real}"
             if ours is None or shown(ours) != shown(real):
                 self.differing.append((kind, real, ours))
+        self.store.dispatch_now()
+        self._set_clock(self.clock.wall + 2000)
+        self._take_in()
+        # What was begun goes on to its end, and nothing more comes of it.
+        assert list(self._check or ()) == []
+        assert list(self._timers or ()) == []
         self.services.save()
 
     def close(self) -> None:
@@ -96,6 +127,8 @@ class Life:
             return "given up", self._give_up(real)
         if "RETRY_TOPIC" in properties and (topic == topics.SCHEDULE_TOPIC or topic.startswith(topics.DLQ_PREFIX)):
             return "sent back", self._send_back(real)
+        if "TIMER_DEQUEUE_MS" in properties:
+            return ("rolled" if topic == topics.TIMER_TOPIC else "timer"), self._next_timer()
         if properties.get("REAL_TOPIC") == topic and int(properties.get("DELAY", 0)) > 0:
             return "delivered", self._deliver(int(properties["DELAY"]))
         put = self.store.put_batch if step.is_batch else self.store.put
@@ -110,6 +143,31 @@ class Life:
         """Let the next message of a level be delivered; it must be due."""
         told = next(self.services.delay.iter_level(level, at_once=1), None)
         return None if told is None else told.ticket
+
+    def _next_timer(self) -> PutTicket | None:
+        """Let the wheel do its next step; where it passes by what is cancelled, it goes on."""
+        for _ in range(2):
+            if self._timers is None:
+                self._timers = self.services.timers.iter_dequeue()
+            for told in self._timers:
+                if told.ticket is not None:
+                    return told.ticket
+                self.kinds[told.event] += 1
+            self._timers = None
+        return None
+
+    def _take_in(self) -> None:
+        """Take timers into the wheel when the broker did: its log says at which second."""
+        now = self.clock.wall
+        while self._units and self._units[0].write_time <= now:
+            (physical_offset, write_time) = self._units[0].offset_py, self._units[0].write_time
+            if physical_offset >= self.store.condition().wrote_offset:
+                return
+            self.clock.wall = write_time + 999
+            self.store.dispatch_now()
+            assert list(self.services.timers.iter_enqueue(1)) == []
+            self.clock.wall = now
+            del self._units[0]
 
     def _prepare(self, sent: NewMessage) -> PutTicket:
         properties = dict(sent.property_map())
@@ -183,6 +241,15 @@ class Life:
         first = next(record for record in self._records if record.uniq_key == real.uniq_key)
         pulled = int(real.properties["MIN_OFFSET"]), int(real.properties["MAX_OFFSET"])
         return self.services.retry.give_up(group, self._ours(first.physical_offset), real.reconsume_times, most, pulled)
+
+
+def iter_timer_units(root: Path) -> Iterator[TimerLogUnit]:
+    """Yield the units of a timer log."""
+    for path in sorted((root / "timerlog").glob("*")):
+        data, at = path.read_bytes(), 0
+        while isinstance(unit := decode_timer_unit(data, at), TimerLogUnit):
+            yield unit
+            at += unit.size
 
 
 def shown(record: Message) -> dict[str, object]:

@@ -40,7 +40,7 @@ class OffsetRequests:
         groups: Collection[str],
     ) -> None:
         self._offsets = offsets
-        self._queues = queues
+        self.queues = queues
         self._is_5 = is_since(version, "5.0.0")
         self._topics = topics
         self._groups = groups
@@ -54,9 +54,9 @@ class OffsetRequests:
         stored = self._offsets.query_offset(group, topic, queue_id)
         if stored >= 0:
             return stored
-        if self._queues.min_offset(topic, queue_id) > 0:
+        if self.queues.min_offset(topic, queue_id) > 0:
             return None
-        residence = self._queues.residence(topic, queue_id, 0)
+        residence = self.queues.residence(topic, queue_id, 0)
         if self._is_5:
             return 0 if zero_if_not_found and residence is Residence.MEMORY else None
         return None if residence is Residence.DISK else 0
@@ -109,7 +109,7 @@ class OffsetRequests:
             if to is None:
                 found[queue_id] = self._target(topic, queue_id, timestamp)
                 continue
-            least, greatest = self._queues.min_offset(topic, queue_id), self._queues.max_offset(topic, queue_id) + 1
+            least, greatest = self.queues.min_offset(topic, queue_id), self.queues.max_offset(topic, queue_id) + 1
             if len(queue_ids) != 1 or not least <= to <= greatest:
                 remark = f"{to} is not an offset of one queue from {least} to {greatest}"
                 return ResetAnswer(ResponseCode.SYSTEM_ERROR, remark=remark)
@@ -120,5 +120,5 @@ class OffsetRequests:
 
     def _target(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
-            return self._queues.max_offset(topic, queue_id)
-        return max(0, self._queues.offset_by_time(topic, queue_id, timestamp))
+            return self.queues.max_offset(topic, queue_id)
+        return max(0, self.queues.offset_by_time(topic, queue_id, timestamp))

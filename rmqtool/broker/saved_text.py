@@ -25,6 +25,21 @@ class SavedText(Protocol):
         """Make ``data`` what the file says, durably."""
 
 
+class _NoText:
+    """A text that is not there, and stays that way."""
+
+    def read_copies(self) -> list[tuple[str, bytes]]:
+        """Return nothing."""
+        return []
+
+    def write(self, data: bytes) -> None:  # noqa: ARG002
+        """Nobody is to keep anything here."""
+        raise AssertionError("what is only looked at is not saved")
+
+
+NO_TEXT: SavedText = _NoText()
+
+
 def load(text: SavedText, decode: Callable[[bytes], Value | Flaw]) -> Value | None:
     """Return the value of the file or, if that does not load, of its copy; None when there is neither.
 

@@ -15,6 +15,7 @@ from rmqtool.broker.happened import Happened, Service
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
 from rmqtool.broker.retry import Retries
 from rmqtool.broker.saved_text import SavedText, SaveSchedule
+from rmqtool.broker.timers import Timers
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.broker.transaction_check import TransactionCheck
 from rmqtool.broker.transactions import Transactions
@@ -39,6 +40,7 @@ class Services:
         )
         self.topics = TopicConfigs(text_of(paths.TOPICS), config.version, clock)
         self.delay = DelayService(store, text_of(paths.DELAY_OFFSET))
+        self.timers = Timers(store)
         self.retry = Retries(store, self.topics)
         self.transactions = Transactions(store)
         self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
@@ -48,6 +50,8 @@ class Services:
         """Do what is due now, and tell each thing."""
         self.store.dispatch_now()
         yield from self.delay.iter_due(at_once)
+        self.store.dispatch_now()
+        yield from self.timers.iter_due()
         yield from self.check.iter_due()
         self.store.dispatch_now()
         removed = self.store.clean_now()
@@ -67,6 +71,7 @@ class Services:
         self.store.dispatch_now()
         return {
             Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()},
+            Service.TIMER.value: {"count": self.timers.waiting(), "nextDue": self.timers.next_due()},
             Service.TRANSACTION.value: {"count": self.check.waiting(), "nextDue": self.check.next_due()},
         }
 
@@ -76,8 +81,13 @@ class Services:
         if not self.store.flush_now():
             raise WriteFailed("what was delivered is not durable, so progress was not saved")
         self.delay.save()
+        self.timers.save()
         self.offsets.save()
         self.topics.save_changed()
+
+    def close(self) -> None:
+        """Close the files; nothing is saved."""
+        self.timers.close()
 
 
 @contextmanager
@@ -87,5 +97,8 @@ def running(store: MessageStore, text_of: Callable[[str], SavedText]) -> Iterato
     try:
         yield services
     finally:
-        if store.condition().failure is None:
-            services.save()
+        try:
+            if store.condition().failure is None:
+                services.save()
+        finally:
+            services.close()

@@ -225,15 +225,6 @@ def _show_outcome(output: Output, request: Request, outcome: Outcome) -> Exit:
 
     for text in outcome.notes:
         output.note(text)
-    damaged = sum(damage.length for _, damage in outcome.damages)
-    shown = {
-        "to": request.directory,
-        "export": outcome.number if outcome.changed else None,
-        "rows": outcome.rows,
-        "files": len(outcome.files),
-        "bytes": outcome.bytes,
-        "sourceBytes": outcome.source_bytes,
-        "damaged": {"ranges": len(outcome.damages), "bytes": damaged},
-    }
+    shown = outcome.as_json(request.directory)
     output.single(shown, outcome_lines(shown, request.choice.on_corrupt.value))
     return Exit.SKIPPED if outcome.damages else Exit.DONE

@@ -17,7 +17,9 @@ from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.broker.producing import Produced
+    from rmqtool.broker.saved_text import SavedText
     from rmqtool.engine.message import NewMessage
+    from rmqtool.engine.store import MessageStore
     from rmqtool.render.output import Output
 
 # So many messages are stored before their lines are shown.
@@ -45,6 +47,7 @@ def produce(
     flush: Annotated[
         Flush | None, typer.Option("--flush", metavar="sync|async", help="Wait for the disk each time, or at the end.")
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make a topic that is not there, as brokers do.")] = False,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -64,12 +67,19 @@ def produce(
     ) as opened:
         root, config = opened.root, opened.config
     messages = _messages(choice.words, show, given)
-    with show.output() as output, open_producer(root, config) as producer:
+    with show.output() as output, open_producer(root, config, _text_of, creates=create) as producer:
         while chunk := list(islice(messages, _AT_ONCE)):
             _show(output, producer.send(chunk))
     if producer.failed:
         return Exit.WRITE_FAILED
     return Exit.SKIPPED if producer.refused else Exit.DONE
+
+
+def _text_of(store: MessageStore, name: str) -> SavedText:
+    """Return a configuration file of a store."""
+    from rmqtool.storage.config_writer import config_text
+
+    return config_text(store.setup.files, name)
 
 
 def _messages(words: tuple[str, ...], show: Show, given: dict[str, Any]) -> Iterator[NewMessage]:

@@ -138,20 +138,10 @@ def _decode(output: Output, question: Question) -> Exit:
 
 def _show(output: Output, store: Store, answer: Answer, group: str | None, history: bool) -> None:
     from rmqtool.formats.message_json import FIELDS, message_json
-    from rmqtool.inspection.question import decoded_json
+    from rmqtool.inspection.answers import answer_head
     from rmqtool.render.query import answer_lines
 
-    first = next(answer.iter_messages(store), None)
-    head = answer.as_json()
-    decoded = decoded_json(answer.question.text, now=now_ms(), near=first.born_timestamp if first else None)
-    if decoded:
-        head["decoded"] = decoded
-    if history:
-        from rmqtool.inspection.history import tell_stories
-
-        stories = tell_stories(store, answer.iter_messages(store), group)
-        head["history"] = [event for story in stories for event in story.events_json()]
-        head["stories"] = [story.as_json() for story in stories]
+    head = answer_head(store, answer, now_ms(), history=history, group=group)
     messages = (message_json(message).fields for message in answer.iter_messages(store))
     if output.is_human:
         for line in answer_lines(output, head, len(answer.places), messages, answer.findings):

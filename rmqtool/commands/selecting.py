@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rmqtool.commands.options import Filters, Scope
@@ -43,6 +42,8 @@ def parse_body_pattern(text: str) -> re.Pattern[str]:
 
 def unread_by(store: Store, group: str, selection: Selection) -> Selection:
     """Return what a group has not consumed: of every topic it has an offset in, each queue from that offset on."""
+    from difflib import get_close_matches
+
     from rmqtool.storage.configs import read_configs
 
     configs = read_configs(store)

@@ -43,6 +43,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
     Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
     Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Let happen what is due now."),
+    Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Messages as a group gets them."),
     Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
 )

@@ -403,8 +403,10 @@ def _row(declared: Field[Any], annotation: Any) -> Setting:
 
 
 def _rows() -> dict[str, Setting]:
-    hints = get_type_hints(Settings, include_extras=True)
-    rows = [_row(declared, hints[declared.name]) for declared in fields(Settings)]
+    # Few types for many fields: each is read once.
+    kinds = {str(declared.type): declared.type for declared in fields(Settings)}
+    hints = get_type_hints(type("Kinds", (), {"__annotations__": kinds, "__module__": __name__}), include_extras=True)
+    rows = [_row(declared, hints[str(declared.type)]) for declared in fields(Settings)]
     return {row.name: row for row in rows}
 
 

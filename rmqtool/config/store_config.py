@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -41,7 +40,8 @@ class _NotTaken(Exception):
     """A text that a broker does not take as the value of a setting; the argument says what it wants."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+# Its constructor is written out: the one that a dataclass generates cost every command milliseconds.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
 class StoreConfig(Settings):
     """All settings of one store. Values never change; the ``with_`` methods return a changed copy.
 
@@ -54,6 +54,14 @@ class StoreConfig(Settings):
     origins: Mapping[str, Origin] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+
+    def __init__(self, **values: Any) -> None:
+        # What has no default is a mapping.
+        for row in fields(self):
+            value = values.pop(row.name, row.default)
+            object.__setattr__(self, row.name, {} if value is MISSING else value)
+        if values:
+            raise TypeError(f"no such settings: {', '.join(values)}")
 
     @classmethod
     def default(cls, version: Version = Version.V5_3) -> Self:
@@ -97,6 +105,8 @@ class StoreConfig(Settings):
 
     def with_assignments(self, assignments: Iterable[str], origin: Origin = Origin.COMMAND_LINE) -> Self:
         """Take ``KEY=VALUE`` texts that a person typed: what a broker would ignore is an error here."""
+        from difflib import get_close_matches
+
         values = {}
         for assignment in assignments:
             name, equals, text = assignment.partition("=")

@@ -18,7 +18,7 @@ from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
 from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.reading import Limits, LogWindow, batch_units, get_messages, simple_units
+from rmqtool.engine.reading import Limits, LogWindow, batch_units, get_messages, get_together, simple_units
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
@@ -103,9 +103,12 @@ class StoreReader:
             return result
         result.next_begin_offset = offset
         known = self._known_files(key, high)
+        window = LogWindow(self._log, self._log_files)
         if isinstance(known.files, BatchQueueFiles):
             units = batch_units(known.files)
         else:
+            if message_filter is None and get_together(known.files, window, self._limits, result, most):
+                return result
             if known.files.segments.find(offset * UNIT_SIZE) is None:
                 per_file = known.files.segments.segment_size // UNIT_SIZE
                 result.status = GetMessageStatus.OFFSET_FOUND_NULL
@@ -113,7 +116,7 @@ class StoreReader:
                     result.next_begin_offset = offset + per_file - offset % per_file
                 return result
             units = simple_units(known.files, high, lambda code: self._ext_tags_code(key, code))
-        get_messages(units, LogWindow(self._log, self._log_files), self._limits, result, most, message_filter)
+        get_messages(units, window, self._limits, result, most, message_filter)
         return result
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:

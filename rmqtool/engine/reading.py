@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from operator import add
 from typing import NamedTuple
 
 from rmqtool.config import BrokerRole, StoreConfig, Version
@@ -30,6 +31,8 @@ _FEW_UNITS, _MANY_UNITS = 64, 800
 # Records are read together, in windows of the log of this size.
 _WINDOW = 64 << 10
 _NEAR = 4096
+# So much of the log is read at once for each message of an answer.
+_SPARSE = 8192
 _PERCENT = 100
 
 
@@ -51,6 +54,9 @@ class Limits:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.in_memory = memory * config.access_message_in_memory_max_ratio // _PERCENT
         self.is_old = config.version is Version.V4_9
+        # Within these a message in memory always fits, however large it is.
+        self.bytes_at_once = config.max_transfer_bytes_on_message_in_memory
+        self.messages_at_once = max(config.max_transfer_count_on_message_in_memory, 1)
         # A slave that is behind is no reason to send a consumer elsewhere.
         self.corrects_offsets = config.broker_role is not BrokerRole.SLAVE
 
@@ -108,6 +114,14 @@ class LogWindow:
         self._start, self._end = physical_offset, physical_offset + size
         return self._data[:size]
 
+    def read_span(self, begin: int, end: int) -> bytes | None:
+        """Return the bytes of a span that lies in one segment; None where there is no such segment."""
+        segment = self.log.segments.find(begin)
+        if segment is None or end > segment.end_offset:
+            return None
+        data = self._files.open(segment).pread(end - begin, begin - segment.base_offset)
+        return data if len(data) == end - begin else None
+
     def _find(self, physical_offset: int) -> Segment | None:
         """Return the segment that holds an offset. upstream: offset 0 is where the log begins, wherever that is."""
         segments = self.log.segments
@@ -157,6 +171,48 @@ def get_messages(
         else:
             result.say(GetMessageStatus.NO_MATCHED_MESSAGE)
     result.suggest_pulling_from_slave = end - last_examined > limits.in_memory
+
+
+def get_together(
+    queue: ConsumeQueueFiles, window: LogWindow, limits: Limits, result: GetMessageResult, most: int
+) -> bool:
+    """Fill ``result`` with one read of the queue and one of the log; False where units are to be looked at one by one.
+
+    For the usual case alone: no filter, the messages are there and in memory, near each other, and all of them fit.
+    """
+    log, begin = window.log, result.next_begin_offset
+    segment = queue.segments.find(begin * UNIT_SIZE)
+    count = min(most, limits.messages_at_once, result.max_offset - begin)
+    if segment is None or count <= 0:
+        return False
+    count = min(count, segment.end_offset // UNIT_SIZE - begin)
+    data = queue.segments.open(segment).pread(count * UNIT_SIZE, begin * UNIT_SIZE - segment.base_offset)
+    if len(data) < count * UNIT_SIZE:
+        return False
+    offsets, sizes, _ = zip(*_UNIT.packer.iter_unpack(data), strict=True)
+    low, high, size = offsets[0], offsets[-1] + sizes[-1], sum(sizes)
+    end = log.committed_offset
+    if (
+        min(sizes) <= 0
+        or min(offsets) < low
+        or max(map(add, offsets, sizes)) > high
+        or size > limits.bytes_at_once
+        or high - low > count * _SPARSE + size
+        or high > end
+        or end - low > limits.in_memory
+    ):
+        return False
+    span = window.read_span(low, high)
+    if span is None:
+        return False
+    new = tuple.__new__
+    result.messages = [
+        new(Got, (number, offset, span[offset - low : offset - low + length]))
+        for number, offset, length in zip(range(begin, begin + count), offsets, sizes, strict=True)
+    ]
+    result.size, result.count = size, count
+    result.next_begin_offset = begin + count
+    return True
 
 
 def simple_units(

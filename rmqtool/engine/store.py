@@ -29,6 +29,7 @@ from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
 from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.opening import read_state, without_log
 from rmqtool.engine.put_status import PutStatus
@@ -74,6 +75,13 @@ class Condition(NamedTuple):
 Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
 
 
+class _Lent(Closable):
+    """The lock of somebody else, who goes on holding it."""
+
+    def close(self) -> None:
+        """Leave it with its owner."""
+
+
 class MessageStore:
     """One open store. Its methods may be called from several threads."""
 
@@ -115,12 +123,28 @@ class MessageStore:
         return cls.open(setup)
 
     @classmethod
-    def open(cls, setup: Setup) -> Self:
-        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open."""
+    def open(cls, setup: Setup, held: Closable | None = None) -> Self:
+        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open.
+
+        ``held`` is the lock of somebody who has it already and keeps it: nothing but its ``close`` gives it back.
+        """
+        INTERRUPTS.begin()
+        try:
+            store = cls._opened(setup, held)
+        except BaseException:
+            INTERRUPTS.end()
+            raise
+        if INTERRUPTS.is_due():
+            store.close()
+        return store
+
+    @classmethod
+    @INTERRUPTS.keep_from
+    def _opened(cls, setup: Setup, held: Closable | None) -> Self:
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
-        lock = setup.files.lock()
+        lock: Closable = setup.files.lock() if held is None else _Lent()
         try:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
             engine = build(setup, state, directories)
@@ -145,12 +169,17 @@ class MessageStore:
 
     def put(self, message: NewMessage) -> PutTicket:
         """Store a message; the ticket's status says what came of it."""
-        return self._write(self._ticket(message, self._accept))
+        ticket = self._write(self._ticket(message, self._accept))
+        if INTERRUPTS.pending:
+            INTERRUPTS.deliver()
+        return ticket
 
+    @to_the_end
     def put_batch(self, message: NewMessage) -> PutTicket:
         """Store the messages of a client's batch, all or none, each as a record of its own."""
         return self._write(self._ticket(message, self._accept_batch))
 
+    @INTERRUPTS.keep_from
     def _write(self, ticket: PutTicket) -> PutTicket:
         if ticket.status is None:
             self._writer.write(ticket)
@@ -158,6 +187,7 @@ class MessageStore:
                 self._settle(ticket)
         return ticket
 
+    @to_the_end
     def put_async(self, message: NewMessage) -> PutTicket:
         """Take a message and come back at once; ``wait`` says what came of it."""
         ticket = self._ticket(message, self._accept)
@@ -170,6 +200,7 @@ class MessageStore:
                 self._workers[0].wake()
         return ticket
 
+    @to_the_end
     def wait(self, ticket: PutTicket) -> PutStatus:
         """Wait until it is known what came of a ticket."""
         if ticket.status is None:
@@ -186,11 +217,19 @@ class MessageStore:
         tickets: list[PutTicket] = []
         left = iter(messages)
         while chunk := list(islice(left, _SLAB)):
-            tickets += self._put_slab(chunk) or [self.put_async(message) for message in chunk]
+            tickets += self._put_chunk(chunk)
+        self._settle_all(tickets)
+        return tickets
+
+    @to_the_end
+    def _put_chunk(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
+        return self._put_slab(messages) or [self.put_async(message) for message in messages]
+
+    @to_the_end
+    def _settle_all(self, tickets: Sequence[PutTicket]) -> None:
         self._engine.writer.write_waiting()
         for ticket in reversed(tickets):
             self._settle(ticket)
-        return tickets
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
         """Store messages by columns, if they are plain, and so many that columns pay; else nothing is done."""
@@ -204,6 +243,7 @@ class MessageStore:
         self._put_plain(columns, put)
         return tickets_of(messages, put, self._engine.encoder.store_host)
 
+    @to_the_end
     def put_columns(self, columns: MessageColumns) -> PutColumns:
         """Store many messages that come by columns. With synchronous flush they are durable when this returns."""
         put = PutColumns.of(len(columns))
@@ -254,11 +294,13 @@ class MessageStore:
             else:
                 ticket.status = self._engine.flusher.wait_flushed(ticket.end_offset)
 
+    @to_the_end
     def flush_now(self) -> bool:
         """Force everything that was put; False when the store no longer writes."""
         self._engine.writer.write_waiting()
         return self._engine.flusher.flush()
 
+    @to_the_end
     def dispatch_now(self) -> int:
         """Dispatch everything that may be seen; return how many records that were."""
         engine = self._engine
@@ -276,20 +318,24 @@ class MessageStore:
         engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
         return count
 
+    @to_the_end
     def dispatch_again_from(self, physical_offset: int) -> None:
         """Have everything from a record on dispatched once more; what is there already stays as it is."""
         self._engine.dispatcher.restart_at(physical_offset)
 
+    @to_the_end
     def checkpoint_now(self) -> None:
         """Force the queues and the index, and write down how far everything is durable."""
         self._engine.upkeep.flush_queues()
 
+    @to_the_end
     def tick(self) -> None:
         """Do everything that is due by the clock."""
         self._engine.writer.write_waiting()
         self._engine.upkeep.do_due()
         self.dispatch_now()
 
+    @to_the_end
     def clean_now(self) -> int:
         """Remove what is expired if it is time to, and what leads to it; return how many segments went."""
         return self._engine.retention.run(self._engine.log)
@@ -298,6 +344,7 @@ class MessageStore:
         """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
         self._engine.retention.ask()
 
+    @to_the_end
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
         engine, health = self._engine, self._engine.health
@@ -367,6 +414,7 @@ class MessageStore:
         """Set or clear one of the flags that an administrator may set."""
         self._engine.health.set(flag, on)
 
+    @to_the_end
     def close(self) -> None:
         """Make everything durable, take the mark away, give the lock back. Closing twice is the same as once.
 
@@ -394,6 +442,7 @@ class MessageStore:
             self.reader.close()
             engine.close_files()
             self._lock.close()
+            INTERRUPTS.end()
         failure = engine.health.failure or self._without_room
         if isinstance(failure, WriteFailed):
             raise failure
@@ -411,6 +460,7 @@ class MessageStore:
     def _reached(self) -> tuple[int, int]:
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset
 
+    @INTERRUPTS.keep_from
     def __enter__(self) -> Self:
         return self
 

@@ -1,19 +1,26 @@
-"""What the engine must know of a store's configuration files: topics with batch queues, filters of groups.
+"""What the engine must know of a store's configuration files: topics and their queues, filters of groups.
 
 Upstream: ``QueueTypeUtils.getCQType``, ``ConfigManager.load``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from rmqtool.config import Version
 from rmqtool.formats import paths
-from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
+from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
+from rmqtool.formats.config_shapes import TOPICS as TOPICS_SHAPE
+from rmqtool.formats.fastjson_writer import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import Copy
-from rmqtool.storage.filesystem import ReadableFileSystem
+from rmqtool.storage.config_writer import config_text
+from rmqtool.storage.filesystem import ReadableFileSystem, WritableFileSystem
 
 _LARGEST = 256 << 20
+_TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape
 
 
 def read_config(files: ReadableFileSystem, name: str) -> dict[str, Any]:
@@ -36,3 +43,32 @@ def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
         for topic, settings in table.items()
         if isinstance(settings, dict) and (settings.get("attributes") or {}).get("queue.type") == "BatchCQ"
     )
+
+
+def queue_counts(files: ReadableFileSystem) -> dict[str, int]:
+    """Return how many queues may be written of each topic that the store knows."""
+    table = read_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return {
+        topic: int(settings.get("writeQueueNums") or 0)
+        for topic, settings in table.items()
+        if isinstance(settings, dict)
+    }
+
+
+def add_topics(files: WritableFileSystem, version: Version, queues: Mapping[str, int], now: int) -> None:
+    """Let the store know topics that it does not know yet, with so many queues."""
+    found = read_config(files, paths.TOPICS)
+    table = dict(found.get("topicConfigTable") or {})
+    missing = {topic: count for topic, count in queues.items() if topic not in table}
+    if not missing:
+        return
+    assert isinstance(_TOPIC_TABLE, Table), "the shape of the file says so"
+    for topic, count in missing.items():
+        config = new_bean(TOPIC_CONFIG, version.value, topicName=topic, readQueueNums=count, writeQueueNums=count)
+        table = with_entry(table, topic, config, _TOPIC_TABLE)
+    known = found.get("dataVersion") or {}
+    changed = new_bean(DATA_VERSION, version.value, timestamp=now)
+    changed |= {name: value for name, value in known.items() if name in changed and name != "timestamp"}
+    changed["counter"] = int(changed.get("counter") or 0) + 1
+    value = {**found, "dataVersion": changed, "topicConfigTable": table}
+    config_text(files, paths.TOPICS).write(encode_config(paths.TOPICS, value, dialect_of(version.value)))

@@ -88,6 +88,18 @@ class Outcome:
         """How large the new files are."""
         return sum(file.bytes for file in self.files)
 
+    def as_json(self, directory: str) -> dict[str, Any]:
+        """Return the object of the contract; ``directory`` is where the files are."""
+        return {
+            "to": directory,
+            "export": self.number if self.changed else None,
+            "rows": self.rows,
+            "files": len(self.files),
+            "bytes": self.bytes,
+            "sourceBytes": self.source_bytes,
+            "damaged": {"ranges": len(self.damages), "bytes": sum(damage.length for _, damage in self.damages)},
+        }
+
 
 def local_engine(effort: Effort) -> Engine:
     """Return the engine that needs no Spark: processes on this machine."""

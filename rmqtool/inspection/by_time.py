@@ -63,6 +63,11 @@ class TimeLookup:
     def _end(self) -> LogEnd:
         return find_log_end(self.store.commit_log, self._simple.values(), dledger=self.store.is_dledger)
 
+    @property
+    def log_end(self) -> int:
+        """Where the last valid record of the log ends."""
+        return self._end.physical_offset
+
     @cached_property
     def bounds(self) -> dict[QueueId, QueueBounds]:
         """The bounds of every queue there is; without the extra for RocksDB only of those in files."""

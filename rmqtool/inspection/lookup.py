@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +198,8 @@ class Lookup:
                 answer.near += near_topics(self.store, queue.topic)
 
     def _find_key(self, answer: Answer, log: LogSearch) -> None:
+        from difflib import get_close_matches
+
         search = KeySearch(self.store, answer.kind, answer.question.text, self.narrowing, log, self.as_broker)
         search.run()
         answer.places = sorted(search.found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 
 from rmqtool.errors import OptionalMissing
 from rmqtool.filters.patterns import TopicPatterns
@@ -41,6 +40,8 @@ def _iter_known(store: Store) -> Iterator[str]:
 
 def near_topics(store: Store, topic: str) -> list[str]:
     """Return known topics whose names are like ``topic``."""
+    from difflib import get_close_matches
+
     try:
         return get_close_matches(topic, set(_iter_known(store)), n=3)
     except OptionalMissing:

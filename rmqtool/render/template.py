@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
 from string import Formatter
 
 from rmqtool.errors import UsageError
@@ -37,6 +36,8 @@ class Template:
 
     def check(self, fields: Collection[str]) -> None:
         """Refuse a name that no row will ever have."""
+        from difflib import get_close_matches
+
         for _, name, _, _ in self._parts:
             if name is not None and name not in fields:
                 near = get_close_matches(name, fields, n=1)

@@ -67,7 +67,7 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
     if what.kind in _QUEUES:
-        source = _of_store(open_store(root))
+        source = source_of(open_store(root))
         source.topic, source.queue_id = glob.escape(what.topic or ""), what.queue_id
         return source
     if what.kind is FileKind.COMPACTION_LOG and not is_directory:
@@ -77,7 +77,7 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
     if is_directory and what.kind in (FileKind.COMPACTION_LOG, FileKind.DLEDGER_DATA):
         return _of_directory(root, os.path.dirname(relative), _LOGS[what.kind])
     try:
-        source = _of_store(open_store(path))
+        source = source_of(open_store(path))
         if not is_directory and not path.endswith(CONF_ENDINGS):
             source.directories.clear()
             _require_log(source, path)
@@ -104,7 +104,8 @@ def _located(path: str) -> tuple[str, str, paths.StorePath]:
         return files.root, relative, what
 
 
-def _of_store(store: Store) -> Source:
+def source_of(store: Store) -> Source:
+    """Return the log of an open store."""
     return Source(logs_of(store), directories_of(store), store, queue_files_of(store))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -91,6 +92,15 @@ def _following(given: Mapping[str, str]) -> Following:
         safety_lag=_duration("safetyLag", lag) if lag is not None else _DEFAULT.safety_lag,
         fail_on_data_loss=_boolean("failOnDataLoss", fails) if fails is not None else True,
     )
+
+
+def parse_target(options: Mapping[str, str]) -> str:
+    """Return the store that ``df.write`` names; raise UsageError for anything else that is asked."""
+    for name in options:
+        if name.lower() != "path":
+            raise UsageError(f"there is no option {name!r} for writing", hint="name the store: save(path)")
+    (path,) = _paths(options)
+    return os.path.abspath(path)
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 
 from rmqtool.errors import RmqtoolError
 
@@ -57,6 +57,13 @@ class RocketMQSource(DataSource):
             from rmqtool.spark.stream import RocketMQStreamReader
 
             return RocketMQStreamReader(narrowed_to(parse_options(self.options), schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what puts the rows of a table into a store."""
+        from rmqtool.spark.writer import RocketMQWriter
+
+        with in_plain_words():
+            return RocketMQWriter(self.options, schema, overwrite=overwrite)
 
 
 class PushingSource(RocketMQSource):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.agreement.ledger import (
     Comparison,
     Entry,
     compare_all,
+    compare_in_processes,
     counts_of,
     drops,
     load_comparisons,
@@ -82,15 +83,16 @@ def _totals(entries: Sequence[Entry]) -> tuple[int, int]:
 
 def run(
     asked: Sequence[Comparison],
-    stores: Iterable[str],
+    stores: Sequence[str],
     counts: Path,
     *,
     update: bool,
     left_out: Collection[str] = (),
+    compare: Callable[[Sequence[Comparison], Sequence[str], Path], list[Entry]] = compare_all,
 ) -> int:
     """Compare, print, and return 0 when nothing differs and nothing dropped but what is ``left_out``."""
     with tempfile.TemporaryDirectory(prefix="rmqtool-agreement-") as directory:
-        entries = compare_all(asked, stores, Path(directory))
+        entries = compare(asked, stores, Path(directory))
     print(by_store(entries), by_comparison(entries), by_version(entries), sep="\n\n")
     unknown = [line for entry in entries for line in entry.undetermined]
     if unknown:
@@ -119,10 +121,10 @@ def main(words: Sequence[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     every = load_comparisons()
-    if words == ["--short"]:
-        left_out = {one.title for one in every if one.long}
-        return run([one for one in every if not one.long], STORES, COUNTS, update=False, left_out=left_out)
-    return run(every, STORES, COUNTS, update=bool(words))
+    left_out = {one.title for one in every if one.long and words == ["--short"]}
+    asked = [one for one in every if one.title not in left_out]
+    update = words == ["--update"]
+    return run(asked, STORES, COUNTS, update=update, left_out=left_out, compare=compare_in_processes)
 
 
 if __name__ == "__main__":

@@ -31,14 +31,15 @@ ARROWS: dict[str, frozenset[str]] = {
 }
 ARROWS |= dict.fromkeys(FOUNDATION, FOUNDATION)
 ARROWS["commands"] = frozenset(ARROWS)
+ARROWS["library"] = frozenset(ARROWS) - {"commands", "render"}
 ARROWS["cli"] = frozenset({"commands", "errors"})
 ARROWS["__main__"] = frozenset({"cli", "commands"})
-ARROWS["__init__"] = frozenset()
+ARROWS["__init__"] = frozenset({"errors", "findings", "library"})
 
 # Only inside a function body.
 LAZY_ARROWS: dict[str, frozenset[str]] = {"engine": frozenset({"bulk"})}
 HEAVY_ROOMS = frozenset({"bulk", "scan", "export", "spark"})
-LAZY_IN: dict[str, frozenset[str]] = {"commands": HEAVY_ROOMS}
+LAZY_IN: dict[str, frozenset[str]] = {"commands": HEAVY_ROOMS, "library": HEAVY_ROOMS}
 
 # Third parties: the rooms that may import them at all.
 THIRD_PARTIES: dict[str, frozenset[str]] = {
@@ -73,7 +74,10 @@ class Imports(NamedTuple):
 
 
 LIGHT = (
-    Imports(("rmqtool", "rmqtool.cli", "rmqtool.commands."), SLOW_THIRD_PARTIES | {"pyspark", "construct"}),
+    Imports(
+        ("rmqtool", "rmqtool.cli", "rmqtool.commands.", "rmqtool.library"),
+        SLOW_THIRD_PARTIES | {"pyspark", "construct"},
+    ),
     Imports(("rmqtool.engine.", "rmqtool.broker."), SLOW_THIRD_PARTIES | {"pyspark"}),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -16,13 +17,18 @@ from rmqtool.export.choice import DEFAULT
 from rmqtool.spark import options
 
 Unpacker = Callable[[str], Path]
-GUIDE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+GUIDE = PAGE.read_text(encoding="utf-8")
+START, END = "## Recipes", "## On a cluster"
+RECIPES = GUIDE[GUIDE.index(START) : GUIDE.index(END)]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?", re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str, root: Path, to: Path) -> list[str]:
     """Return the blocks of a language, with a store and a directory that are there."""
-    texts = [text for name, text in BLOCK.findall(GUIDE) if name == language]
+    texts = [text for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "")) if name == language]
     return [text.replace("/stores/broker-a", str(root)).replace("/lake", str(to)) for text in texts]
 
 
@@ -43,15 +49,54 @@ def test_programs_of_the_guide(spark: Any, store: Unpacker, tmp_path: Path, caps
     for text in texts:
         exec(compile(text, "docs/spark.md", "exec"), names)
     shown = capsys.readouterr().out
-    assert len(texts) == 3
+    assert len(texts) == 4
+    assert spark.read.format("rocketmq").load(str(tmp_path / "orders")).count() == 6
     assert "T_normal|  140|" in shown
     assert "|queue_id|last|" in shown
     assert spark.read.parquet(str(tmp_path / "stream")).count() == 418
     assert names["orders"].count() == names["orders"].filter("startswith(topic, 'T_')").count() > 200
 
 
+def test_recipes_give_what_the_guide_shows(
+    spark: Any, store: Unpacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each block is followed by what it prints. RMQTOOL_UPDATE_GOLDEN=1 writes that anew."""
+    roots = {"/stores/broker-a": store("54-broker"), "/stores/broker-b": store("53-broker"), "/lake": tmp_path}
+    names: dict[str, Any] = {"spark": spark}
+    written = next(text for text in blocks("python", roots["/stores/broker-a"], tmp_path) if ".save(" in text)
+    exec(compile(written, "docs/spark.md", "exec"), names)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    capsys.readouterr()
+    shown = []
+    for language, text, answer in RECIPE.findall(RECIPES):
+        placed = text
+        for name, root in roots.items():
+            placed = placed.replace(name, str(root))
+        if language == "python":
+            exec(compile(placed, "docs/spark.md", "exec"), names)
+        else:
+            assert [main(shlex.split(line)[1:]) for line in placed.splitlines()] == [Exit.DONE] * 2
+            capsys.readouterr()  # it names the directory of this test
+        found = capsys.readouterr().out
+        shown.append((text, answer, "\n".join(line.rstrip() for line in found.splitlines() if line)))
+    if os.environ.get("RMQTOOL_UPDATE_GOLDEN"):
+        _write_answers(shown)
+    else:
+        assert [answer for _, answer, _ in shown] == [found for _, _, found in shown]
+    assert len(shown) == 11
+
+
+def _write_answers(shown: list[tuple[str, str, str]]) -> None:
+    text = GUIDE
+    for block, answer, found in shown:
+        old = f"{block}```\n" + (f"\n```text\n{answer}\n```\n" if answer else "")
+        text = text.replace(old, f"{block}```\n" + (f"\n```text\n{found}\n```\n" if found else ""))
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def test_every_option_is_in_the_guide() -> None:
-    rows = re.findall(r"^\| (`.*?) \|", GUIDE, re.MULTILINE)
+    options_of_reading = GUIDE[GUIDE.index("## Read with Spark") : GUIDE.index("## Follow a store")]
+    rows = re.findall(r"^\| (`.*?) \|", options_of_reading, re.MULTILINE)
     named = {word for row in rows for word in re.findall(r"`(\w+)`", row)}
     assert set(options.NAMES) <= named
     assert named <= {*options.NAMES, "load"} | set(DEFAULT.columns)

@@ -113,6 +113,23 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             status=Exit.REFUSED,
         ),
     ),
+    "consume": (
+        Example(
+            "What a group gets next; nothing is changed, and a broker may run meanwhile:",
+            "rmqtool consume store -t T_normal -g G_ok --from 33 -n 3"
+            r" --template '{topic}/{queueId}@{queueOffset} {keys}\n'",
+        ),
+        Example(
+            "The same three, consumed: a program takes each, and the group's progress is stored.",
+            "rmqtool consume store -t T_normal -g audit --commit -n 3 -j 1"
+            """ --exec 'echo "$RMQ_QUEUE_OFFSET of $RMQ_QUEUE_ID"'""",
+        ),
+        Example(
+            "A group that never was; the exit status is 1.",
+            "rmqtool consume store -g G_okk",
+            status=Exit.NO,
+        ),
+    ),
     "produce": (
         Example(
             "One message:",

@@ -53,6 +53,12 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("init", Exit.REFUSED): "The directory is not empty.",
     ("topic", Exit.IN_USE): "A broker runs on the store, and would write its own table over it. Stop it first.",
     ("topic", Exit.REFUSED): "Deleting needs `--yes`.",
+    ("consume", Exit.NO): "There is no such topic or group, or a program did not consume its message.",
+    ("consume", Exit.IN_USE): "With --commit: a broker runs on the store. Stop it first; nothing was written.",
+    ("consume", Exit.REFUSED): "With --commit: the store was not closed; `rmqtool recover --apply` first.",
+    ("consume", Exit.SKIPPED): "A queue leads to messages that are not there, or a body is damaged; each is named.",
+    ("consume", Exit.INTERRUPTED): "Ctrl-C: what was shown or run is finished, the progress is stored.",
+    ("produce", Exit.NO): "There is no such topic; --create makes it.",
     ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
     ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     ("produce", Exit.SKIPPED): "Some messages were refused; each is named.",
@@ -152,6 +158,21 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "A topic that is deleted loses its queues: its messages stay in the log until they expire, and nobody "
             "gets them. `rmqtool cat STORE -t TOPIC` still shows them.",
+        ),
+    ),
+    "consume": (
+        "What is consumed",
+        (
+            "A message is consumed when it was handed to whoever reads the output, or when its program ended with 0; "
+            "then the progress is stored. Killed in between, what was under way comes again: of each member 32 "
+            "messages at most, or those whose programs ran.",
+            "Without `--commit`, `--from` says where to begin. With it the group's progress goes first, and `--from` "
+            "is for queues without. A new group that is told nothing begins as a broker has it begin: with the first "
+            "message of a young topic, else behind the last.",
+            "A program has the body as its input and the fields as environment: RMQ_TOPIC, RMQ_QUEUE_ID, "
+            "RMQ_QUEUE_OFFSET, RMQ_TAGS, RMQ_KEYS, RMQ_UNIQ_KEY, RMQ_OFFSET_MSG_ID, RMQ_COMMIT_LOG_OFFSET, RMQ_FLAG, "
+            "RMQ_BORN_TIMESTAMP, RMQ_STORE_TIMESTAMP, RMQ_RECONSUME_TIMES, RMQ_GROUP, RMQ_MEMBER, RMQ_PROPERTIES (as "
+            "JSON), and RMQ_PROPERTY_name for each property.",
         ),
     ),
     "produce": (

@@ -14,7 +14,7 @@ from rmqtool.engine.building import Setup, log_directories, read_only_directorie
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.derived_files import DerivedFiles
 from rmqtool.engine.index_service import IndexService
-from rmqtool.engine.opening import refuse_unsupported, refuse_without_log, without_log
+from rmqtool.engine.opening import refuse_subdirectories, refuse_unsupported, refuse_without_log, without_log
 from rmqtool.engine.recovery.checkpoint import heal_checkpoint
 from rmqtool.engine.recovery.index_pass import IndexCheck
 from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
@@ -67,6 +67,7 @@ class _Recovery:
         listing = self._list()
         refuse_unsupported(listing, self.config)
         refuse_without_log(listing)
+        refuse_subdirectories(self.directories, self.config.version)
         listing, segment_size = self._restore_files(listing)
         log = SegmentQueue(listing.log_segments, segment_size)
         derived = DerivedFiles(self.files)

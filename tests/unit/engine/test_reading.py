@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rmqtool.config import Version
+from rmqtool.engine import reader
 from rmqtool.engine.get_result import GetMessageStatus
 from rmqtool.engine.message_filter import SqlFilter, TagFilter
 from rmqtool.engine.store import MessageStore
@@ -189,3 +190,36 @@ def test_what_is_put_while_the_store_is_open_is_read():
     assert store.reader.message_at(record.physical_offset) is not None
     assert store.reader.message_at(record.physical_offset + 1) is None
     assert len(store.reader.query("T", "k2", 32, 0, 2**62)) == 2
+
+
+@pytest.mark.parametrize("version", [Version.V4_9, Version.V5_3])
+@pytest.mark.parametrize(
+    ("settings", "most_found"),
+    [
+        ({}, 10),
+        ({"maxTransferCountOnMessageInMemory": 3}, 3),
+        ({"maxTransferBytesOnMessageInMemory": 1500}, 4),
+        ({"accessMessageInMemoryMaxRatio": 0}, 8),
+    ],
+    ids=["usual", "few", "small", "on disk"],
+)
+def test_together_or_one_by_one_is_the_same_answer(
+    version: Version, settings: dict[str, Any], most_found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = small_store(version, **settings)
+    for number in range(90):
+        body = b"b" * (number * 37 % 900)
+        store.put(a_message(number, "T" if number % 3 else "Other", number % 2, body=body))
+    store.dispatch_now()
+    asked = [
+        (topic, queue_id, offset, most)
+        for topic in ("T", "Other")
+        for queue_id in (0, 1)
+        for offset in range(-1, 33)
+        for most in (-1, 0, 1, 2, 7, 32, 64)
+    ]
+    together = [store.reader.get(*words) for words in asked]
+    monkeypatch.setattr(reader, "get_together", lambda *_: False)
+    assert together == [store.reader.get(*words) for words in asked]
+    assert max(len(answer.messages) for answer in together) == most_found
+    store.close()

@@ -1,0 +1,85 @@
+"""``rmqtool consume``: messages as a group gets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from rmqtool.commands.opening import choose_store
+from rmqtool.commands.options import AsBroker, Group, Jobs, Limit, Scope, Show, Store, Tag, Where
+from rmqtool.errors import Exit, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where consumption begins and ends."""
+
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="first|last|OFFSET|TIME",
+            help="Where to begin; with --commit only where the group has no progress.",
+        ),
+    ] = None
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more.")] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How the group consumes."""
+
+    commit: Annotated[bool, typer.Option("--commit", help="Store the group's progress; takes the store's lock.")] = (
+        False
+    )
+    members: Annotated[int, typer.Option("--members", metavar="N", min=1, help="Members of the group.")] = 1
+    orderly: Annotated[bool, typer.Option("--orderly", help="Of each queue one message after the other.")] = False
+    broadcast: Annotated[
+        bool, typer.Option("--broadcast", help="Each member gets all; progress is kept below ~/.rocketmq_offsets.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What consumes the messages."""
+
+    exec: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="CMD", help="Run it for each message: the body is its input, RMQ_… its fields."),
+    ] = None
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="SPAN", help="A program that takes longer is killed, and has failed.")
+    ] = "15m"
+
+
+def consume(
+    store: Store = None,
+    *,
+    scope: Scope,
+    group: Group = None,
+    place: Place,
+    tag: Tag = None,
+    where: Where = None,
+    limit: Limit = None,
+    way: Way,
+    program: Program,
+    jobs: Jobs = None,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Show the messages that a group gets next; with --commit they are consumed, with --exec a program consumes them.
+
+    Without --commit nothing is changed and no lock is needed: it works beside a broker. The group goes on where it is;
+    a new one begins as a broker has it begin. A program that ends with 0 has consumed its message.
+    """
+    from rmqtool.commands.consuming import run
+
+    if (way.commit or way.broadcast) and not group:
+        raise UsageError("whose progress is that?", hint="name the group with -g")
+    if tag is not None and where is not None:
+        raise UsageError("a group subscribes by tag or by SQL, not by both")
+    path = choose_store([store] if store is not None else []).store
+    filters = (tag, where)
+    return run(path, scope, group or "", place, filters, limit, way, program, jobs, broker, show)

@@ -1,0 +1,333 @@
+"""What ``consume`` does once its words are understood: open the store, go round, show."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.commands.interrupting import Stop, stopping
+from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
+from rmqtool.errors import Exit, Interrupted, Refused, StoreError
+
+if TYPE_CHECKING:
+    from rmqtool.broker.client_offsets import LocalOffsets
+    from rmqtool.broker.group_consumer import Delivered, GroupConsumer
+    from rmqtool.broker.group_opening import Asked, Known
+    from rmqtool.broker.group_progress import Progress, Start
+    from rmqtool.broker.offsets import ConsumerOffsets
+    from rmqtool.broker.programs import Ended
+    from rmqtool.broker.rebalance import Change
+    from rmqtool.commands.consume import Place, Program, Way
+    from rmqtool.commands.options import AsBroker, Scope, Show
+    from rmqtool.inspection.stored_queues import StoredQueues
+    from rmqtool.render.output import Output
+
+# So often a store that is followed is looked at, in seconds.
+_PAUSE = 0.2
+# Where programs write while stdout holds rows for other programs.
+_STDERR = 2
+
+
+@dataclass
+class Opened:
+    """An open group."""
+
+    asked: Asked
+    stored: StoredQueues
+    known: Known
+    progress: Progress
+    consumer: GroupConsumer
+
+
+def run(
+    path: str,
+    scope: Scope,
+    group: str,
+    place: Place,
+    filters: tuple[str | None, str | None],
+    limit: int | None,
+    way: Way,
+    program: Program,
+    jobs: int | None,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Consume; return how it went."""
+    from rmqtool.broker.consuming import Extent
+
+    start = parse_start(place.start, group, show.tz, keeps=way.commit)
+    asked = _asked(scope, group, filters, start, way)
+    timeout = parse_span(program.timeout)
+    with show.output() as output, stopping() as stop, _open(path, asked, broker) as opened:
+        extent = Extent(limit, place.follow, stop)
+        with _members(output, opened):
+            if program.exec is not None:
+                most = jobs or max(len(os.sched_getaffinity(0)), way.members)
+                return _execute(output, opened, extent, program.exec, most, timeout, stop)
+            return _show(output, opened, extent, stop)
+
+
+def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Start:
+    """Return where to begin; somebody without a group looks from the first message on."""
+    from rmqtool.broker.group_progress import Start
+    from rmqtool.broker.start_point import ConsumeFromWhere
+
+    if text is None and group:
+        return Start()
+    chosen: dict[str, Any] = {"is_asked": True, "goes_first": not keeps}
+    if text in (None, "first"):
+        return Start(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **chosen)
+    if text == "last":
+        return Start(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, **chosen)
+    assert text is not None
+    # Epoch milliseconds have 13 digits.
+    if text.isdecimal() and len(text) < 12:
+        return Start(offset=int(text), **chosen)
+    moment = parse_time(text, now=now_ms(), zone=parse_zone(zone))
+    return Start(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, timestamp=moment, **chosen)
+
+
+def _asked(scope: Scope, group: str, filters: tuple[str | None, str | None], start: Start, way: Way) -> Asked:
+    from rmqtool.broker.group_opening import Asked
+    from rmqtool.broker.subscription import Subscription
+    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.filters.sql92 import parse_selector
+    from rmqtool.filters.tags import parse_tags
+
+    tag, where = filters
+    return Asked(
+        group=group,
+        topics=parse_patterns(scope.topic or ()),
+        wanted=Subscription(parse_tags(tag), parse_selector(where, whole=True) if where is not None else None),
+        start=start,
+        queue_id=scope.queue,
+        members=way.members,
+        orderly=way.orderly,
+        broadcasting=way.broadcast,
+        keeps=way.commit,
+    )
+
+
+@contextmanager
+def _open(path: str, asked: Asked, broker: AsBroker) -> Iterator[Opened]:
+    """Open the store, under its lock where the broker's file is to be written, and the group."""
+    from functools import partial
+
+    from rmqtool.broker.group_opening import Known, group_progress, open_group
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.inspection.stored_queues import StoredQueues
+    from rmqtool.storage.configs import read_configs
+    from rmqtool.storage.store import open_store
+
+    again = partial(open_store, path, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    with ExitStack() as stack:
+        if asked.keeps and not asked.broadcasting:
+            _hold(again().root, stack)
+        stored = StoredQueues(again)
+        stack.callback(stored.close)
+        configs = read_configs(stored.store)
+        known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
+        offsets = _offsets(asked, stored, configs.offsets, stack)
+        progress = group_progress(asked, known, stored, offsets)
+        yield Opened(asked, stored, known, progress, open_group(asked, known, stored, progress, SystemClock()))
+
+
+def _hold(root: str, stack: ExitStack) -> None:
+    """Take the lock until the stack is closed."""
+    from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+    files = stack.enter_context(PosixWritableFileSystem(root))
+    stack.enter_context(files.lock())
+
+
+def _offsets(
+    asked: Asked, stored: StoredQueues, table: Mapping[tuple[str, str], Mapping[int, int]], stack: ExitStack
+) -> ConsumerOffsets | dict[str, LocalOffsets]:
+    """Return the table of the broker, or the files of broadcasting members; what is only looked at is a copy."""
+    from rmqtool.broker.offsets import ConsumerOffsets
+    from rmqtool.broker.saved_text import NO_TEXT
+    from rmqtool.engine.clock import SystemClock
+
+    if asked.broadcasting:
+        return _local_offsets(asked, stored, stack)
+    if asked.keeps:
+        return _kept_offsets(stored, stack)
+    offsets = ConsumerOffsets(NO_TEXT, stored.store.version, SystemClock())
+    for (topic, group), queues in table.items():
+        for queue_id, offset in queues.items():
+            if group == asked.group:
+                offsets.commit_offset(group, topic, queue_id, offset)
+    return offsets
+
+
+def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
+    """Return the broker's table, to be written; refuse where that would not be safe or of no use."""
+    from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.opening import refuse_unsupported, refuse_without_log
+    from rmqtool.formats.paths import ABORT
+    from rmqtool.storage.config_writer import config_text
+    from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+    store = stored.store
+    refuse_unsupported(store.listing, store.config)
+    refuse_without_log(store.listing)
+    if store.listing.find(ABORT) is not None:
+        raise Refused("the store was not closed: abort is there", file=ABORT, hint="rmqtool recover --apply")
+    if any(directory.startswith("config/") for directory in store.listing.databases()):
+        raise StoreError("progress is kept in RocksDB here; only a broker can write it", file=store.root)
+    files = stack.enter_context(PosixWritableFileSystem(store.root))
+    lmq = store.config.enable_lmq
+    return ConsumerOffsets(
+        config_text(files, progress_file(enable_lmq=lmq)), store.version, SystemClock(), enable_lmq=lmq
+    )
+
+
+def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict[str, LocalOffsets]:
+    """Return the files of broadcasting members, below the home directory."""
+    from rmqtool.broker.client_offsets import LOCAL_OFFSETS, LocalOffsets, local_offsets_path
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.formats.flaws import Flaw
+    from rmqtool.formats.message_queues import decode_local_offsets
+    from rmqtool.storage.config_writer import ConfigText
+    from rmqtool.storage.posix_write import PosixWritableFileSystem
+
+    files = stack.enter_context(PosixWritableFileSystem(os.path.expanduser("~")))
+    return {
+        client: LocalOffsets(
+            ConfigText(
+                files,
+                f"{LOCAL_OFFSETS}/{local_offsets_path(client, asked.group)}",
+                lambda data: not isinstance(decode_local_offsets(data), Flaw),
+            ),
+            stored.store.version,
+            SystemClock(),
+        )
+        for client in asked.client_ids
+    }
+
+
+@contextmanager
+def _members(output: Output, opened: Opened) -> Iterator[None]:
+    """Let the members come, and go at the end; each gets what is its share, and gives it back."""
+    consumer, clients = opened.consumer, opened.asked.client_ids
+    for client in clients:
+        _tell_changes(output, opened, client, "joined", consumer.join(client))
+    try:
+        yield
+    finally:
+        for client in clients if len(clients) > 1 else ():
+            _tell_changes(output, opened, client, "left", consumer.leave(client))
+
+
+def _tell_changes(output: Output, opened: Opened, client: str, what: str, changes: list[Change]) -> None:
+    """Say who has which queues now, unless there is only one."""
+    clients = opened.asked.client_ids
+    if len(clients) == 1:
+        return
+    shown = [f"member {clients.index(client) + 1} {what}"]
+    ordered = sorted((change for change in changes if change.is_taken), key=lambda change: (change[0], change[1]))
+    for taker, taken in groupby(ordered, lambda change: change.client_id):
+        queues = " ".join(f"{change.queue.topic}/{change.queue.queue_id}" for change in taken)
+        shown.append(f"{clients.index(taker) + 1} takes {queues}")
+    output.note("; ".join(shown))
+
+
+def _show(output: Output, opened: Opened, extent: Any, stop: Stop) -> Exit:
+    """Show what the group gets; it is consumed when it was handed to the reader."""
+    from rmqtool.broker.consuming import iter_shown
+
+    consumed = damages = 0
+    for taken in iter_shown(opened.consumer, extent):
+        if taken is None:
+            _wait(output, opened)
+            continue
+        for delivered in taken:
+            damages += _show_message(output, opened, delivered, {})
+        consumed += len(taken)
+        output.flush()
+    damages += _tell_lost(output, opened.consumer)
+    return _end(opened, consumed, stop, Exit.SKIPPED if damages else Exit.DONE)
+
+
+def _show_message(output: Output, opened: Opened, delivered: Delivered, more: dict[str, object]) -> bool:
+    """Show a message; tell whether its body is damaged."""
+    from rmqtool.formats.codes import sys_flag_words
+    from rmqtool.formats.message_json import FIELDS, message_json
+    from rmqtool.render.messages import message_lines
+
+    fields, flaw = message_json(delivered.message)
+    flags = sys_flag_words(delivered.message.sys_flag)
+    if opened.asked.members > 1:
+        more = {"member": delivered.client_id, **more}
+    output.rows([{**fields, **more}], (*FIELDS, *more), lambda row: message_lines(output, row, flags, "text"))
+    if flaw is not None:
+        place = {"file": "commitlog", "offset": delivered.message.physical_offset, "length": flaw.length}
+        damage = {"code": flaw.code, **place, "message": flaw.message}
+        output.aside({"damage": damage}, f"damage  {flaw.code}  the body does not inflate: {flaw.message}")
+    return flaw is not None
+
+
+def _tell_lost(output: Output, consumer: GroupConsumer) -> int:
+    """Say which units led to no message."""
+    for queue, offset, place in consumer.lost:
+        output.note(f"{queue.topic}/{queue.queue_id}@{offset}: no message stands at {place} of the log")
+    return len(consumer.lost)
+
+
+def _wait(output: Output, opened: Opened) -> None:
+    """Wait for more."""
+    output.flush()
+    time.sleep(_PAUSE)
+    opened.stored.refresh()
+
+
+def _end(opened: Opened, consumed: int, stop: Stop, status: Exit) -> Exit:
+    """Return the status, or say what was done when somebody pressed Ctrl-C."""
+    if not stop.is_asked:
+        return status
+    kept = "; the progress is stored" if opened.asked.keeps else ""
+    raise Interrupted(f"stopped after {consumed} messages{kept}", hint="the same command goes on from here")
+
+
+def _execute(output: Output, opened: Opened, extent: Any, command: str, most: int, timeout: int, stop: Stop) -> Exit:
+    """Have a program consume the messages."""
+    from rmqtool.broker.consuming import iter_executed
+    from rmqtool.broker.programs import Programs
+    from rmqtool.engine.clock import SystemClock
+
+    stdout = None if output.is_human else _STDERR
+    programs = Programs(command, opened.asked.group, most, timeout, SystemClock(), stdout)
+    consumed = failed = 0
+    try:
+        for ended in iter_executed(opened.consumer, programs, extent):
+            if ended is None:
+                _wait(output, opened)
+                continue
+            failed += not _show_ended(output, opened, ended)
+            consumed += 1
+    finally:
+        programs.kill_all()
+    lost = _tell_lost(output, opened.consumer)
+    output.note(
+        f"{consumed - failed} messages consumed, {failed} failed" if failed else f"{consumed} messages consumed"
+    )
+    return _end(opened, consumed, stop, Exit.SKIPPED if lost else Exit.NO if failed else Exit.DONE)
+
+
+def _show_ended(output: Output, opened: Opened, ended: Ended) -> bool:
+    """Show what came of a message; return whether it is consumed."""
+    delivered = ended.delivered
+    if not output.is_human:
+        more: dict[str, object] = {"exitStatus": ended.status, "isConsumed": ended.is_ok}
+        _show_message(output, opened, delivered, more)
+    if not ended.is_ok:
+        queue = delivered.queue
+        place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
+        output.note(f"{place}: the program {ended.words}; the message is not consumed")
+    return ended.is_ok

@@ -1,0 +1,196 @@
+"""Many messages from files that were staged beside a store, put into it as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.engine.bulk_put import MessageColumns
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.replacing import replaced_store
+from rmqtool.engine.store import MessageStore
+from rmqtool.engine.stored_config import queue_counts
+from rmqtool.errors import Refused, StoreError, WriteFailed
+from rmqtool.formats.topics import check_topic_name, is_allowed_to_send
+from rmqtool.storage.failures import write_failed
+from rmqtool.storage.replacing import place_beside
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Queues of a topic that nobody has created: what a client asks for.
+_DEFAULT_QUEUES = 4
+# So many batches are put before their queues are built.
+_DISPATCH = 8
+
+
+class StagedFile(NamedTuple):
+    """Messages in a file, as ``bulk.outgoing`` makes them; the greatest queue that is named of each topic, or -1."""
+
+    path: str
+    queues: dict[str, int]
+
+
+class Staging:
+    """Where one job keeps files beside a store. A plain value that goes to other processes."""
+
+    def __init__(self, root: str, job: str) -> None:
+        self.root = os.path.realpath(root)
+        self.directory = os.path.join(place_beside(root), f"job-{job}")
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[StagingWriter]:
+        """Give a new file; it is gone again if this fails."""
+        path = os.path.join(self.directory, name)
+        try:
+            _make(self.directory)
+            with StagingWriter(path) as writer:
+                yield writer
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(path)
+            if isinstance(error, OSError):
+                raise write_failed("write to", path, error) from error
+            raise
+
+    def remove(self) -> None:
+        """Remove all that the job has staged."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(os.path.dirname(self.directory))
+
+
+def _make(directory: str) -> None:
+    while True:
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except FileNotFoundError:
+            continue  # another job, the last one here, removed the place between two steps
+        return
+
+
+class StagingWriter:
+    """Writes messages into a staged file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.queues: dict[str, int] = {}
+        self._writer: Any = None
+
+    def __enter__(self) -> StagingWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch of messages."""
+        import pyarrow
+
+        if self._writer is None:
+            self._writer = pyarrow.ipc.new_file(self.path, batch.schema)
+        self._writer.write_batch(batch)
+        found = pyarrow.table([batch.column("topic"), batch.column("queue_id")], names=["topic", "queue"])
+        for row in found.group_by("topic").aggregate([("queue", "max")]).to_pylist():
+            self.queues[row["topic"]] = max(row["queue_max"], self.queues.get(row["topic"], -1))
+
+    def file(self) -> StagedFile | None:
+        """Return what was written, None if that is nothing."""
+        return StagedFile(self.path, self.queues) if self._writer is not None else None
+
+
+def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
+    """Put what was staged into the store, file after file, and remove it; return how many messages that were."""
+    try:
+        if not files:
+            return 0
+        named: dict[str, int] = {}
+        for file in files:
+            for topic, queue in file.queues.items():
+                named[topic] = max(queue, named.get(topic, -1))
+        wanted = {topic: max(most + 1, _DEFAULT_QUEUES) for topic, most in named.items()}
+        with replaced_store(staging.root, wanted) as store:
+            importing = _Import(store, named)
+            for file in files:
+                importing.take(file.path)
+            return importing.count
+    finally:
+        staging.remove()
+
+
+class _Import:
+    """Messages on their way from staged files into a store."""
+
+    def __init__(self, store: MessageStore, named: Mapping[str, int]) -> None:
+        self.store = store
+        self.count = 0
+        self._queues = queue_counts(store.setup.files)
+        self._turns = dict.fromkeys(named, 0)
+        self._undispatched = 0
+        for topic, queue in named.items():
+            self._require_sendable(topic)
+            if queue >= self._queues[topic]:
+                raise Refused(
+                    f"topic {topic} has {self._queues[topic]} queues, and a message names queue {queue}",
+                    hint=f"rmqtool topic STORE alter {topic}",
+                )
+
+    def _require_sendable(self, topic: str) -> None:
+        version = self.store.setup.config.version
+        refusal = check_topic_name(topic, version.value)
+        if refusal is None and not is_allowed_to_send(topic, version.value):
+            refusal = f"topic {topic} is the broker's own, and nobody sends to it"
+        if refusal is not None:
+            raise Refused(refusal, hint="leave its messages out: filter by topic")
+
+    def take(self, path: str) -> None:
+        """Put the messages of a file."""
+        import pyarrow
+
+        with pyarrow.memory_map(path) as source, pyarrow.ipc.open_file(source) as reader:
+            for number in range(reader.num_record_batches):
+                self._put(reader.get_batch(number))
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        topics = batch.column("topic").to_pylist()
+        columns = MessageColumns(
+            topics,
+            batch.column("body").to_pylist(),
+            batch.column("text").to_pylist(),
+            self._queue_ids(batch, topics),
+            batch.column("flag").to_numpy(),
+            born_timestamps=batch.column("born").fill_null(self.store.setup.clock.now()).to_numpy(),
+        )
+        put = self.store.put_columns(columns)
+        for row, status in put.refused.items():
+            raise self._refusal(columns, row, status)
+        self.count += len(columns)
+        self._undispatched += 1
+        if self._undispatched == _DISPATCH:
+            self.store.dispatch_now()
+            self._undispatched = 0
+
+    def _queue_ids(self, batch: pa.RecordBatch, topics: Sequence[str]) -> Any:
+        """Return the queues: the given one, the one of the sharding key, or one after the other."""
+        import numpy as np
+
+        found = batch.column("queue_id").to_numpy().copy()
+        hashes = batch.column("hash")
+        for row in np.flatnonzero(found < 0).tolist():
+            topic, hashed = topics[row], hashes[row].as_py()
+            if hashed is None:
+                hashed = self._turns[topic]
+                self._turns[topic] += 1
+            found[row] = abs(hashed) % self._queues[topic]
+        return found
+
+    def _refusal(self, columns: MessageColumns, row: int, status: PutStatus) -> StoreError | WriteFailed:
+        message = columns.message(row)
+        text = f"{status}: message {self.count + row} of topic {message.topic}, {len(message.body or b'')} bytes"
+        if status.is_about_message:
+            return StoreError(f"{text}, is none that this store may hold; nothing was stored")
+        return WriteFailed(f"{text}, could not be stored, and nothing was")

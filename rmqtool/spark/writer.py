@@ -1,0 +1,91 @@
+"""Writing a table into a store: tasks stage what they have beside it, the driver puts all of it in, or nothing.
+
+Nobody can hold the broker's lock while the tasks work, as they are many processes. What they stage is nothing to the
+store; the lock is held from before the store is read until it has everything, in the driver's commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from rmqtool.bulk.outgoing import GIVEN_ANEW, OUTGOING_COLUMNS, Refusal, stage_messages
+from rmqtool.engine.importing import StagedFile, Staging, import_staged
+from rmqtool.engine.replacing import is_new, require_ready
+from rmqtool.errors import StoreError, UsageError
+from rmqtool.spark.batches import STATUS
+from rmqtool.spark.options import parse_target
+from rmqtool.spark.source import in_plain_words
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_REQUIRED = ("topic", "body")
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has staged; None when it had no row."""
+
+    file: StagedFile | None
+
+
+class RocketMQWriter(DataSourceArrowWriter):
+    """Puts the rows of a table into a store, in the order of its partitions."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        self.root = parse_target(options)
+        _check_schema(schema)
+        require_ready(self.root)
+        if overwrite and not is_new(self.root):
+            raise UsageError(
+                f"{self.root} is there already, and no store is overwritten",
+                hint='mode("append") adds to it; or name another directory',
+            )
+        self.staging = Staging(self.root, uuid4().hex)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of a partition."""
+        with in_plain_words(), self.staging.opened(f"{uuid4().hex}.arrow") as writer:
+            row = 0
+            for batch in iterator:
+                found = stage_messages(batch)
+                if isinstance(found, Refusal):
+                    raise StoreError(f"row {row + found.row} of a partition is no message: {found.reason}")
+                writer.write(found)
+                row += batch.num_rows
+        return Staged(writer.file())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Put everything that was staged into the store."""
+        files = [message.file for message in messages if isinstance(message, Staged) and message.file is not None]
+        with in_plain_words():
+            import_staged(self.staging, files)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Remove what was staged."""
+        self.staging.remove()
+
+
+def _check_schema(schema: StructType) -> None:
+    """Raise UsageError for a table whose columns are not those of messages."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in _REQUIRED:
+        if name not in types:
+            raise UsageError(f"a message needs a column {name}", hint=f"the columns are {', '.join(OUTGOING_COLUMNS)}")
+    for name, found in types.items():
+        if name in GIVEN_ANEW or name == STATUS:
+            continue
+        wanted = OUTGOING_COLUMNS.get(name)
+        if wanted is None:
+            near = get_close_matches(name, OUTGOING_COLUMNS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "put it into properties, or drop it"
+            raise UsageError(f"a message has no column {name!r}", hint=hint)
+        if found not in wanted:
+            raise UsageError(f"{name} must be {' or '.join(wanted)}, not {found}")

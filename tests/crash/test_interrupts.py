@@ -1,0 +1,158 @@
+"""Ctrl-C inside any call to the disk: what has begun is finished, and the store closes as if nobody had pressed it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.config import Version
+from rmqtool.engine.interrupts import INTERRUPTS
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.engine.store import MessageStore
+from rmqtool.errors import Exit, StoreError
+from tests.crash.test_engine_crash import Life, check, check_opening, count_calls, life_setup
+from tests.engine_stores import a_message, iter_records, small_setup
+from tests.faulty import FaultyFileSystem
+from tests.faulty_disk import FaultyDisk
+from tests.recovered import setup_for
+from tests.stores import FIXTURES
+
+VERSION = Version.V5_4
+
+
+class InterruptedDisk(FaultyDisk):
+    """The signal comes inside the n-th call: before anything is done, or behind that."""
+
+    def __init__(self, call: int, *, before: bool) -> None:
+        super().__init__()
+        self._interrupted_call = call
+        self._is_before = before
+
+    def begin(self, operation: str, path: str) -> int | None:
+        found = super().begin(operation, path)
+        self._interrupt(self._is_before)
+        return found
+
+    def end(self) -> None:
+        super().end()
+        self._interrupt(not self._is_before)
+
+    def _interrupt(self, here: bool) -> None:
+        if here and len(self.calls) == self._interrupted_call:
+            self._interrupted_call = 0
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def handler_as_it_was() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
+    assert before is signal.default_int_handler
+    yield
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not INTERRUPTS.pending
+
+
+def assert_finished(call: int, *, before: bool) -> int:
+    """Interrupt a store's life inside a call; return how many messages were acknowledged by then."""
+    disk = InterruptedDisk(call, before=before)
+    life = Life(disk, VERSION)
+    with pytest.raises(KeyboardInterrupt):
+        life.run()
+    files = FaultyFileSystem(disk, "store")
+    assert set(life.statuses) <= {PutStatus.PUT_OK}
+    assert not files.exists("abort"), disk.calls[call - 1]
+    check(files, life)
+    check_opening(disk, life, VERSION)
+    try:
+        report = recover(life_setup(disk, VERSION))
+    except StoreError:
+        # The signal came before there was a store.
+        assert not life.acknowledged
+        return 0
+    assert report.changes == {}, disk.calls[call - 1]
+    # A put that was interrupted is finished, and so are the tickets that waited with it: nothing is half there.
+    bodies = [body for kept in life.acknowledged for body in kept.bodies]
+    stored = [one.raw_body for one in iter_records(files)]
+    assert len(bodies) <= len(stored)
+    return len(bodies)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupt_inside_some_calls(before: bool) -> None:
+    acknowledged = [assert_finished(call, before=before) for call in range(1, count_calls(VERSION) + 1, 9)]
+    assert acknowledged == sorted(acknowledged)
+    assert acknowledged[-1] > acknowledged[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupt_inside_every_call(before: bool) -> None:
+    for call in range(1, count_calls(VERSION) + 1):
+        assert_finished(call, before=before)
+
+
+def test_an_interrupted_put_is_stored_and_the_store_goes_on() -> None:
+    disk = FaultyDisk()
+    with MessageStore.create(small_setup(VERSION, FaultyFileSystem(disk))) as store:
+        store.put(a_message(0))
+        begin = disk.begin
+
+        def interrupted(operation: str, path: str) -> int | None:
+            disk.begin = begin  # type: ignore[method-assign]
+            signal.raise_signal(signal.SIGINT)
+            return begin(operation, path)
+
+        disk.begin = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            store.put(a_message(1))
+        condition = store.condition()
+        assert (condition.failure, condition.written_count) == (None, 2)
+        assert store.put(a_message(2)).queue_offset == 2
+
+
+def test_a_signal_outside_of_the_stores_calls_interrupts_at_once() -> None:
+    with MessageStore.create(small_setup(VERSION)) as store:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert store.put(a_message(0)).is_ok
+
+
+def test_whoever_handles_the_signal_keeps_doing_so() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
+    try:
+        with MessageStore.create(small_setup(VERSION)) as store:
+            signal.raise_signal(signal.SIGINT)
+            assert store.put(a_message(0)).is_ok
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert seen == [signal.SIGINT]
+
+
+def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert main(["init", str(root)]) == Exit.DONE
+    words = [sys.executable, "-m", "rmqtool", "produce", str(root), "-t", "T", "--jsonl"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=FIXTURES.parent) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = b"".join(b'{"topic": "T", "body": "%d"}\n' % number for number in range(3000))
+        process.stdin.write(lines)
+        process.stdin.flush()
+        shown = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+        assert process.returncode == Exit.INTERRUPTED
+    assert not (root / "abort").exists()
+    report = recover(setup_for(root))
+    assert (report.changes, report.abnormal) == ({}, False)
+    told = [line for line in (shown + out).splitlines() if line.endswith(b"}")]
+    assert report.messages >= len(told) > 0

@@ -1,0 +1,55 @@
+"""``import rmqtool``: its names are documented, its guide is executed, and importing it loads nothing."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rmqtool
+from rmqtool import library
+from tests.docs.__main__ import MAN
+
+GUIDE = MAN.parent / "docs" / "library.md"
+
+
+def test_the_guide_is_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8", optionflags=doctest.REPORT_NDIFF)
+    assert ran.attempted > 15
+    assert ran.failed == 0
+
+
+def test_every_name_is_in_the_guide_and_has_words_of_its_own() -> None:
+    guide = GUIDE.read_text(encoding="utf-8")
+    for name in rmqtool.__all__:
+        assert re.search(rf"`{name}\b", guide), name
+        assert getattr(rmqtool, name).__doc__ or name in ("scan", "export"), name
+    public = {
+        name for name, value in inspect.getmembers(library, inspect.isfunction) if value.__module__ == library.__name__
+    }
+    assert {name for name in public if not name.startswith("_")} == set(rmqtool.__all__) - {"Finding", "RmqtoolError"}
+    assert all(inspect.getdoc(getattr(library, name)) for name in public if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("before", ["", "import rmqtool.scan.plan, rmqtool.export.plan; "])
+def test_names_that_packages_bear_too_are_functions(before: str) -> None:
+    code = (
+        f"{before}import rmqtool; from rmqtool import scan, export; from rmqtool.scan.plan import read_plan\n"
+        "for function in (rmqtool.scan, scan, rmqtool.export, export):\n"
+        "    try: next(iter(function('/no', **({'to': '/no/lake'} if 'export' in function.__name__ else {}))))\n"
+        "    except rmqtool.RmqtoolError as error: print(error.code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["not-a-store"] * 4, "")
+
+
+def test_a_name_that_is_not_there_is_said_to_be_missing() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'repiar'"):
+        rmqtool.repiar  # noqa: B018
+    assert set(rmqtool.__all__) <= set(dir(rmqtool))
