@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -47,27 +47,16 @@ class OffsetsWanted:
         """Change the offsets in the overlay; yield the file, and what was done."""
         from rmqtool.broker.offsets import ConsumerOffsets, progress_file
         from rmqtool.engine.clock import SystemClock
-        from rmqtool.filters.patterns import parse_patterns
         from rmqtool.formats.paths import config_path
         from rmqtool.storage.config_writer import config_text
 
         view = areas.view()
-        if any(directory.startswith("config/") for directory in view.listing.databases()):
-            raise StoreError(
-                "the offsets of this store lie in RocksDB, which rmqtool does not write",
-                file=areas.store.root,
-                hint="start the broker, and use mqadmin resetOffsetByTime",
-            )
+        _refuse_databases(view)
         is_lmq = view.config.enable_lmq
         name = progress_file(enable_lmq=is_lmq)
         text = config_text(areas.main.overlay, name)
         offsets = ConsumerOffsets(text, view.version, SystemClock(), enable_lmq=is_lmq)
-        patterns = parse_patterns(self.topics)
-        mine = sorted(t for t, group in offsets.iter_subscriptions() if group == self.group and patterns.matches(t))
-        named = [topic for topic in self.topics if not set(topic) & set("*?[")]
-        topics = sorted({*mine, *named})
-        if not topics:
-            raise NotFound(f"the group {self.group} has no offsets here", hint="name a topic: -t TOPIC")
+        topics = self._topics(topic for topic, group in offsets.iter_subscriptions() if group == self.group)
         found = self._in_copy(view, topics) if self.from_bak else self._in_queues(view, topics)
         changed = 0
         for topic, queue_id, offset in found:
@@ -79,6 +68,17 @@ class OffsetsWanted:
             reason = f"{self.group} goes on at {self.to or 'what the copy says'} in {changed} queues"
             yield config_path(name), reason
             yield f"{config_path(name)}.bak", "what the file said before"
+
+    def _topics(self, known: Iterable[str]) -> list[str]:
+        """Return the topics that are meant: those the group has offsets of, and those that are named."""
+        from rmqtool.filters.patterns import parse_patterns
+
+        patterns = parse_patterns(self.topics)
+        named = {topic for topic in self.topics if not set(topic) & set("*?[")}
+        topics = sorted({topic for topic in known if patterns.matches(topic)} | named)
+        if not topics:
+            raise NotFound(f"the group {self.group} has no offsets here", hint="name a topic: -t TOPIC")
+        return topics
 
     def _in_queues(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
         """Yield topic, queue and offset of everything that is to be set."""
@@ -120,3 +120,12 @@ class OffsetsWanted:
             queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}
             for queue_id, offset in queues.items():
                 yield topic, int(queue_id), int(offset)
+
+
+def _refuse_databases(view: Store) -> None:
+    if any(directory.startswith("config/") for directory in view.listing.databases()):
+        raise StoreError(
+            "the offsets of this store lie in RocksDB, which rmqtool does not write",
+            file=view.root,
+            hint="start the broker, and use mqadmin resetOffsetByTime",
+        )
