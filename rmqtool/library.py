@@ -206,7 +206,10 @@ def put(store: str | os.PathLike[str], messages: Iterable[Mapping[str, Any]]) ->
     with open(store) as opened:
         root, config = opened.root, opened.config
     with open_producer(root, config, lambda to, name: config_text(to.setup.files, name)) as producer:
-        return [one.as_json() for one in producer.send([message_of(message) for message in messages])]
+        checked = [message_of(dict(message)) for message in messages]
+        for message in checked:
+            producer.check(message)
+        return list(producer.send(checked).objects())
 
 
 def export(

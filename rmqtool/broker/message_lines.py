@@ -1,18 +1,30 @@
-"""Messages to be sent, from the JSON objects that people and ``cat --jsonl`` write."""
+"""Messages to be sent, from what people and ``cat`` write: JSON objects, CSV, lines, whole files."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Any
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from rmqtool.engine.message import NewMessage
-from rmqtool.errors import UsageError
+from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.formats.java import INT_MAX, INT_MIN
 
 # What a message was given on its way is given anew.
 _GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "__CRC32#"})
+# A message that was stored before is sent as what it is now: what once delayed it, or made it a half one, is over.
+_OVER = frozenset(
+    {
+        *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS"),
+        *("TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_LABEL", "TRAN_MSG"),
+        *("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
+    }
+)
 _OWN = {
     "tags": "TAGS",
     "keys": "KEYS",
@@ -20,35 +32,97 @@ _OWN = {
     "delayLevel": "DELAY",
     "deliverAt": "TIMER_DELIVER_MS",
 }
+_OWN_ITEMS = tuple(_OWN.items())
 _SEPARATORS = ("\x01", "\x02")
+_NUMBERS = ("queueId", "flag", "delayLevel", "deliverAt")
+# A member that only the Message object of a stored message has.
+_STORED = "commitLogOffset"
+_LINE_ENDS = ("\n", "", "\r\n")
+_LARGEST_FIELD = 64 << 20
 
 
-def message_of(value: object) -> NewMessage:
-    """Return the message that an object describes; a queue that it does not name is -1.
+class Bad(NamedTuple):
+    """Input that is no message: its number, and why."""
 
-    Raises ``UsageError`` with what is wrong.
-    """
-    if not isinstance(value, Mapping):
-        raise UsageError('a message must be a JSON object, as in {"topic": "T", "body": "text"}')
-    topic, queue, flag = value.get("topic"), value.get("queueId", -1), value.get("flag", 0)
-    if not isinstance(topic, str) or not topic:
-        raise UsageError('"topic" is missing', hint="name one with -t")
-    if not _is_int(queue) or not _is_int(flag):
-        raise UsageError('"queueId" and "flag" must be whole numbers')
-    return NewMessage(topic, _body(value), queue, _properties(value), flag)
+    number: int
+    error: RmqtoolError
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and INT_MIN <= value <= INT_MAX
+class Wanted(NamedTuple):
+    """What holds for all messages: members that objects lack, properties, and whether unique keys are kept."""
+
+    members: Mapping[str, Any] = {}
+    properties: Mapping[str, str] = {}
+    keeps_ids: bool = False
+
+    def message_of(self, value: object) -> NewMessage:
+        """Return the message that an object describes; a queue that it does not name is -1.
+
+        Raises ``UsageError`` with what is wrong.
+        """
+        if not isinstance(value, dict):
+            raise UsageError('a message must be a JSON object, as in {"topic": "T", "body": "text"}')
+        for name, member in self.members.items():
+            if value.get(name) is None:
+                value[name] = member
+        get = value.get
+        topic, queue, flag, body = get("topic"), get("queueId", -1), get("flag", 0), get("body")
+        if topic.__class__ is not str or not topic:
+            raise UsageError('"topic" is missing', hint="name one with -t")
+        if queue.__class__ is not int or flag.__class__ is not int or not _are_ints(queue, flag):
+            raise UsageError('"queueId" and "flag" must be whole numbers')
+        encoding = get("bodyEncoding")
+        if encoding == "utf8" and body.__class__ is str:
+            data = body.encode("utf-8", "surrogateescape")
+        else:
+            data = _body(body, encoding)
+        return NewMessage(topic, data, queue, self._properties(value), flag)
+
+    def _properties(self, value: dict[str, Any]) -> dict[str, str]:
+        given = value.get("properties") or {}
+        if not isinstance(given, dict):
+            raise UsageError('"properties" must be an object, as in {"name": "value"}')
+        kept, values = _kept(tuple(given), is_stored=_STORED in value)
+        properties: dict[str, Any] = dict(zip(kept, values(given), strict=True))
+        for key, name in _OWN_ITEMS:
+            one = value.get(key)
+            if one is not None:
+                properties[name] = one
+        if self.properties:
+            properties = {**self.properties, **properties}
+        if self.keeps_ids and given.get("UNIQ_KEY"):
+            properties["UNIQ_KEY"] = given["UNIQ_KEY"]
+        try:
+            joined = "".join(properties.values())
+        except TypeError:
+            joined = _SEPARATORS[0]
+        if _SEPARATORS[0] in joined or _SEPARATORS[1] in joined:
+            return {name: _text(name, one) for name, one in properties.items()}
+        return properties
 
 
-def _body(value: Mapping[str, Any]) -> bytes:
-    text, encoding = value.get("body"), value.get("bodyEncoding", "utf8")
-    if encoding == "none" or (text is None and "bodyEncoding" not in value):
+@lru_cache(maxsize=4096)
+def _kept(names: tuple[str, ...], *, is_stored: bool) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
+    """Return which of the properties with these names a message keeps, and what gets their values."""
+    dropped = _GIVEN_BY_BROKERS | _OVER if is_stored else _GIVEN_BY_BROKERS
+    kept = tuple(name for name in names if name not in dropped)
+    for name in kept:
+        _text(name, "")
+    if not kept:
+        return (), lambda _given: ()
+    return kept, itemgetter(*kept) if len(kept) > 1 else lambda given: (given[kept[0]],)
+
+
+def _are_ints(queue: int, flag: int) -> bool:
+    return INT_MIN <= queue <= INT_MAX and INT_MIN <= flag <= INT_MAX
+
+
+def _body(text: object, encoding: object) -> bytes:
+    if encoding == "none" or (text is None and encoding is None):
         return b""
     if not isinstance(text, str):
         raise UsageError('"body" must be a text')
-    if encoding == "utf8":
+    if encoding in ("utf8", None):
         return text.encode("utf-8", "surrogateescape")
     if encoding != "base64":
         raise UsageError(f'"bodyEncoding" is utf8, base64 or none, not {encoding!r}')
@@ -58,17 +132,6 @@ def _body(value: Mapping[str, Any]) -> bytes:
         raise UsageError('"body" is not base64, as "bodyEncoding" says') from None
 
 
-def _properties(value: Mapping[str, Any]) -> dict[str, str]:
-    given = value.get("properties") or {}
-    if not isinstance(given, Mapping):
-        raise UsageError('"properties" must be an object, as in {"name": "value"}')
-    properties = {name: one for name, one in given.items() if name not in _GIVEN_BY_BROKERS}
-    for key, name in _OWN.items():
-        if value.get(key) is not None:
-            properties[name] = value[key]
-    return {name: _text(name, one) for name, one in properties.items()}
-
-
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise UsageError(f"the property {name} is no text")
@@ -76,3 +139,100 @@ def _text(name: str, value: object) -> str:
     if any(separator in name or separator in text for separator in _SEPARATORS):
         raise UsageError(f"the property {name!r} holds a byte 1 or 2, which separates properties")
     return text
+
+
+def message_of(value: object) -> NewMessage:
+    """Return the message that an object describes."""
+    return Wanted().message_of(value)
+
+
+def iter_objects(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
+    """Yield the messages of lines of JSON; empty lines are none."""
+    # What ``json.loads`` calls, without what it does around it.
+    decoder: Any = json.JSONDecoder()
+    scan, message_of = decoder.scan_once, wanted.message_of
+    for number, line in enumerate(lines, 1):
+        try:
+            text = line.decode()
+            value, end = scan(text, 0)
+            if text[end:] not in _LINE_ENDS:
+                value = json.loads(text)
+            yield message_of(value)
+        except UsageError as error:
+            yield Bad(number, _at_line(number, error))
+        except (ValueError, StopIteration, RecursionError):
+            yield from _look_again(number, line, wanted)
+
+
+def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
+    """Yield the messages of a CSV, whose first line names the members; an empty cell is none."""
+    csv.field_size_limit(_LARGEST_FIELD)
+    reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
+    header: list[str] | None = None
+    while True:
+        number = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+            if cells is None:
+                return
+            if header is None:
+                header = _checked_header(cells)
+            elif cells:
+                yield wanted.message_of(_object_of(header, cells))
+        except csv.Error as error:
+            yield Bad(number, UsageError(f"line {number} is no CSV: {error}"))
+        except UsageError as error:
+            yield Bad(number, _at_line(number, error))
+            if header is None:
+                return
+
+
+def _look_again(number: int, line: bytes, wanted: Wanted) -> Iterator[NewMessage | Bad]:
+    """Yield what a line is that does not simply begin with an object and end behind it."""
+    try:
+        if line.strip():
+            yield wanted.message_of(json.loads(line))
+    except (ValueError, RecursionError) as error:
+        yield Bad(number, UsageError(f"line {number} is no JSON: {error}"))
+    except UsageError as error:
+        yield Bad(number, _at_line(number, error))
+
+
+def _checked_header(names: list[str]) -> list[str]:
+    if "body" not in names:
+        raise UsageError('the first line must name the columns, "body" among them', hint="topic,keys,body")
+    return names
+
+
+def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
+    """Return the object of a row. ``properties`` is JSON; what is empty is not there, but a body."""
+    if len(cells) != len(header):
+        raise UsageError(f"{len(cells)} cells, the first line has {len(header)}")
+    value: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell or name == "body"}
+    for name in _NUMBERS:
+        if name in value:
+            try:
+                value[name] = int(value[name])
+            except ValueError:
+                raise UsageError(f'"{name}" must be a whole number, not {value[name]!r}') from None
+    if "properties" in value:
+        try:
+            value["properties"] = json.loads(value["properties"])
+        except ValueError as error:
+            raise UsageError(f'"properties" is no JSON: {error}') from None
+    return value
+
+
+def iter_bodies(bodies: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
+    """Yield a message for each body, whatever it is made of."""
+    for number, body in enumerate(bodies, 1):
+        try:
+            message = wanted.message_of({})
+            message.body = body
+            yield message
+        except UsageError as error:
+            yield Bad(number, error)
+
+
+def _at_line(number: int, error: UsageError) -> UsageError:
+    return UsageError(f"line {number}: {error.message}", hint=error.hint)

@@ -6,103 +6,148 @@ Upstream: ``DefaultMQProducerImpl``, ``SendMessageProcessor``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from typing import NamedTuple
 
-from rmqtool.broker.receiving import as_received
+from rmqtool.broker.queue_selection import queue_index_by_key
+from rmqtool.broker.receiving import as_received, broker_properties
 from rmqtool.broker.saved_text import SavedText
-from rmqtool.broker.sending import UniqKeys
+from rmqtool.broker.sending import Outgoing, UniqKeys, check_batch
+from rmqtool.broker.sent import Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
-from rmqtool.config import StoreConfig
-from rmqtool.engine.message import NewMessage
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.bulk_put import MessageColumns
+from rmqtool.engine.intake import MATTERS
+from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed
+from rmqtool.engine.record import property_text, text_template
 from rmqtool.engine.store import MessageStore, opened_at
-from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NotFound, Refused, UsageError
+from rmqtool.formats.batches import BatchItem, encode_batch
+from rmqtool.formats.codes import BodyCodec
+from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.paths import TOPICS
+from rmqtool.formats.properties import BUILT_BINS
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_WRITE, check_topic_name, is_allowed_to_send
 
 # Queues of a topic that nobody has created: what a client asks for.
 DEFAULT_QUEUES = 4
 ANY_QUEUE = -1
 _LOCALHOST = bytes((127, 0, 0, 1))
-FIELDS = (
-    "status",
-    "msgId",
-    "offsetMsgId",
-    "topic",
-    "queueId",
-    "queueOffset",
-    "commitLogOffset",
-    "storeTimestamp",
-)
+# From so many messages on columns pay: their libraries are loaded first.
+_LEAST_FOR_COLUMNS = 2048
+_UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
+# What decides where a message is stored; whoever stores by columns waits anyway.
+_SPECIAL = MATTERS - {"WAIT"}
 
-
-class Produced(NamedTuple):
-    """What became of one message."""
-
-    msg_id: str
-    ticket: PutTicket
-
-    def as_json(self) -> dict[str, object]:
-        """Return the line of the contract."""
-        ticket = self.ticket
-        status = ticket.status or PutStatus.UNKNOWN_ERROR
-        values = (
-            status.value,
-            self.msg_id,
-            ticket.offset_msg_id,
-            ticket.topic,
-            ticket.queue_id,
-            ticket.queue_offset,
-            ticket.physical_offset,
-            ticket.store_timestamp,
-        )
-        return dict(zip(FIELDS, values, strict=True))
+_Text = Callable[[Mapping[str, str]], bytes]
 
 
 class Producer:
     """Sends messages into a store that is open. With ``creates`` a topic that is not there is made, as brokers do."""
 
     def __init__(self, store: MessageStore, topics: TopicConfigs, *, creates: bool = False) -> None:
-        # Messages that are not acceptable, and those that the store could not take.
-        self.refused = self.failed = 0
         self._store = store
         self._config = store.setup.config
         self._keys = UniqKeys(_LOCALHOST, os.getpid(), 0, store.setup.clock)
         self._topics = topics
         self._creates = creates
-        # Topics that were sent to, and how many queues each has.
-        self._queues: dict[str, int] = {}
+        # Topics that were sent to: how many queues a client takes turns of, and which numbers a broker takes.
+        self._queues: dict[str, tuple[int, int]] = {}
         self._turn = 0
+        self._makers: dict[tuple[str, ...], _Text | None] = {}
 
-    def send(self, messages: Sequence[NewMessage]) -> list[Produced]:
-        """Store messages, in their order, and say what became of each."""
-        ready = [self._prepare(message) for message in messages]
-        tickets = self._store.put_many(message for _, message in ready)
-        for ticket in tickets:
-            if ticket.status is not None and not ticket.is_ok:
-                self.refused += ticket.status.is_about_message
-                self.failed += not ticket.status.is_about_message
+    def check(self, message: NewMessage) -> None:
+        """Raise what a client or broker says to a message that they do not take."""
+        _, limit = self._queues.get(message.topic) or self._find_topic(message.topic)
+        if message.queue_id >= limit or message.queue_id < ANY_QUEUE:
+            raise UsageError(f"topic {message.topic} has no queue {message.queue_id}: there are {limit}")
+
+    def send(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages that were checked, in their order, and say what became of each."""
+        messages = [self._compressed(self._placed(message)) for message in messages]
+        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        columns = self._columns_of(messages, keys) if len(messages) >= _LEAST_FOR_COLUMNS else None
+        if columns is not None:
+            sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
+        else:
+            ready = [self._received(message, key) for message, key in zip(messages, keys, strict=True)]
+            sent = sent_tickets(keys, self._store.put_many(ready))
         self._store.tick()
-        return [Produced(key, ticket) for (key, _), ticket in zip(ready, tickets, strict=True)]
+        return sent
 
-    def _prepare(self, message: NewMessage) -> tuple[str, NewMessage]:
-        count = self._queues.get(message.topic) or self._find_topic(message.topic)
-        key = self._keys.next()
-        properties = {**message.property_map(), "UNIQ_KEY": key, "WAIT": "true"}
-        queue_id = message.queue_id
-        if queue_id == ANY_QUEUE:
-            queue_id = self._turn % count
-            self._turn += 1
-        sent = replace(message, queue_id=queue_id, properties=properties)
-        return key, as_received(sent, self._config, key)
+    def send_batch(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages of one topic as a client's batch: in one queue, all of them or none."""
+        refusal = check_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
+        if refusal is not None:
+            raise UsageError(refusal)
+        first = self._placed(messages[0])
+        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        items = [self._batch_item(message, key) for message, key in zip(messages, keys, strict=True)]
+        # upstream: 5.3 gives the batch a key of its own, which then stands for those of its messages (#9416).
+        shared = {"CLUSTER": self._config.broker_cluster_name}
+        ticket = self._store.put_batch(replace(first, body=encode_batch(items), properties=shared, flag=0))
+        self._store.tick()
+        return sent_batch(keys, ticket)
 
-    def _find_topic(self, topic: str) -> int:
-        """Return how many queues a topic has that is sent to for the first time."""
+    def _batch_item(self, message: NewMessage, key: str) -> BatchItem:
+        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
+
+    def _placed(self, message: NewMessage) -> NewMessage:
+        """Return the message, its queue chosen."""
+        if message.queue_id == ANY_QUEUE:
+            count, _ = self._queues[message.topic]
+            sharding_key = message.property_map().get(_SHARDING_KEY)
+            if sharding_key is not None:
+                message.queue_id = queue_index_by_key(sharding_key, count)
+            else:
+                message.queue_id = self._turn % count
+                self._turn += 1
+        return message
+
+    def _compressed(self, message: NewMessage) -> NewMessage:
+        if message.body is not None and COMPRESS_OVER <= len(message.body) <= self._config.max_message_size:
+            return compressed(message, BodyCodec.ZLIB)
+        return message
+
+    def _received(self, message: NewMessage, key: str) -> NewMessage:
+        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        return as_received(replace(message, properties=properties), self._config, key)
+
+    def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
+        """Return plain messages by columns, as the broker stores them; None when one of them is more than that."""
+        texts, added = [], broker_properties(self._config)
+        for message, key in zip(messages, keys, strict=True):
+            given = message.property_map()
+            names = tuple(given)
+            if names not in self._makers:
+                self._makers[names] = self._maker(names)
+            maker = self._makers[names]
+            if maker is None:
+                return None
+            texts.append(maker({**given, _UNIQ_KEY: key, "WAIT": "true", **added}))
+        return MessageColumns(
+            [message.topic for message in messages],
+            [message.body or b"" for message in messages],
+            texts,
+            [message.queue_id for message in messages],
+            [message.flag for message in messages],
+            [message.sys_flag for message in messages],
+        )
+
+    def _maker(self, names: tuple[str, ...]) -> _Text | None:
+        """Return what makes the text of properties that a client named so; None where they want to be looked at."""
+        if not _SPECIAL.isdisjoint(names):
+            return None
+        whole = tuple(dict.fromkeys((*names, _UNIQ_KEY, "WAIT", *broker_properties(self._config))))
+        if self._config.version is not Version.V4_9:
+            return self._store.text_maker(whole)
+        return text_template(tuple(name for name in whole if name != "WAIT"), BUILT_BINS, terminated=False)
+
+    def _find_topic(self, topic: str) -> tuple[int, int]:
+        """Return the queues of a topic that is sent to for the first time: in turn, and at all."""
         version = self._config.version
         refusal = check_topic_name(topic, version)
         if refusal is None and not is_allowed_to_send(topic, version):
@@ -117,10 +162,13 @@ class Producer:
             hint = f"did you mean {near[0]}? --create makes a new topic" if near else "--create makes it"
             raise NotFound(f"there is no topic {topic}", hint=hint)
         # A store without settings of topics says nothing against one.
+        is_known = config is not None
         config = config or {"writeQueueNums": DEFAULT_QUEUES, "perm": PERM_WRITE}
         if not int(config.get("perm", 0)) & PERM_WRITE:
             raise Refused(f"topic {topic} is not to be written to", hint=f"rmqtool topic STORE alter {topic} --perm rw")
-        self._queues[topic] = int(config.get("writeQueueNums") or 0) or 1
+        count = int(config.get("writeQueueNums") or 0) or 1
+        limit = max(count, int(config.get("readQueueNums") or 0)) if is_known else INT_MAX
+        self._queues[topic] = count, limit
         return self._queues[topic]
 
     def _make(self, topic: str) -> TopicConfig:

@@ -16,18 +16,25 @@ from rmqtool.formats.properties import BUILT_BINS
 _WAIT = "WAIT"
 
 
-def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewMessage:
-    """Return a client's message as the broker of ``config`` puts it; ``uniq_key`` is for one that has none."""
-    properties = dict(message.property_map())
+def broker_properties(config: StoreConfig) -> dict[str, str]:
+    """Return what the broker of ``config`` adds to every message that has a unique key, in its order."""
     if config.version is Version.V4_9:
-        properties["CLUSTER"] = config.broker_cluster_name
-        stored = {name: value for name, value in properties.items() if name != _WAIT}
-        text = property_text(stored, BUILT_BINS, terminated=False)
-        return replace(message, properties=properties, property_text=text)
-    properties.setdefault("UNIQ_KEY", uniq_key)
-    properties |= {
+        return {"CLUSTER": config.broker_cluster_name}
+    return {
         "MSG_REGION": config.region_id,
         "TRACE_ON": str(config.trace_on).lower(),
         "CLUSTER": config.broker_cluster_name,
     }
+
+
+def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewMessage:
+    """Return a client's message as the broker of ``config`` puts it; ``uniq_key`` is for one that has none."""
+    properties = dict(message.property_map())
+    if config.version is Version.V4_9:
+        properties |= broker_properties(config)
+        stored = {name: value for name, value in properties.items() if name != _WAIT}
+        text = property_text(stored, BUILT_BINS, terminated=False)
+        return replace(message, properties=properties, property_text=text)
+    properties.setdefault("UNIQ_KEY", uniq_key)
+    properties |= broker_properties(config)
     return replace(message, properties=properties)

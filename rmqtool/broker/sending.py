@@ -39,6 +39,9 @@ def is_retried(code: ResponseCode, version: Version) -> bool:
     return code in _RETRIED or (code in _RETRIED_SINCE_5 and is_since(version, "5.0.0"))
 
 
+_COUNTER_DIGITS = 4
+
+
 @dataclass
 class Outgoing:
     """A message as the user gave it."""
@@ -98,10 +101,16 @@ class UniqKeys:
         self._maker = UniqKey(address, pid & 0xFFFF, int32(loader_hash), 0, 0)
         self._clock = clock
         self._counter = 0
+        # The time of the last key, and what all keys of that time begin with.
+        self._now, self._prefix = -1, ""
 
     def next(self) -> str:
         """Return the key of the next message; it keeps it through all attempts to send it."""
-        span = uniq_key_span(self._clock.now(), self._clock.zone) or 0
-        key = self._maker._replace(month_span=span, counter=self._counter)
-        self._counter = (self._counter + 1) & 0xFFFF
-        return encode_uniq_key(key)
+        now = self._clock.now()
+        if now != self._now:
+            span = uniq_key_span(now, self._clock.zone) or 0
+            key = encode_uniq_key(self._maker._replace(month_span=span))
+            self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
+        counter = self._counter
+        self._counter = (counter + 1) & 0xFFFF
+        return f"{self._prefix}{counter:04X}"

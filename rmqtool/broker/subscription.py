@@ -20,6 +20,11 @@ class Subscription:
     tags: TagExpression
     selector: Selector | None = None
 
+    @property
+    def is_everything(self) -> bool:
+        """Whether all messages are wanted."""
+        return self.selector is None and self.tags.everything
+
     def wants_unit(self, tags_code: int | None) -> bool:
         """Tell whether the record of a unit is worth reading."""
         return self.selector is not None or self.tags.matches_code(tags_code)

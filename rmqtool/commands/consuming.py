@@ -16,16 +16,22 @@ from rmqtool.errors import Exit, Interrupted, Refused, StoreError
 
 if TYPE_CHECKING:
     from rmqtool.broker.client_offsets import LocalOffsets
+    from rmqtool.broker.consuming import Extent
     from rmqtool.broker.group_consumer import Delivered, GroupConsumer
     from rmqtool.broker.group_opening import Asked, Known
     from rmqtool.broker.group_progress import Progress, Start
     from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.broker.programs import Ended
+    from rmqtool.broker.reached import ReachedProgress
     from rmqtool.broker.rebalance import Change
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
+    from rmqtool.formats.message_queues import MessageQueue
     from rmqtool.inspection.stored_queues import StoredQueues
     from rmqtool.render.output import Output
+    from rmqtool.scan.ranges import Effort
+    from rmqtool.scan.reading import Damage
+    from rmqtool.scan.selection import Selection
 
 # So often a store that is followed is looked at, in seconds.
 _PAUSE = 0.2
@@ -43,6 +49,12 @@ class Opened:
     progress: Progress
     consumer: GroupConsumer
 
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """All queues of the group."""
+        topics = self.consumer.how.subscriptions
+        return [queue for topic in topics for queue in self.known.queues_of(topic, self.asked.queue_id)]
+
 
 def run(
     path: str,
@@ -59,6 +71,7 @@ def run(
 ) -> Exit:
     """Consume; return how it went."""
     from rmqtool.broker.consuming import Extent
+    from rmqtool.commands.options import Work
 
     start = parse_start(place.start, group, show.tz, keeps=way.commit)
     asked = _asked(scope, group, filters, start, way)
@@ -69,6 +82,8 @@ def run(
             if program.exec is not None:
                 most = jobs or max(len(os.sched_getaffinity(0)), way.members)
                 return _execute(output, opened, extent, program.exec, most, timeout, stop)
+            if _is_made_of_columns(output, opened, extent):
+                return _show_lines(output, opened, Work(jobs=jobs).effort(output), stop)
             return _show(output, opened, extent, stop)
 
 
@@ -140,9 +155,10 @@ def _open(path: str, asked: Asked, broker: AsBroker) -> Iterator[Opened]:
 def _hold(root: str, stack: ExitStack) -> None:
     """Take the lock until the stack is closed."""
     from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.storage.shapes import lock_store
 
     files = stack.enter_context(PosixWritableFileSystem(root))
-    stack.enter_context(files.lock())
+    stack.enter_context(lock_store(files))
 
 
 def _offsets(
@@ -238,7 +254,72 @@ def _tell_changes(output: Output, opened: Opened, client: str, what: str, change
     output.note("; ".join(shown))
 
 
-def _show(output: Output, opened: Opened, extent: Any, stop: Stop) -> Exit:
+def _is_made_of_columns(output: Output, opened: Opened, extent: Extent) -> bool:
+    """Return whether messages come as lines of JSON, all there are, all chosen alike: that is made many at a time."""
+    asked, how = opened.asked, opened.consumer.how
+    alike = asked.wanted.is_everything or all(wanted is asked.wanted for wanted in how.subscriptions.values())
+    whole = asked.members == 1 and extent.limit is None and not extent.follows
+    return whole and alike and output.look.mode in ("json", "jsonl")
+
+
+def _show_lines(output: Output, opened: Opened, effort: Effort, stop: Stop) -> Exit:
+    """Show what the group gets, in the order of the log; it is consumed when it was handed to the reader."""
+    from rmqtool.broker.reached import ReachedProgress
+    from rmqtool.scan.ranges import Answered
+    from rmqtool.scan.reading import Note
+    from rmqtool.scan.request import Request, iter_lines
+    from rmqtool.scan.sources import source_of
+
+    (client_id,) = opened.asked.client_ids
+    reached = ReachedProgress(client_id, opened.queues, opened.stored, opened.progress)
+    consumed = damages = 0
+    request = Request(_selection(opened, reached))
+    for event in () if reached.is_at_end else iter_lines(source_of(opened.stored.store), request, effort):
+        if isinstance(event, Answered):
+            output.json_lines(event.data)
+            consumed, damages = consumed + event.found.messages, damages + len(event.found.damages)
+            _reach(output, opened, reached, event.found.end)
+        elif not isinstance(event, Note):
+            damages += _show_damage(output, event)
+        if stop.is_asked:
+            return _end(opened, consumed, stop, Exit.DONE)
+    output.flush()
+    reached.finish()
+    return Exit.SKIPPED if damages else Exit.DONE
+
+
+def _selection(opened: Opened, reached: ReachedProgress) -> Selection:
+    """Return what is asked of the log for a group."""
+    from glob import escape
+
+    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.scan.selection import Selection
+
+    wanted = opened.asked.wanted
+    return Selection(
+        topics=parse_patterns(map(escape, opened.consumer.how.subscriptions)),
+        queue_id=opened.asked.queue_id,
+        least_offsets={(queue.topic, queue.queue_id): begin for queue, begin in reached.begins.items()},
+        tags=None if wanted.is_everything or wanted.selector is not None else wanted.tags,
+        where=wanted.selector,
+    )
+
+
+def _reach(output: Output, opened: Opened, reached: ReachedProgress, end: int) -> None:
+    """Store how far the reader is."""
+    if opened.asked.keeps and end:
+        output.flush()
+        reached.reach(end)
+
+
+def _show_damage(output: Output, damage: Damage) -> int:
+    from rmqtool.render.messages import damage_line
+
+    output.aside(damage.as_json(), damage_line(output, damage._asdict()))
+    return 1
+
+
+def _show(output: Output, opened: Opened, extent: Extent, stop: Stop) -> Exit:
     """Show what the group gets; it is consumed when it was handed to the reader."""
     from rmqtool.broker.consuming import iter_shown
 
@@ -295,7 +376,7 @@ def _end(opened: Opened, consumed: int, stop: Stop, status: Exit) -> Exit:
     raise Interrupted(f"stopped after {consumed} messages{kept}", hint="the same command goes on from here")
 
 
-def _execute(output: Output, opened: Opened, extent: Any, command: str, most: int, timeout: int, stop: Stop) -> Exit:
+def _execute(output: Output, opened: Opened, extent: Extent, command: str, most: int, timeout: int, stop: Stop) -> Exit:
     """Have a program consume the messages."""
     from rmqtool.broker.consuming import iter_executed
     from rmqtool.broker.programs import Programs

@@ -27,6 +27,8 @@ def apply_recovery(path: str, broker: AsBroker, work: Work, show: Show) -> Exit:
         opened.close()
         shown = {**report.as_json(), "brokerStart": _broker_start(path, broker)}
         output.single(shown, recovered_lines(output, shown, path))
+        if report.missing is not None:
+            raise report.missing
     return Exit.DONE
 
 

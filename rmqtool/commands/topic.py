@@ -93,6 +93,7 @@ def _run(store: str, broker: AsBroker, action: Action, name: str, settings: dict
     from rmqtool.formats.paths import TOPICS
     from rmqtool.storage.config_writer import config_text
     from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.storage.shapes import lock_store
     from rmqtool.storage.store import open_store
 
     with open_store(store, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
@@ -101,7 +102,7 @@ def _run(store: str, broker: AsBroker, action: Action, name: str, settings: dict
         if action is Action.LIST:
             configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
             return [_row(topic, config) for topic, config in sorted(configs.table.items())]
-        with files.lock():
+        with lock_store(files):
             configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
             row = _change(configs, action, name, settings)
             configs.save()

@@ -88,7 +88,7 @@ def read_state(
     if files.exists(ABORT):
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
     refuse_without_log(listing)
-    refuse_subdirectories(directories, config.version)
+    _check_log_directories(directories, config.version)
     segments = _whole_segments(files, listing, config)
     log = SegmentQueue(segments)
     simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
@@ -185,7 +185,7 @@ def _needs_recovery(reason: str, file: str) -> Refused:
     return Refused(reason, file=file, hint="rmqtool recover --apply")
 
 
-def refuse_subdirectories(directories: Sequence[LogDirectory], version: Version) -> None:
+def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
     """Refuse what the broker's loader refuses. upstream: MappedFileQueue.doLoad."""
     for filesystem, path in directories:
         if filesystem.exists(path):

@@ -8,7 +8,7 @@ adds the threads.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple, Self, TypeAlias
@@ -30,7 +30,7 @@ from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
-from rmqtool.engine.message import NewMessage
+from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.opening import read_state, without_log
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.reader import StoreReader
@@ -41,6 +41,7 @@ from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.shapes import lock_store
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -144,7 +145,7 @@ class MessageStore:
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
-        lock: Closable = setup.files.lock() if held is None else _Lent()
+        lock: Closable = lock_store(setup.files, directories) if held is None else _Lent()
         try:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
             engine = build(setup, state, directories)
@@ -242,6 +243,15 @@ class MessageStore:
         put = PutColumns.of(len(messages))
         self._put_plain(columns, put)
         return tickets_of(messages, put, self._engine.encoder.store_host)
+
+    def text_maker(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], bytes]:
+        """Return what makes the stored text of properties with these names, for ``put_columns``."""
+        return self._engine.encoder.text_maker(names)
+
+    @property
+    def store_host(self) -> Host:
+        """The address that stands in every record."""
+        return self._engine.encoder.store_host
 
     @to_the_end
     def put_columns(self, columns: MessageColumns) -> PutColumns:

@@ -18,7 +18,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
 from rmqtool.scan.columns import WINDOW, Rows, are_right, iter_runs, seen
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.walk import Place, SegmentWalk
+from rmqtool.storage.walk import Place, SegmentWalk, find_dledger_entry
 
 
 class _Body(NamedTuple):
@@ -92,21 +92,9 @@ class DLedgerScan:
         if not isinstance(head, Flaw):
             yield Place(at, left, Blank(left) if isinstance(head, DLedgerBlank) else head)
             return self.end
-        following = self._find_entry(at + 1)
+        following = find_dledger_entry(self.file, self.base_offset, at + 1)
         yield Place(at, following - at, head._replace(at=0, length=following - at))
         return following
-
-    def _find_entry(self, file_offset: int) -> int:
-        """Return where the next entry begins that holds a right record; the end if there is none."""
-        walk = SegmentWalk(self.file, self.base_offset)
-        found = walk.find_record(file_offset + HEAD_SIZE)
-        while found is not None:
-            at = found - HEAD_SIZE
-            head = decode_entry_head(self.file.pread(HEAD_SIZE, at), 0, self.end - at)
-            if isinstance(head, DLedgerEntryHead) and head.pos == self.base_offset + at:
-                return at
-            found = walk.find_record(found + 1)
-        return self.end
 
 
 def _holds_record(head: DLedgerEntryHead) -> bool:

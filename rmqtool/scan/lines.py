@@ -13,7 +13,7 @@ from rmqtool.formats.message_json import encode_line
 from rmqtool.scan.covering import reader_of
 from rmqtool.scan.pool import Write
 from rmqtool.scan.queue_units import QueueFiles
-from rmqtool.scan.ranges import Answered, Counted
+from rmqtool.scan.ranges import Answered
 from rmqtool.scan.reading import Damage, Part, Range
 from rmqtool.scan.selection import Selection
 
@@ -32,6 +32,12 @@ class Text(NamedTuple):
 def damage_text(damage: Damage) -> Text:
     """Return the line of a damage."""
     return Text(_line_of(damage), 0, [damage])
+
+
+def end_of(part: Part) -> int:
+    """Return where in the log the last message of a part ends."""
+    records = part.records
+    return int((records.column("physical_offset") + records.column("total_size")).max(initial=0))
 
 
 def iter_texts(part: Part) -> Iterator[Text]:
@@ -59,9 +65,17 @@ def _line_of(damage: Damage) -> bytes:
     return encode_line(damage.as_json()).encode("utf-8", "backslashreplace") + b"\n"
 
 
+class Lined(NamedTuple):
+    """What was written of a range: how many messages, which damages, and where in the log the last message ends."""
+
+    messages: int
+    damages: list[Damage]
+    end: int
+
+
 @dataclass(frozen=True)
 class LineWork:
-    """Reads ranges as lines; what it finds is how many messages, and which damages, were written."""
+    """Reads ranges as lines; what it finds is ``Lined``."""
 
     selection: Selection
     queues: Sequence[QueueFiles]
@@ -69,10 +83,12 @@ class LineWork:
     def __call__(self, asked: Range, write: Write) -> Answered:
         """Write the lines of a range."""
         reader = reader_of(asked, self.selection, self.queues)
-        messages, damages = 0, []
+        messages, damages, end = 0, [], 0
         for found in reader.parts():
+            if isinstance(found, Part):
+                end = max(end, end_of(found))
             for text in iter_texts(found) if isinstance(found, Part) else [damage_text(found)]:
                 write(text.data)
                 messages += text.messages
                 damages += text.damages
-        return Answered(reader.began, reader.reached, reader.left_over, Counted(messages, damages))
+        return Answered(reader.began, reader.reached, reader.left_over, Lined(messages, damages, end))

@@ -34,7 +34,7 @@ def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Par
 
 
 def iter_line_answers(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the lines of the wanted messages in the order of the log; ``found`` is what they hold, ``Counted``."""
+    """Yield the lines of the wanted messages in the order of the log; ``found`` is what they hold, ``Lined``."""
     return run_ranges(plan, nominal_ranges(plan, selection.physical_from), LineWork(selection, plan.queues), effort)
 
 

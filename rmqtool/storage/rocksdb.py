@@ -10,14 +10,31 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.formats.paths import FileKind
-from rmqtool.storage.store import Store
+from rmqtool.storage.discovery import StoreListing
+from rmqtool.storage.filesystem import ReadableFileSystem
 
 _TABLE_SUFFIX = ".sst"
 _PIECE = 1 << 20
+
+
+class Listed(Protocol):
+    """A store that was listed."""
+
+    @property
+    def root(self) -> str:
+        """Its directory."""
+
+    @property
+    def filesystem(self) -> ReadableFileSystem:
+        """Its files."""
+
+    @property
+    def listing(self) -> StoreListing:
+        """What is there."""
 
 
 class Database:
@@ -27,10 +44,10 @@ class Database:
         self._opened = opened
         self.families = families
 
-    def iter_rows(self, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of a family whose keys begin with ``prefix``; none when there is no such family."""
+    def iter_rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of a family whose keys begin with ``prefix``, from ``start``; none without such a family."""
         if family in self.families:
-            for key, value in self._opened.get_column_family(family).items(from_key=prefix or None):
+            for key, value in self._opened.get_column_family(family).items(from_key=start or prefix or None):
                 if not key.startswith(prefix):
                     return
                 yield bytes(key), bytes(value)
@@ -50,7 +67,7 @@ class Database:
         return None if value is None else bytes(value)
 
 
-def has_rows(store: Store, directory: str) -> bool:
+def has_rows(store: Listed, directory: str) -> bool:
     """Return whether a database can hold rows at all: it has a table, or a log that is not empty."""
     return any(
         file.what.owner == directory and file.path.endswith((_TABLE_SUFFIX, ".log")) and file.size
@@ -59,7 +76,7 @@ def has_rows(store: Store, directory: str) -> bool:
 
 
 @contextmanager
-def open_database(store: Store, directory: str) -> Iterator[Database]:
+def open_database(store: Listed, directory: str) -> Iterator[Database]:
     """Open the database in ``directory`` of the store.
 
     Raises ``OptionalMissing`` without the extra, ``ReadFailed`` when RocksDB refuses the files.
@@ -87,7 +104,7 @@ def open_database(store: Store, directory: str) -> Iterator[Database]:
             opened.close()
 
 
-def _copy_database(store: Store, directory: str, target: str) -> None:
+def _copy_database(store: Listed, directory: str, target: str) -> None:
     source = os.path.join(os.path.abspath(store.root), directory)
     for file in store.listing.of_kind(FileKind.ROCKSDB):
         name = file.what.name or ""

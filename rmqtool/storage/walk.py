@@ -269,9 +269,22 @@ class EntryPlace(NamedTuple):
     record: Place
 
 
-def walk_dledger(file: ReadableFile, base_offset: int) -> Iterator[EntryPlace]:
-    """Yield the entries of a DLedger data file, and last what ends it."""
-    at, size = 0, file.size()
+def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -> int:
+    """Return where the next entry of a DLedger data file begins that holds a right record; its end if there is none."""
+    walk, end = SegmentWalk(file, base_offset), file.size()
+    found = walk.find_record(file_offset + HEAD_SIZE)
+    while found is not None:
+        at = found - HEAD_SIZE
+        head = decode_entry_head(file.pread(HEAD_SIZE, at), 0, end - at)
+        if isinstance(head, DLedgerEntryHead) and head.pos == base_offset + at:
+            return at
+        found = walk.find_record(found + 1)
+    return end
+
+
+def walk_dledger(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[EntryPlace]:
+    """Yield the entries of a DLedger data file from ``start``, where one is due, and last what ends it."""
+    at, size = start, file.size()
     while at < size:
         data = file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0")
         head = decode_entry_head(data, 0, size - at)

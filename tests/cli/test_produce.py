@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -153,7 +154,8 @@ def test_without_room_for_a_segment_nothing_is_stored(
     def no_room(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    large = "x" * 40_000
+    # What does not become small: half of it is left when a client has compressed it.
+    large = Random(1).randbytes(40_000).hex()
     assert produce(capsysbinary, lab, large, "-t", "T")[0] == 0
     with monkeypatch.context() as full:
         full.setattr("os.posix_fallocate", no_room)
@@ -163,7 +165,7 @@ def test_without_room_for_a_segment_nothing_is_stored(
     validate("produced", first)
     assert (first["status"], first["commitLogOffset"]) == ("CREATE_MAPPED_FILE_FAILED", -1)
     assert (second["status"], second["queueOffset"]) == ("PUT_OK", 1)
-    assert [len(one.raw_body) for one in stored(lab)] == [40_000, 5]
+    assert [len(one.raw_body) // 10_000 for one in stored(lab)] == [4, 0]
 
 
 def test_a_store_in_use_is_left_alone(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -61,7 +61,8 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("produce", Exit.NO): "There is no such topic; --create makes it.",
     ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
     ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
-    ("produce", Exit.SKIPPED): "Some messages were refused; each is named.",
+    ("produce", Exit.SKIPPED): "Some messages were refused, or lines left out (--on-error skip); each is named.",
+    ("produce", Exit.INTERRUPTED): "Ctrl-C: what was printed is stored; how many that were, and how to go on, is said.",
     ("tick", Exit.IN_USE): "A broker runs on the store, and does all of this itself. Nothing was done.",
     ("tick", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
     (

@@ -17,9 +17,18 @@ _AHEAD_MS = 3_600_000
 
 
 def heal_checkpoint(
-    files: WritableFileSystem, reading: LogPass, log_end: int, before_write: BeforeWrite, *, abnormal: bool
+    files: WritableFileSystem,
+    reading: LogPass,
+    log_end: int,
+    before_write: BeforeWrite,
+    *,
+    abnormal: bool,
+    has_queues: bool,
 ) -> None:
-    """Write what a clean stop would have written, if the store was not closed or the file cannot be right."""
+    """Write what a clean stop would have written, if the store was not closed or the file cannot be right.
+
+    Queues that are in RocksDB (``has_queues`` is False) are not ours, and how far they go we do not say.
+    """
     data = _read(files)
     fields = decode_checkpoint(data or b"")
     newest = reading.newest_timestamp
@@ -30,7 +39,7 @@ def heal_checkpoint(
         return
     made = StoreCheckpoint(
         physic_msg_timestamp=newest,
-        logics_msg_timestamp=newest,
+        logics_msg_timestamp=newest if has_queues else min(max(fields.logics_msg_timestamp, 0), newest),
         index_msg_timestamp=min(max(fields.index_msg_timestamp, 0), newest),
         master_flushed_offset=min(max(fields.master_flushed_offset, 0), log_end),
         confirm_phy_offset=min(max(fields.confirm_phy_offset, 0), log_end),

@@ -10,7 +10,7 @@ upstream: CommitLog.recoverNormally and recoverAbnormally take the first bad rec
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.segments import Segment, SegmentQueue
-from rmqtool.storage.walk import Place, SegmentWalk
+from rmqtool.storage.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
 
 if TYPE_CHECKING:
     from rmqtool.bulk.properties import Properties
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _PIECE = 8 << 20
 # So many sound records behind a break, and the columns take over again.
 _SOUND_AGAIN = 64
+# So many records of a DLedger log come at once.
+_ENTRIES = 4096
 # A record whose structure and place are right keeps its unit: what is wrong with it is its reader's matter.
 _STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
 _DAY_MS = 86_400_000
@@ -126,10 +128,17 @@ class LogTail:
 
 
 class LogPass:
-    """One reading of the log; ``now`` bounds the store times that are believed."""
+    """One reading of the log; ``now`` bounds the store times that are believed, ``dledger`` has its DLedger files."""
 
-    def __init__(self, log: SegmentQueue, now: int, advance: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        log: SegmentQueue,
+        now: int,
+        advance: Callable[[int], None] | None = None,
+        dledger: Collection[str] = (),
+    ) -> None:
         self.log = log
+        self._dledger = dledger
         self.damage = DamageMap()
         self.records = 0
         self.end = log.min_offset
@@ -152,7 +161,10 @@ class LogPass:
                 self._hold(Damage(reached, segment.base_offset, None, Flaw("CL-GAP", text)))
             reached = segment.end_offset
             with segment.filesystem.open_read(segment.path) as file:
-                yield from self._segment(segment, file, max(start - segment.base_offset, 0))
+                if segment.path in self._dledger:
+                    yield from self._entries(segment, file)
+                else:
+                    yield from self._segment(segment, file, max(start - segment.base_offset, 0))
             if self._advance is not None:
                 self._advance(segment.size)
             if self.stale is not None:
@@ -162,7 +174,7 @@ class LogPass:
         """Return how the log ends, after everything was read."""
         end = self.end
         segment = self.log.find(end)
-        if segment is not None and segment.base_offset != end:
+        if segment is not None and segment.base_offset != end and segment.path not in self._dledger:
             what = decode_record(self.log.read(end, BLANK_SIZE))
             if isinstance(what, Blank) and what.total_size == segment.end_offset - end:
                 end = segment.end_offset
@@ -198,6 +210,28 @@ class LogPass:
                 yield batch
             if not goes_on:
                 at = yield from self._by_walk(segment, file, at)
+
+    def _entries(self, segment: Segment, file: ReadableFile) -> Iterator[LogBatch]:
+        """Yield the records that the entries of a DLedger file hold; behind a break the next whole entry goes on."""
+        places: list[tuple[int, int]] = []
+        at: int | None = 0
+        while at is not None:
+            begin, at = at, None
+            for entry in walk_dledger(file, segment.base_offset, begin):
+                is_record = isinstance(entry.record.what, Message)
+                if is_record:
+                    yield from self._release()
+                    places.append((entry.record.file_offset, entry.record.length))
+                if places and (not is_record or len(places) == _ENTRIES):
+                    yield self._walked(segment, file, places)
+                    places = []
+                if isinstance(entry.record.what, Flaw):
+                    self._hold(_damage_at(segment, entry.record))
+                if isinstance(entry.head, Flaw):
+                    at = find_dledger_entry(file, segment.base_offset, entry.file_offset + 1)
+                    broken = Place(entry.file_offset, at - entry.file_offset, entry.head)
+                    self._hold(_damage_at(segment, broken))
+                    at = at if at < segment.size else None
 
     def _count(self, batch: LogBatch) -> None:
         times = batch.records.column("store_timestamp")

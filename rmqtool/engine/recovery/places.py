@@ -50,6 +50,22 @@ def restore_names(
             yield new_finding("CL-NAME", text, Place(path))
 
 
+def remove_directories(directories: Sequence[LogDirectory], before_write: BeforeWrite) -> Iterator[Finding]:
+    """Remove empty directories among segments, with which a 4.9 broker does not load; name the others."""
+    for files, where in directories:
+        for entry in files.listdir(where) if files.exists(where) else ():
+            if entry.kind is not Kind.DIRECTORY:
+                continue
+            path = join(where, entry.name)
+            text = "a directory lies among the segments, a 4.9 broker does not load that: move it out of the store"
+            if not files.listdir(path):
+                before_write(path, "delete")
+                files.rmdir(path)
+                files.fsync_dir(where)
+                text = "an empty directory lay among the segments: it is removed"
+            yield new_finding("CL-NAME", text, Place(path))
+
+
 def _aligned(name: str, segment_size: int) -> int | None:
     base = parse_segment_name(name)
     return base if base is not None and base % segment_size == 0 else None

@@ -8,17 +8,21 @@ to a store in which nothing differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
+from rmqtool.config import Version
 from rmqtool.engine.abort_marker import mark_open
 from rmqtool.engine.building import Setup, log_directories, read_only_directories
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.derived_files import DerivedFiles
 from rmqtool.engine.index_service import IndexService
-from rmqtool.engine.opening import refuse_subdirectories, refuse_unsupported, refuse_without_log, without_log
+from rmqtool.engine.opening import refuse_without_log, without_log
 from rmqtool.engine.recovery.checkpoint import heal_checkpoint
+from rmqtool.engine.recovery.database_queues import DatabaseQueuesCheck, ListedStore
 from rmqtool.engine.recovery.index_pass import IndexCheck
 from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
 from rmqtool.engine.recovery.places import (
+    remove_directories,
     restore_names,
     restore_queue_files,
     restore_segment_sizes,
@@ -27,16 +31,19 @@ from rmqtool.engine.recovery.places import (
 from rmqtool.engine.recovery.queues import QueuesCheck
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.stored_config import read_batch_topics
-from rmqtool.errors import Refused
+from rmqtool.errors import OptionalMissing, ReadFailed, Refused
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.wording import counted
+from rmqtool.formats import paths
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.paths import ABORT, INDEX, FileKind
 from rmqtool.storage.discovery import StoreListing, list_store
 from rmqtool.storage.filesystem import Kind, ReadableFileSystem, split
 from rmqtool.storage.index_files import Geometry
+from rmqtool.storage.rocksdb import has_rows, open_database
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
+from rmqtool.storage.shapes import lock_store
 from rmqtool.storage.walk import SegmentWalk
 
 Advance = Callable[[int], None]
@@ -46,9 +53,10 @@ _ZEROS = 1 << 20
 def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
     """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read."""
     directories = log_directories(setup)
-    if not any(filesystem.exists(path) for filesystem, path in directories):
+    has_log = any(filesystem.exists(path) for filesystem, path in directories)
+    if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
-    with setup.files.lock():
+    with lock_store(setup.files, directories):
         return _Recovery(setup, directories, advance).run()
 
 
@@ -61,18 +69,22 @@ class _Recovery:
         self.advance = advance
         self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
         self._is_marked = self.report.abnormal
+        self._stays_open = False
+        self._dledger: frozenset[str] = frozenset()
 
     def run(self) -> RecoveryReport:
         """Do everything, in order."""
         listing = self._list()
-        refuse_unsupported(listing, self.config)
-        refuse_without_log(listing)
-        refuse_subdirectories(self.directories, self.config.version)
+        entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA)).segments
+        if not entries:
+            refuse_without_log(listing)
         listing, segment_size = self._restore_files(listing)
-        log = SegmentQueue(listing.log_segments, segment_size)
+        log = SegmentQueue([*listing.log_segments, *entries], segment_size)
+        self._dledger = frozenset(segment.path for segment in entries)
         derived = DerivedFiles(self.files)
         try:
-            self._compare(listing, log, derived)
+            with self._database(listing) as database:
+                self._compare(listing, log, derived, database)
         finally:
             derived.close()
             log.close()
@@ -101,7 +113,10 @@ class _Recovery:
         key = "mappedFileSizeCommitLog"
         configured = self.config.mapped_file_size_commit_log
         size = segment_size_of(listing.log_segments, configured if key in self.config.origins else None) or configured
-        if self._find(restore_names(self.directories, size, self._before_write)):
+        moved = self._find(restore_names(self.directories, size, self._before_write))
+        if self.config.version is Version.V4_9:
+            moved |= self._find(remove_directories(self.directories, self._before_write))
+        if moved:
             listing = self._list()
         changed = self._find(restore_segment_sizes(self.directories, listing.log_segments, size, self._before_write))
         for kind, unit, default in (
@@ -113,22 +128,60 @@ class _Recovery:
             changed |= self._find(restore_queue_files(self.files, listing, kind, queue_size, self._before_write))
         return (self._list() if changed else listing), size
 
+    def _pass(self, log: SegmentQueue, now: int) -> LogPass:
+        return LogPass(log, now, self.advance, self._dledger)
+
     def _rules(self) -> DispatchRules:
         """Return how records are dispatched. Extra queues stand in a record only where the broker numbered them."""
         delays = parse_delay_levels(self.config.message_delay_level)
         return rules_of(self.config.version.value, delays)
 
-    def _compare(self, listing: StoreListing, log: SegmentQueue, derived: DerivedFiles) -> None:
+    @contextmanager
+    def _database(self, listing: StoreListing) -> Iterator[DatabaseQueuesCheck | None]:
+        """Open the queues that are in RocksDB; what hinders is told, and the rest goes on."""
+        store = ListedStore(self.files.shown(""), self.files, listing)
+        if paths.CONSUME_QUEUE not in listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
+            yield None
+            return
+        with ExitStack() as stack:
+            check = None
+            try:
+                database = stack.enter_context(open_database(store, paths.CONSUME_QUEUE))
+                check = DatabaseQueuesCheck(database, self._rules())
+            except OptionalMissing as error:
+                self.report.missing = error
+            except ReadFailed as error:
+                self.report.findings.append(new_finding("RX-OPEN", error.message, Place(paths.CONSUME_QUEUE)))
+            yield check
+
+    def _has_file_queues(self, listing: StoreListing) -> bool:
+        """Return whether queues are kept in files: all brokers do, unless they have them in RocksDB alone."""
+        if any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
+            return True
+        in_database = paths.CONSUME_QUEUE in listing.databases() or self.config.store_type != "default"
+        return not in_database or self.config.rocksdb_cq_double_write_enable
+
+    def _compare(
+        self,
+        listing: StoreListing,
+        log: SegmentQueue,
+        derived: DerivedFiles,
+        database: DatabaseQueuesCheck | None,
+    ) -> None:
         """Read the log, and put queues, index and checkpoint right."""
         report, config = self.report, self.config
         now = self.setup.clock.now()
-        reading = LogPass(log, now, self.advance)
+        reading = self._pass(log, now)
+        has_queues = self._has_file_queues(listing)
         batch_topics = self.setup.batch_topics
         topics = read_batch_topics(self.files) if batch_topics is None else batch_topics
         queues = QueuesCheck(listing, derived, config, reading, self._rules(), self._before_write, topics)
         index = self._index(listing, log)
         for batch in reading.batches():
-            queues.take(batch)
+            if has_queues:
+                queues.take(batch)
+            if database is not None:
+                database.take(batch)
             if index is not None:
                 index[0].take(batch)
         tail = reading.tail()
@@ -137,14 +190,25 @@ class _Recovery:
         if index is not None:
             self._finish_index(*index, log, now)
         was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
-        queues.finish(report, tail.offset, thorough=was_cut or report.abnormal)
+        if has_queues:
+            queues.finish(report, tail.offset, thorough=was_cut or report.abnormal)
+        if database is not None:
+            database.finish(report, tail.offset)
+        # Only a recovery of its own lets the broker complete queues that we cannot write.
+        self._stays_open = not has_queues and report.abnormal and (database is None or database.is_behind)
         derived.flush()
-        heal_checkpoint(self.files, reading, tail.offset, self._before_write, abnormal=report.abnormal)
+        heal_checkpoint(
+            self.files, reading, tail.offset, self._before_write, abnormal=report.abnormal, has_queues=has_queues
+        )
         report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
 
     def _index(self, listing: StoreListing, log: SegmentQueue) -> tuple[IndexCheck, IndexService] | None:
         config = self.config
         if not (config.message_index_enable and config.index_file_write_enable):
+            return None
+        store = ListedStore(self.files.shown(""), self.files, listing)
+        if has_rows(store, paths.ROCKSDB_STORE) and not any(listing.of_kind(FileKind.INDEX)):
+            # The index is in RocksDB.
             return None
         service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
         names = sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX))
@@ -157,7 +221,7 @@ class _Recovery:
         if check.wrong_file is not None:
             start = check.restart()
             segment = log.find(start)
-            for batch in LogPass(log, now, self.advance).batches(segment.base_offset if segment else log.min_offset):
+            for batch in self._pass(log, now).batches(segment.base_offset if segment else log.min_offset):
                 check.take(batch)
         if check.is_rewriting:
             service.flush()
@@ -185,6 +249,9 @@ class _Recovery:
             self.report.findings += [_finding_of(damage, "CL-TORN") for damage in tail.torn]
         for segment in log:
             directory = next((one for one in self.directories if one.filesystem is segment.filesystem), None)
+            if segment.path in self._dledger:
+                # Only the group may cut its log: its member does so at a start, and takes what is missing from others.
+                continue
             if directory is None or segment.end_offset <= tail.offset or tail.stale is not None:
                 continue
             if segment.base_offset > tail.offset:
@@ -208,7 +275,7 @@ class _Recovery:
 
     def _close(self) -> None:
         """Take the mark away: everything is durable."""
-        if not self._is_marked:
+        if not self._is_marked or self._stays_open:
             return
         if self.report.abnormal:
             self.report.note(ABORT, "delete")

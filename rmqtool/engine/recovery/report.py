@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rmqtool.errors import OptionalMissing
 from rmqtool.findings import Finding
 
 
@@ -46,6 +47,8 @@ class RecoveryReport:
     findings: list[Finding] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
     changes: dict[str, Change] = field(default_factory=dict)
+    # Why a part could not be looked at.
+    missing: OptionalMissing | None = None
 
     def note(self, path: str, action: str) -> None:
         """Remember that a file was written; what was done to it first says the most."""

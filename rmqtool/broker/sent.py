@@ -1,0 +1,123 @@
+"""What became of messages that were sent together, by columns: the lines that programs read are made of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.engine.bulk_put import PutColumns
+from rmqtool.engine.message import Host, NewMessage
+from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.ticket import PutTicket
+from rmqtool.formats.ids import encode_offset_msg_id
+
+FIELDS = (
+    "status",
+    "msgId",
+    "offsetMsgId",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "commitLogOffset",
+    "storeTimestamp",
+)
+_LINE = (
+    '{"status": "%s", "msgId": "%s", "offsetMsgId": "%s", "topic": %s, "queueId": %d, "queueOffset": %d, '
+    '"commitLogOffset": %d, "storeTimestamp": %d}\n'
+)
+
+Row = tuple[str, str, str, str, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Sent:
+    """The rows, in the order in which the messages were given; and how many of them are not in the store.
+
+    ``refused`` are those that are not acceptable, ``failed`` those that the store could not take.
+    """
+
+    rows: Sequence[Row]
+    refused: int = 0
+    failed: int = 0
+
+    @property
+    def stored(self) -> int:
+        """How many are in the store."""
+        return len(self.rows) - self.refused - self.failed
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the contract."""
+        return (dict(zip(FIELDS, row, strict=True)) for row in self.rows)
+
+    def json_lines(self) -> bytes:
+        """Return the objects as lines of JSON."""
+        topics = {topic: json.dumps(topic, ensure_ascii=False) for topic in {row[3] for row in self.rows}}
+        return "".join(_LINE % (*row[:3], topics[row[3]], *row[4:]) for row in self.rows).encode()
+
+
+def join_sent(parts: Iterable[Sent]) -> Sent:
+    """Return what became of messages that were sent in parts."""
+    whole = Sent([])
+    rows: list[Row] = []
+    for part in parts:
+        rows += part.rows
+        whole.refused += part.refused
+        whole.failed += part.failed
+    whole.rows = rows
+    return whole
+
+
+def sent_tickets(keys: Sequence[str], tickets: Iterable[PutTicket]) -> Sent:
+    """Return what became of messages that were stored one by one."""
+    sent = Sent([])
+    rows: list[Row] = []
+    for key, ticket in zip(keys, tickets, strict=True):
+        status = ticket.status or PutStatus.UNKNOWN_ERROR
+        place = ticket.queue_offset, ticket.physical_offset, ticket.store_timestamp
+        rows.append((status.value, key, ticket.offset_msg_id, ticket.topic, ticket.queue_id, *place))
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutColumns, host: Host) -> Sent:
+    """Return what became of messages that were stored by columns."""
+    sent = Sent([])
+    prefix, stored_at = encode_offset_msg_id(*host, 0)[:-16], put.store_timestamp
+    offsets = zip(put.queue_offsets.tolist(), put.physical_offsets.tolist(), strict=True)
+    rows: list[Row] = [
+        ("PUT_OK", key, f"{prefix}{place:016X}", message.topic, message.queue_id, offset, place, stored_at)
+        for key, message, (offset, place) in zip(keys, messages, offsets, strict=True)
+    ]
+    for number, status in put.refused.items():
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            rows[number] = (status.value, *rows[number][1:])
+        else:
+            message = messages[number]
+            rows[number] = (status.value, keys[number], "", message.topic, message.queue_id, -1, -1, 0)
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def sent_batch(keys: Sequence[str], ticket: PutTicket) -> Sent:
+    """Return what became of the messages of a client's batch: the same for all of them."""
+    sent, status = Sent([]), ticket.status or PutStatus.UNKNOWN_ERROR
+    ids = ticket.offset_msg_id.split(",") if ticket.record_offsets else [""] * len(keys)
+    offsets = ticket.record_offsets or [-1] * len(keys)
+    rows: list[Row] = []
+    for number, (key, msg_id, place) in enumerate(zip(keys, ids, offsets, strict=True)):
+        queue_offset = ticket.queue_offset + number if place >= 0 else -1
+        row = (status.value, key, msg_id, ticket.topic, ticket.queue_id, queue_offset, place, ticket.store_timestamp)
+        rows.append(row)
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def _count(sent: Sent, status: PutStatus) -> None:
+    if status is not PutStatus.PUT_OK:
+        sent.refused += status.is_about_message
+        sent.failed += not status.is_about_message

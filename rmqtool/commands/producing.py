@@ -1,0 +1,172 @@
+"""What ``produce`` does once its words are understood: read, send, show."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from rmqtool.commands.interrupting import Stop, stopping
+from rmqtool.commands.produce import OnError
+from rmqtool.errors import Exit, Interrupted, ReadFailed, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.broker.message_lines import Bad, Wanted
+    from rmqtool.broker.producing import Producer
+    from rmqtool.broker.saved_text import SavedText
+    from rmqtool.broker.sending_runs import Run
+    from rmqtool.broker.sent import Sent
+    from rmqtool.commands.options import AsBroker, Show, When
+    from rmqtool.commands.produce import Marks, Sending
+    from rmqtool.engine.message import NewMessage
+    from rmqtool.engine.store import MessageStore
+    from rmqtool.progress import Progress
+    from rmqtool.render.output import Output
+
+
+def wanted_of(topic: str | None, queue: int | None, marks: Marks, *, keeps_ids: bool) -> Wanted:
+    """Return what holds for all messages."""
+    from rmqtool.broker.message_lines import Wanted
+
+    keys = " ".join(marks.key) if marks.key else None
+    members = {"topic": topic, "queueId": queue, "tags": marks.tag, "keys": keys, "shardingKey": marks.shard}
+    properties = {}
+    for text in marks.prop or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"{text!r} is no NAME=VALUE", hint="--property colour=red")
+        properties[name] = value
+    return Wanted({name: value for name, value in members.items() if value is not None}, properties, keeps_ids)
+
+
+def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Iterator[NewMessage | Bad]:
+    """Return the messages of the command line, of files, or of standard input."""
+    from rmqtool.broker.message_lines import iter_bodies, iter_objects, iter_table
+
+    if words:
+        return iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted)
+    if show.jsonl:
+        return iter_objects(_lines(files), wanted)
+    if show.csv:
+        return iter_table(_lines(files), wanted)
+    if files:
+        return iter_bodies(map(_read, files), wanted)
+    return iter_bodies((line.rstrip(b"\r\n") for line in sys.stdin.buffer), wanted)
+
+
+def _read(path: str) -> bytes:
+    with _opened(path) as file:
+        return file.read()
+
+
+def _lines(files: Sequence[str]) -> Iterator[bytes]:
+    """Yield the lines of files, of standard input if there are none."""
+    if not files:
+        yield from sys.stdin.buffer
+    for path in files:
+        with _opened(path) as file:
+            yield from file
+
+
+def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise ReadFailed(f"{path} cannot be read: {error.strerror}", file=path) from error
+
+
+def run(
+    path: str,
+    messages: Iterator[NewMessage | Bad],
+    sending: Sending,
+    on_error: OnError | None,
+    progress: When,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Store the messages; return how it went."""
+    from rmqtool.broker.sending_runs import Run
+    from rmqtool.commands.options import Work
+    from rmqtool.engine.clock import SystemClock
+
+    with show.output() as output, stopping() as stop, _producing(path, sending, broker) as producer:
+        stop.writes = True
+        run = Run(
+            producer,
+            SystemClock(),
+            stop,
+            time.sleep,
+            batch=sending.batch,
+            rate=sending.rate,
+            skips=on_error is OnError.SKIP,
+            refusals_stop=on_error is OnError.STOP,
+        )
+        _show_all(output, run, messages, Work(progress=progress).bar(output))
+    return _end(run, stop)
+
+
+@contextmanager
+def _producing(path: str, sending: Sending, broker: AsBroker) -> Iterator[Producer]:
+    """Open the store for a producer."""
+    from rmqtool.broker.producing import open_producer
+    from rmqtool.storage.store import open_store
+
+    flush = [f"flushDiskType={sending.flush.value.upper()}_FLUSH"] if sending.flush else []
+    assignments = (*flush, *(broker.conf or ()))
+    with open_store(path, version=broker.as_version, assignments=assignments) as opened:
+        root, config = opened.root, opened.config
+    with open_producer(root, config, _text_of, creates=sending.create) as producer:
+        yield producer
+
+
+def _text_of(store: MessageStore, name: str) -> SavedText:
+    """Return a configuration file of a store."""
+    from rmqtool.storage.config_writer import config_text
+
+    return config_text(store.setup.files, name)
+
+
+def _show_all(output: Output, run: Run, messages: Iterator[NewMessage | Bad], bar: Progress) -> None:
+    """Show what becomes of the messages."""
+    from rmqtool.broker.sent import Sent
+
+    bar.start("storing", None, "messages")
+    for sent in run.iter_sent(messages):
+        if isinstance(sent, Sent):
+            _show(output, sent)
+            output.flush()
+            bar.advance(len(sent.rows))
+        else:
+            output.note(f"{sent.error.message}; left out")
+    bar.finish()
+
+
+def _show(output: Output, sent: Sent) -> None:
+    from rmqtool.broker.sent import FIELDS
+
+    if output.look.mode in ("json", "jsonl"):
+        output.json_lines([sent.json_lines()])
+    else:
+        output.rows(sent.objects(), FIELDS, _screen)
+
+
+def _screen(row: Any) -> tuple[str]:
+    if row["commitLogOffset"] < 0:
+        return (f"{row['topic']}: {row['status']}",)
+    return (f"{row['topic']}/{row['queueId']}@{row['queueOffset']}  {row['msgId']}",)
+
+
+def _end(run: Run, stop: Stop) -> Exit:
+    """Return the status, or say how far it came and how to go on."""
+    done = f"{run.stored} messages are stored"
+    if stop.is_asked:
+        raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"go on with: tail -n +{run.taken + 1}")
+    if run.error is not None:
+        error = run.error
+        error.args = (error.message,)
+        if run.stored:
+            error.message = f"{error.message}; {done}"
+        raise error
+    return Exit.SKIPPED if run.refused or run.skipped else Exit.DONE
