@@ -8,6 +8,7 @@ the caller's.
 from __future__ import annotations
 
 import zlib
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -230,7 +231,7 @@ def _crcs(data: Bytes, begins: Ints, ends: Ints, crc32: Crc32 | None) -> npt.NDA
         of, base = zlib.crc32, cast("object", data.base)
         source = base if isinstance(base, bytes) and len(base) == len(data) else source
     pieces: Iterable[tuple[int, int]] = zip(begins.tolist(), ends.tolist(), strict=True)
-    crcs = np.array([of(source[begin:end]) for begin, end in pieces], np.uint32)
+    crcs = np.frombuffer(array("I", [of(source[begin:end]) for begin, end in pieces]), np.uint32)
     return (crcs & _CRC_MASK).astype(np.int32)
 
 
@@ -256,13 +257,14 @@ def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mas
     """Return which records have no checksum block at the end of their properties, or one that is right."""
     good = np.ones(len(records), np.bool_)
     ends = records.properties_offsets + records.properties_lengths
-    name = CRC_PROPERTY.encode("ascii")
+    # Its name is as long as a number: comparing those is faster than comparing bytes.
+    name = np.frombuffer(CRC_PROPERTY.encode("ascii"), np.uint64)
     rows = np.flatnonzero(records.properties_lengths >= CRC_BLOCK_LENGTH)
     if not len(rows):
         return good
-    named = windows(records.data, len(name))[ends[rows] - CRC_BLOCK_LENGTH].view(f"S{len(name)}") == name
+    named = windows(records.data, name.itemsize)[ends[rows] - CRC_BLOCK_LENGTH].view(name.dtype) == name
     rows = rows[named]
-    blocks = gather(records.data, ends[rows] - CRC_BLOCK_LENGTH, CRC_BLOCK_LENGTH)[:, len(name) :]
+    blocks = gather(records.data, ends[rows] - CRC_BLOCK_LENGTH, CRC_BLOCK_LENGTH)[:, name.itemsize :]
     digits = blocks[:, 1:-1] - np.uint8(ord("0"))
     framed = (blocks[:, 0] == ord(NAME_VALUE_SEPARATOR)) & (blocks[:, -1] == ord(PROPERTY_SEPARATOR))
     whole = framed & (digits <= 9).all(axis=1)
