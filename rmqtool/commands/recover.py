@@ -95,7 +95,7 @@ def _next_commands(root: str) -> dict[Next, str]:
 
     store = quote(root)
     return {
-        Next.KEEP: f"rmqtool recover {store} --apply",
+        Next.KEEP: f"rmqtool repair {store} --apply --allow primary",
         Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
         Next.LOOK: f"rmqtool check {store}",
     }

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.commands.opening import StoreChoice, choose_store
-from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work, store_and
-from rmqtool.errors import Exit, UsageError
+from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics, When, Work, store_and
+from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.repair.plan import Plan, Request
+    from rmqtool.commands.repair_offsets import OffsetsWanted
+    from rmqtool.repair.plan import Damaged, Plan, Request
     from rmqtool.storage.store import Store
 
 _PANEL = "Repair"
@@ -34,6 +36,28 @@ def repair(
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    group: Group = None,
+    topic: Topics = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="TIME|OFFSET|min|max", help="offsets: where the group goes on.", rich_help_panel=_PANEL
+        ),
+    ] = None,
+    from_bak: Annotated[
+        bool, typer.Option("--from-bak", help="offsets: as the copy .bak has them.", rich_help_panel=_PANEL)
+    ] = False,
+    bridge: Annotated[
+        bool,
+        typer.Option(
+            "--bridge",
+            help="Keep all behind damage of the log, as --allow primary does anyway.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut the log at its first damage instead.", rich_help_panel=_PANEL)
+    ] = False,
     plan: Annotated[
         str | None,
         typer.Option("--plan", metavar="ID", help="Only if this is still the plan.", rich_help_panel=_PANEL),
@@ -58,7 +82,9 @@ def repair(
     if undo is not None:
         return _undo(undo, None if choice is None else choice.store, show)
     assert choice is not None
-    request = _request(choice.words, allow)
+    damaged = _damaged(bridge, truncate, allow) if apply else _damaged(bridge, truncate, "primary")
+    edit = _edit(choice.words, group, topic, to, from_bak, show.tz)
+    request = replace(_request(choice.words, allow, damaged), edit=edit)
     return _repair(choice.store, request, broker, Work(progress=progress), show, apply=apply, expected=plan)
 
 
@@ -69,7 +95,30 @@ def _choose(words: list[str]) -> StoreChoice:
     return choose_store(words, takes_words=len(words) != 1 or words[0] in list(Part))
 
 
-def _request(words: tuple[str, ...], allow: str | None) -> Request:
+def _edit(
+    parts: tuple[str, ...], group: str | None, topics: list[str] | None, to: str | None, from_bak: bool, zone: str
+) -> OffsetsWanted | None:
+    """Return what is to be done to offsets, when that is asked for."""
+    if group is None and not topics and to is None and not from_bak:
+        return None
+    from rmqtool.commands.repair_offsets import OffsetsWanted
+
+    if group is None or parts != ("offsets",):
+        raise UsageError("offsets are set for one group", hint="rmqtool repair STORE offsets -g GROUP --to max")
+    return OffsetsWanted(group, tuple(topics or ()), to, from_bak, zone)
+
+
+def _damaged(bridge: bool, truncate: bool, allow: str | None) -> Damaged | None:
+    from rmqtool.repair.plan import Damaged
+
+    if bridge and truncate:
+        raise UsageError("--bridge keeps what --truncate cuts off: only one of them")
+    if (bridge or truncate) and "primary" not in (allow or "").split(","):
+        raise Refused("this would change the commit log; nothing was done", hint="repeat it with --allow primary")
+    return Damaged.BRIDGE if bridge else Damaged.TRUNCATE if truncate else None
+
+
+def _request(words: tuple[str, ...], allow: str | None, damaged: Damaged | None) -> Request:
     from rmqtool.repair.plan import Request
     from rmqtool.repair.steps import Part, Risk
 
@@ -80,7 +129,7 @@ def _request(words: tuple[str, ...], allow: str | None) -> Request:
     odd = sorted(risks - set(Risk))
     if odd:
         raise UsageError(f'--allow takes state and primary, not "{odd[0]}"', hint="--allow state,primary")
-    return Request(frozenset(map(Part, words)), frozenset(map(Risk, risks)))
+    return Request(frozenset(map(Part, words)), frozenset(map(Risk, risks)), damaged)
 
 
 def _repair(
@@ -120,6 +169,10 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
     if plan.applied or not plan.steps:
         return [f"rmqtool check {store}"] if plan.left else []
     words = "".join(f" {part}" for part in sorted(request.parts))
+    if request.damaged is not None:
+        words += f" --{request.damaged}"
+    if request.edit is not None:
+        words += f" {request.edit}"
     risks = sorted({step.risk.value for step in plan.steps} - {"derived"})
     allow = f" --allow {','.join(risks)}" if risks else ""
     return [f"rmqtool repair {store}{words} --apply{allow}"]

@@ -48,7 +48,10 @@ FAMILIES: dict[str, str] = {
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
 _RECOVER = "rmqtool recover {store}"
-_APPLY = "rmqtool recover {store} --apply"
+_APPLY = "rmqtool repair {store} --apply"
+_MEND = "rmqtool repair {store} --apply --allow primary"
+_CONFIG = "rmqtool repair {store} config --apply --allow state"
+_TIMERS = "rmqtool repair {store} timers"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
 _CUT = "a start after a crash that scans this place deletes it and everything behind it"
@@ -66,7 +69,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A file of the commit log has a name that is not the offset of its first byte, or overlaps another file.",
         "a broker takes the file for another place of the log, or refuses to start",
-        _RECOVER,
+        _MEND,
         (
             "{} length not matched message store config value, please check it manually",
             "load exception (NumberFormatException)",
@@ -81,7 +84,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A file of the commit log has another size than the others, or than the settings say.",
         _REFUSED,
-        _KEEP,
+        _MEND,
         (
             "{} length not matched message store config value, please check it manually",
             "{} size is 0, auto delete. is_ok: {}  (5.x, an empty last file)",
@@ -106,7 +109,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "Where a record is due stands something that has not the magic of one.",
         _CUT,
-        _RECOVER,
+        _MEND,
         ("found a illegal magic code 0x{}",),
         _CUTS,
     ),
@@ -115,7 +118,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The lengths inside a record do not add up to its size, or the size cannot be.",
         _CUT,
-        _RECOVER,
+        _MEND,
         (
             "[BUG]read total count not equals msg total size. totalSize={}, readTotalCount={}, bodyLen={}, "
             "topicLen={}, propertiesLength={}",
@@ -128,7 +131,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A checksum of a record does not fit its bytes: the body's, or that over the whole record.",
         _CUT,
-        _RECOVER,
+        _MEND,
         ("CRC check failed. bodyCRC={}, currentCRC={}  (the two values are printed swapped)",),
         _CUTS,
     ),
@@ -137,7 +140,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A record says that it lies at another place of the log than it does: a misdirected or repeated write.",
         "brokers serve it at this place; what should lie here is gone",
-        _KEEP,
+        _MEND,
         (),
         ("all: not compared at a start; queue units and index entries are made from what the record says",),
     ),
@@ -146,7 +149,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The last record of the log is not whole, and no record follows it. Normal after a crash.",
         "the next start cuts it off",
-        _RECOVER,
+        _MEND,
         ("found a illegal magic code 0x{}", "found a half message at {}, it will be truncated.  (5.x)"),
         ("all: cut the log here",),
     ),
@@ -155,7 +158,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A stretch of bytes where records are due holds none, and valid records follow behind it.",
         _CUT,
-        _RECOVER,
+        _MEND,
         ("found a illegal magic code 0x0",),
         _CUTS,
     ),
@@ -167,6 +170,15 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         None,
         (),
         ("all: never cleared; a copy of a record behind the end can be taken for a record",),
+    ),
+    CodeEntry(
+        "CL-BRIDGE",
+        _NOTICE,
+        "A repair has laid a record over damage, so that readers step over it. What stood there is lost.",
+        None,
+        None,
+        (),
+        ("all: read it as a record of a transaction that was rolled back, which is in no queue",),
     ),
     CodeEntry(
         "CL-TIME",
@@ -234,7 +246,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Units of a queue lead behind the end of the log.",
         "the messages they stand for are not in the log; the next start cuts the units off",
-        _RECOVER,
+        _APPLY,
         ("maxPhyOffsetOfConsumeQueue({}) >= processOffset({}), truncate dirty logic files",),
         (
             "all: cut the last file of each queue at the end of the log",
@@ -367,7 +379,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "The abort marker is there and no broker runs: the last stop was not clean.",
         "the next start of a broker recovers abnormally",
-        _RECOVER,
+        _APPLY,
         ("last shutdown abnormally, root path: {}",),
         ("all: recover abnormally", "5.3, 5.4: an abort that is a directory lets the start fail after the recovery"),
     ),
@@ -427,7 +439,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A configuration file does not parse.",
         "a broker takes the copy .bak; where that does not parse either it does not start",
-        _RECOVER,
+        _CONFIG,
         ("load {} failed, and try to load backup file",),
         (
             "all: take .bak; a missing or empty .bak is an empty table, one that does not parse ends the start",
@@ -439,7 +451,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Only the copy .bak of a configuration file is good, and it may be older.",
         "the next time the broker saves, the bad file replaces the good copy",
-        _RECOVER,
+        _CONFIG,
         ("load {} failed, and try to load backup file",),
         ("all: load .bak, then overwrite it with the bad main file at the next save",),
     ),
@@ -505,7 +517,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A unit of the timer log is damaged: the chain of its second ends there.",
         "timers of that second are lost",
-        _KEEP,
+        _TIMERS,
         (),
         ("5.x: follow the chain of a second from its slot, and stop at this unit",),
     ),
@@ -514,7 +526,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "Timer wheel, timer log and commit log do not fit together.",
         "a timer fires not at all, or with another message",
-        _KEEP,
+        _TIMERS,
         (),
         ("5.3, 5.4: the wheel is rebuilt from the log from timercheck's position on",),
     ),

@@ -208,7 +208,7 @@ class Check:
         if files.is_unmounted(self.case):
             return [f"findmnt --target {store}/{paths.COMMIT_LOG}"]
         if self.summary.errors or self.summary.warnings:
-            return [f"rmqtool recover {store}"]
+            return [f"rmqtool repair {store}"]
         return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
 
     def _parts(self) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ def _unit_finding(code: str, queue: QueueId, queue_offset: int, text: str) -> Fi
     topic, queue_id = queue
     message = f"{topic}/{queue_id}@{queue_offset}: {text}"
     file = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-    fix = "rmqtool recover --apply rebuilds queues from the log"
+    fix = "rmqtool repair --apply rebuilds queues from the log"
     return Finding(code, Severity.WARNING, message, file=file, topic=topic, queue_id=queue_id, fix=fix)
 
 

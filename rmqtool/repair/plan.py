@@ -20,6 +20,8 @@ from rmqtool.findings import Finding, Severity
 from rmqtool.formats import paths
 from rmqtool.inspection.check import Check
 from rmqtool.repair.areas import Areas
+from rmqtool.repair.bridge import Span, bridge, read_damage, span_of, truncate
+from rmqtool.repair.configs import restore_copies
 from rmqtool.repair.steps import (
     Part,
     Reasons,
@@ -31,6 +33,7 @@ from rmqtool.repair.steps import (
     steps_of,
     transfer,
 )
+from rmqtool.repair.timers import forget_timers
 from rmqtool.storage.overlay import Action, OverlayFileSystem
 from rmqtool.storage.store import Store
 from rmqtool.storage.walk import SegmentWalk
@@ -38,7 +41,7 @@ from rmqtool.storage.walk import SegmentWalk
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
 # What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
-_THOROUGH = ("CQ-", "IX-", "CP-")
+_THOROUGH = ("CQ-", "IX-", "CP-", "CL-TORN")
 _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
@@ -65,6 +68,8 @@ class Request:
     parts: frozenset[Part] = frozenset()
     risks: frozenset[Risk] = frozenset((Risk.DERIVED,))
     damaged: Damaged | None = None
+    # Changes offsets in the overlays; yields the files, and why.
+    edit: Callable[[Areas], Iterable[tuple[str, str]]] | None = None
 
     def wants(self, part: Part) -> bool:
         """Return whether a part is to be repaired."""
@@ -126,11 +131,20 @@ class _Planner:
         self.advance = advance
         self.notes: list[str] = []
         self.reasons = Reasons(dict(_WHY))
+        # Steps on files of the log whose damage is bridged or cut off.
+        self.mended: dict[tuple[int, str], Step] = {}
 
     def work_out(self) -> None:
         """Change the overlays into what the store should be."""
-        if any(self.request.wants(part) for part in _RECOVERED) and self._is_ours():
+        request, overlay = self.request, self.areas.main.overlay
+        if any(request.wants(part) for part in _RECOVERED) and self._is_ours():
             self._recover()
+        if request.wants(Part.CONFIG) or request.wants(Part.OFFSETS):
+            self.reasons.by_path.update(restore_copies(overlay, self.areas.store.listing))
+        if request.edit is not None:
+            self.reasons.by_path.update(request.edit(self.areas))
+        if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
+            self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
 
     def _is_ours(self) -> bool:
         """Tell whether the engine can write the store; refuse where its parts were asked for by name."""
@@ -146,11 +160,54 @@ class _Planner:
 
     def _recover(self) -> None:
         report = recover(self.areas.setup(), self.advance)
+        if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
+            # What the log holds now is another matter, as after a crash.
+            self._mark_unclean()
+            self._learn(report)
+            report = recover(self.areas.setup())
         if not report.abnormal and any(one.code.startswith(_THOROUGH) for one in check_view(self.areas.view())):
             # As after a crash nothing is taken on trust then.
-            self.areas.main.overlay.create(paths.ABORT).close()
+            self._mark_unclean()
             report = recover(self.areas.setup())
         self._learn(report)
+
+    def _mark_unclean(self) -> None:
+        self.areas.main.overlay.create(paths.ABORT).close()
+
+    def _mend_log(self) -> bool:
+        """Bridge the damage within the log, or cut it off; return whether the log changed.
+
+        Without leave it is worked out all the same, and then forgotten: queues and index must fit the log that stays.
+        """
+        if not self.request.wants(Part.LOG):
+            return False
+        allowed = Risk.PRIMARY in self.request.risks
+        view = self.areas.view()
+        log = view.commit_log
+        damage = read_damage(log, self.areas.setup().clock.now())
+        if self.request.damaged is Damaged.TRUNCATE:
+            spans = [span_of(one) for one in damage[:1]]
+            if allowed and spans:
+                truncate(log, spans[0].start, self.areas.log_directories)
+        else:
+            spans = list(bridge(log, damage, self.areas.log_directories, only_tell=not allowed))
+        self._tell(spans)
+        log.close()
+        return allowed and bool(spans)
+
+    def _tell(self, spans: list[Span]) -> None:
+        """Remember which files of the log are mended, and why; for those that may not be, that is the step."""
+        action = "truncate" if self.request.damaged is Damaged.TRUNCATE else "bridge"
+        by_file: dict[tuple[int, str], list[Span]] = {}
+        for span in spans:
+            area = next(n for n, one in enumerate(self.areas.all) if one.overlay is span.segment.filesystem)
+            by_file.setdefault((area, span.segment.path), []).append(span)
+        for (area, path), mine in by_file.items():
+            shown = self.areas.all[area].shown(path)
+            more = f", and {len(mine) - 1} more" if len(mine) > 1 else ""
+            reason = f"{mine[0].message} (at {mine[0].file_offset}{more})"
+            count = sum(span.end - span.start for span in mine)
+            self.mended[area, path] = Step(area, Part.LOG, action, path, shown, reason, count, count, allowed=False)
 
     def _learn(self, report: RecoveryReport) -> None:
         for finding in report.findings:
@@ -165,8 +222,18 @@ class _Planner:
             shown = area.shown("")
             found += steps_of(number, area.overlay, directories, self.reasons, shown)
         wanted = (step for step in found if self.request.wants(step.part) and not self._is_room_ahead(step))
-        marked = (replace(step, allowed=step.risk in self.request.risks) for step in wanted)
-        return renumber_new_indexes(in_order(marked))
+        marked = [replace(step, allowed=step.risk in self.request.risks) for step in wanted]
+        there = {(step.area, step.path) for step in marked}
+        named = [self._as_mended(step) for step in marked]
+        return renumber_new_indexes(
+            in_order([*named, *(step for key, step in self.mended.items() if key not in there)])
+        )
+
+    def _as_mended(self, step: Step) -> Step:
+        mended = self.mended.get((step.area, step.path))
+        if mended is None:
+            return step
+        return replace(step, action=mended.action, reason=mended.reason, bytes=mended.bytes)
 
     def _is_room_ahead(self, step: Step) -> bool:
         """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""

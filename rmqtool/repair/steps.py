@@ -51,6 +51,7 @@ _PARTS = {
     FileKind.ABORT: Part.ABORT,
     FileKind.CONFIG: Part.CONFIG,
 }
+_OFFSETS = (paths.CONSUMER_OFFSET, paths.LMQ_CONSUMER_OFFSET, paths.DELAY_OFFSET)
 _RISKS = {
     Part.LOG: Risk.PRIMARY,
     Part.CONFIG: Risk.STATE,
@@ -63,9 +64,10 @@ def part_of(path: str, log_directories: Iterable[str]) -> Part:
     """Return what a file is a part of; what lies among the files of the log is the log's."""
     path = path.removeprefix(_QUARANTINE)
     directories = list(log_directories)
-    found = _PARTS.get(paths.classify(path, directories).kind)
+    what = paths.classify(path, directories)
+    found = _PARTS.get(what.kind)
     if found is not None:
-        return found
+        return Part.OFFSETS if what.kind is FileKind.CONFIG and what.name in _OFFSETS else found
     if any(not directory or path.startswith(directory + "/") for directory in directories):
         return Part.LOG
     return Part.QUEUES if path.startswith(paths.CONSUME_QUEUE + "/") else Part.CONFIG
@@ -142,7 +144,10 @@ def steps_of(
             continue  # it is renamed
         part = part_of(path, directories)
         source = sources.get(path)
-        extents = tuple(overlay.iter_changed(path)) if change.action is not Action.DELETE and source is None else ()
+        extents: tuple[Extent, ...] = ()
+        if change.action is not Action.DELETE:
+            # Of a file that gets another name only what is in the overlay can be read once it has that name.
+            extents = tuple(overlay.iter_changed(path) if source is None else overlay.iter_own(path))
         before, after = change.size_before or 0, change.size_after
         written = sum(extent.length for extent in extents)
         action = "rename" if source is not None else change.action.value
@@ -200,8 +205,6 @@ def transfer(step: Step, source: OverlayFileSystem, target: WritableFileSystem) 
     if step.source is not None:
         make_directories(target, split(step.path)[0])
         target.rename(step.source, step.path)
-        _write_all(step, source, target)
-        return
     if step.action == Action.CREATE:
         make_directories(target, split(step.path)[0])
         with target.create(step.path) as new:
@@ -212,14 +215,3 @@ def transfer(step: Step, source: OverlayFileSystem, target: WritableFileSystem) 
         for extent in step.extents:
             for file_offset in range(extent.file_offset, extent.end, _CHUNK):
                 file.pwrite(after.pread_exactly(min(_CHUNK, extent.end - file_offset), file_offset), file_offset)
-
-
-def _write_all(step: Step, source: OverlayFileSystem, target: WritableFileSystem) -> None:
-    """Write what differs in a file that has its new name already."""
-    with source.open_read(step.path) as after, target.open_write(step.path) as file:
-        if step.size is not None and file.size() != step.size:
-            file.truncate(step.size)
-        for file_offset in range(0, step.size or 0, _CHUNK):
-            wanted = after.pread(_CHUNK, file_offset)
-            if file.pread(len(wanted), file_offset) != wanted:
-                file.pwrite(wanted, file_offset)

@@ -21,6 +21,7 @@ from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.bulk.records import Records
 from rmqtool.formats import layouts
+from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
@@ -164,9 +165,12 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
         list(_check_bodies(records, wanted.inflating)),
         _commits(records),
         [
-            found
-            for row in np.flatnonzero(_have_odd_heads(records)).tolist()
-            for found in check_head(_message(records, row))
+            *(
+                found
+                for row in np.flatnonzero(_have_odd_heads(records)).tolist()
+                for found in check_head(_message(records, row))
+            ),
+            *_bridges(records),
         ],
         _host_runs(records),
     )
@@ -211,6 +215,15 @@ def _commits(records: Records) -> list[Half]:
     rows = np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.COMMIT))
     places = records.column("physical_offset")[rows].tolist()
     return [*map(Half, places, records.column("prepared_transaction_offset")[rows].tolist())]
+
+
+def _bridges(records: Records) -> Iterator[RecordFlaw]:
+    """Yield the records that a repair has laid over damage."""
+    for row in np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)).tolist():
+        message = _message(records, row)
+        if is_bridge(message):
+            flaw = Flaw("CL-BRIDGE", "what stood here was damaged, and a repair has bridged it")
+            yield RecordFlaw(message.physical_offset, message.total_size, flaw)
 
 
 # How a compressed body begins, by its codec.

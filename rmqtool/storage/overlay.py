@@ -249,6 +249,11 @@ class OverlayFileSystem(WritableFileSystem):
         node = self._names.get(directory, {}).get(name)
         return None if node is None or node.base == path else node.base
 
+    def iter_own(self, path: str) -> Iterator[Extent]:
+        """Walk over the spans of a file whose bytes lie in the overlay: reading them needs nothing beneath."""
+        content = self._regular("read", path).content
+        yield from content.iter_pages(0, content.size)
+
     def removed_directories(self) -> list[str]:
         """Return the directories that are gone, in the order of their paths."""
         gone = [join(at, name) for at, names in self._names.items() for name, node in names.items() if node is None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,105 @@ def test_the_screen(damaged, capsys, monkeypatch):
     ]
     assert main(["repair", "store"]) == Exit.DONE
     assert capsys.readouterr().out == "nothing to repair\n"
+
+
+GROUP, TOPIC = "G_ok", "T_normal"
+
+
+def offsets_in(path: Path) -> dict[str, int]:
+    quoted = re.sub(r"([{,])(\d+):", r'\1"\2":', path.read_text())  # the names of queues are numbers there
+    offsets: dict[str, int] = json.loads(quoted)["offsetTable"][f"{TOPIC}@{GROUP}"]
+    return offsets
+
+
+@pytest.mark.parametrize(("to", "expected"), [("min", [0] * 4), ("7", [7] * 4), ("1971-01-01", [0] * 4)])
+def test_offsets_of_a_group_are_set(to, expected, writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    file = root / "config/consumerOffset.json"
+    before = file.read_bytes()
+    words = ["repair", root, "offsets", "-g", GROUP, "-t", TOPIC, "--to", to, "--apply"]
+    assert run(capsysbinary, *words)[0] == Exit.REFUSED
+    assert file.read_bytes() == before
+    status, shown = run(capsysbinary, *words, "--allow", "state")
+    assert status == Exit.DONE
+    assert {step["class"] for step in shown["steps"]} == {"state"}
+    assert list(offsets_in(file).values()) == expected
+    assert list(offsets_in(root / "config/consumerOffset.json.bak").values()) == [35] * 4
+    run(capsysbinary, "repair", "--undo", shown["undo"])
+    assert file.read_bytes() == before
+
+
+def test_offsets_come_back_from_the_copy(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    run(capsysbinary, "repair", root, "offsets", "-g", GROUP, "--to", "min", "--apply", "--allow", "state")
+    file = root / "config/consumerOffset.json"
+    assert set(offsets_in(file).values()) == {0}
+    run(capsysbinary, "repair", root, "offsets", "-g", GROUP, "--from-bak", "--apply", "--allow", "state")
+    assert set(offsets_in(file).values()) == {35}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["offsets", "-g", GROUP],
+        ["offsets", "-g", GROUP, "--to", "min", "--from-bak"],
+        ["offsets", "--to", "min"],
+        ["queues", "-g", GROUP, "--to", "min"],
+        ["offsets", "-g", GROUP, "--to", "someday"],
+        ["offsets", "-g", GROUP, "-t", TOPIC, "--to", "36"],
+        ["--bridge", "--truncate"],
+    ],
+)
+def test_wishes_that_cannot_be_are_usage_errors(words, store, capsys):
+    assert main(["repair", str(store("53-broker")), *words]) == Exit.USAGE
+
+
+def test_a_readable_copy_takes_the_place_of_a_bad_file_and_the_other_way_round(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    topics, groups = root / "config/topics.json", root / "config/subscriptionGroup.json"
+    good, bad_copy = Path(f"{topics}.bak").read_bytes(), Path(f"{groups}.bak")
+    topics.write_bytes(bytes(100))
+    bad_copy.write_bytes(b"{")
+    status, shown = run(capsysbinary, "repair", root, "config", "--apply", "--allow", "state")
+    assert (status, shown["left"]) == (Exit.DONE, [])
+    assert topics.read_bytes() == good
+    assert bad_copy.read_bytes() == groups.read_bytes()
+
+
+def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(writable_store, capsysbinary):
+    root = writable_store("recovery-5.3.3/base-A")
+    log = root / "commitlog/00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[32866 + 4] ^= 1
+    log.write_bytes(data)
+    status, shown = run(capsysbinary, "repair", root)
+    assert (status, [(s["class"], s["action"], s["allowed"]) for s in shown["steps"]]) == (
+        Exit.NO,
+        [("primary", "bridge", False)],
+    )
+    assert run(capsysbinary, "repair", root, "--bridge", "--apply")[0] == Exit.REFUSED
+    status, shown = run(capsysbinary, "repair", root, "--bridge", "--apply", "--allow", "primary")
+    assert (status, shown["left"], shown["steps"][0]["bytes"]) == (Exit.DONE, [], 232)
+    assert log.read_bytes()[:32866] + log.read_bytes()[33098:] == bytes(data[:32866] + data[33098:])
+    assert log.read_bytes().count(b"RMQTOOL_QUARANTINE") == 1
+    run(capsysbinary, "repair", "--undo", shown["undo"])
+    assert log.read_bytes() == data
+    _, shown = run(capsysbinary, "repair", root, "--truncate", "--apply", "--allow", "primary")
+    assert {step["action"] for step in shown["steps"] if step["class"] == "primary"} == {"truncate", "delete"}
+    assert shown["left"] == []
+    assert log.read_bytes() == bytes(data[:32866]) + bytes(len(data) - 32866)
+    assert [path.name for path in (root / "commitlog").iterdir()] == [log.name]
+
+
+def test_what_lies_among_the_segments_goes_aside_and_comes_back(writable_store, capsysbinary):
+    root = writable_store("recovery-5.3.3/base-A")
+    (root / "commitlog/README").write_text("do not touch")
+    before = tree_state(root / "commitlog")
+    _status, shown = run(capsysbinary, "repair", root, "--apply", "--allow", "primary")
+    assert [(s["class"], s["action"], s["file"]) for s in shown["steps"]] == [
+        ("primary", "rename", "quarantine/commitlog/README")
+    ]
+    assert (root / "quarantine/commitlog/README").read_text() == "do not touch"
+    run(capsysbinary, "repair", "--undo", shown["undo"])
+    assert not (root / "quarantine").exists()
+    assert tree_state(root / "commitlog")["README"].digest == before["README"].digest

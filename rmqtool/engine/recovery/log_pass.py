@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.formats.bridges import is_bridge
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import BLANK_SIZE, MIN_RECORD_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.filesystem import ReadableFile
@@ -54,11 +56,20 @@ class Damage(NamedTuple):
     is_empty: bool = False
 
 
+class Bridge(NamedTuple):
+    """A record that a repair has laid over damage; what stood before ``end`` is lost."""
+
+    physical_offset: int
+    size: int
+    end: int
+
+
 @dataclass
 class DamageMap:
-    """All damage, in the order of the log."""
+    """All damage, in the order of the log, and what bridges damage that was there before."""
 
     spans: list[Damage] = field(default_factory=list)
+    bridges: list[Bridge] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
 
     def add(self, damage: Damage) -> None:
@@ -71,15 +82,33 @@ class DamageMap:
         at = bisect_right(self._starts, physical_offset) - 1
         return at >= 0 and physical_offset < self.spans[at].end
 
+    def find_bridge(self, physical_offset: int) -> Bridge | None:
+        """Return the bridge over an offset."""
+        at = bisect_right(self.bridges, physical_offset, key=_place_of) - 1
+        return self.bridges[at] if at >= 0 and physical_offset < self.bridges[at].end else None
+
+    def find_last_bridge(self, start: int, end: int) -> Bridge | None:
+        """Return the last bridge between two offsets."""
+        at = bisect_right(self.bridges, end - 1, key=_place_of) - 1
+        return self.bridges[at] if at >= 0 and self.bridges[at].physical_offset >= start else None
+
     def lost_between(self, start: int, end: int) -> int:
         """Return how many records at most were in the damage between two offsets."""
         at = max(bisect_right(self._starts, start) - 1, 0)
         lost = 0
+        for bridge in self.bridges[max(bisect_right(self.bridges, start, key=_place_of) - 1, 0) :]:
+            if bridge.physical_offset >= end:
+                break
+            lost += max(min(bridge.end, end) - max(bridge.physical_offset, start), 0)
         for span in self.spans[at:]:
             if span.start >= end:
                 break
             lost += max(min(span.end, end) - max(span.start, start), 0)
         return -(-lost // MIN_RECORD_SIZE)
+
+
+def _place_of(bridge: Bridge) -> int:
+    return bridge.physical_offset
 
 
 @dataclass
@@ -208,10 +237,26 @@ class LogPass:
         times = batch.records.column("store_timestamp")
         self.records += len(batch.records)
         self.end = batch.end
+        self._learn_bridges(batch)
         self.last_timestamp = int(times[-1])
         credible = times[times <= self._latest_credible]
         if len(credible):
             self.newest_timestamp = max(self.newest_timestamp, int(credible.max()))
+
+    def _learn_bridges(self, batch: LogBatch) -> None:
+        import numpy as np
+
+        records = batch.records
+        rolled_back = records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)
+        for row in np.flatnonzero(rolled_back).tolist():
+            record = decode_record(records.data.data, int(records.file_offsets[row]))
+            if isinstance(record, Message) and is_bridge(record):
+                end = record.physical_offset + record.total_size
+                segment = self.log.find(end)
+                behind = decode_record(self.log.read(end, BLANK_SIZE))
+                is_last = segment is not None and isinstance(behind, Blank)
+                covered = segment.end_offset if segment is not None and is_last else end
+                self.damage.bridges.append(Bridge(record.physical_offset, record.total_size, covered))
 
     def _by_columns(self, segment: Segment, file: ReadableFile, at: int) -> tuple[LogBatch | None, int, bool]:
         """Return the sound records at ``at``, where to go on, and whether columns can go on there.

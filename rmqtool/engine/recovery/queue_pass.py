@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from rmqtool.engine.derived_files import DerivedQueue
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.recovery.log_pass import LogPass
+from rmqtool.engine.recovery.log_pass import Bridge, LogPass
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE, is_ext_address, is_written
 from rmqtool.formats.java import INT_MAX, LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
-from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqtool.bulk.queues import QueueRun
@@ -149,7 +149,7 @@ class QueueCheck:
         if self.expected is None:
             self._fill_head(claim.queue_offset)
         elif claim.queue_offset > self.expected:
-            self._fill_gap(self.expected, claim.queue_offset)
+            self._fill_gap(self.expected, claim)
         self._put(claim.queue_offset, claim.unit)
 
     def _stand_at(self, queue_offset: int, claim: Claim) -> None:
@@ -233,12 +233,23 @@ class QueueCheck:
                 if not is_written(unit):
                     self.replace(at + number, FILLER_UNIT)
 
-    def _fill_gap(self, begin: int, end: int) -> None:
+    def _fill_gap(self, begin: int, following: Claim) -> None:
         """Look after the places of messages that are lost: a unit that may be theirs stays."""
-        for queue_offset in range(begin, end):
+        for queue_offset in range(begin, following.queue_offset):
             unit = self.read_unit(queue_offset)
             if unit is None or not self.may_stay(queue_offset, unit):
-                self.replace(queue_offset, FILLER_UNIT)
+                bridge = self._log.damage.find_last_bridge(self._last_end, following.unit.physical_offset)
+                self.replace(queue_offset, self._stand_in(bridge))
+
+    def _stand_in(self, bridge: Bridge | None) -> bytes:
+        """Return the unit of a message that is lost: it leads to what bridges the place where that stood.
+
+        upstream: DefaultMessageStore.getMessage passes over the rest of a segment behind a unit that leads to nothing.
+        Not so where timers are read, which cannot take a record that is none of theirs.
+        """
+        if bridge is None or self.key[0] in (SCHEDULE_TOPIC, TIMER_TOPIC):
+            return FILLER_UNIT
+        return _UNIT.encode(ConsumeQueueUnit(bridge.physical_offset, bridge.size, 0))
 
     def may_stay(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
         """Tell whether a unit that no record claims is that of a message that is lost, gone, or names another place."""
@@ -246,6 +257,12 @@ class QueueCheck:
             return False
         at = unit.physical_offset
         if unit.size == FILLER_SIZE or at < self._log.log.min_offset or self._log.damage.covers(at):
+            return True
+        bridge = self._log.damage.find_bridge(at)
+        if bridge is not None:
+            stand_in = self._stand_in(bridge)
+            if _UNIT.encode(unit) != stand_in:
+                self.replace(queue_offset, stand_in)
             return True
         if self._log.find_record(at) is None:
             return False

@@ -159,7 +159,7 @@ class IndexJudge:
     def _check_time(self, file: FoundFile, header: IndexHeader, name: str, physical_offset: int) -> Iterator[Finding]:
         record = read_record(self.case.log, physical_offset)
         said = getattr(header, f"{name}_timestamp")
-        if record is not None and record.store_timestamp != said:
+        if record is not None and record.store_timestamp != said and self.case.explains(physical_offset) is None:
             self._untimed.add(file.path)
             text = f"{name}Timestamp is {said}, its message was stored at {record.store_timestamp}"
             yield _head(file, text, *_field(f"{name}_timestamp"))
@@ -201,6 +201,7 @@ class IndexJudge:
 
         An entry whose chain is right and which stands in its order is as it was written: then the record is not.
         """
+        self._flaws = [flaw for flaw in self._flaws if self.case.explains(flaw.entry[1]) is None]
         blamed: dict[int, list[EntryFlaw]] = {}
         for examined in self.examined:
             flaws = [flaw for flaw in self._flaws if flaw.file == examined.part.path and flaw.fault == _NO_KEY]

@@ -56,6 +56,8 @@ class LogJudge:
             self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None)
         for place_of, size, flaw in report.record_flaws:
+            if flaw.code == "CL-BRIDGE":
+                self.case.damage.append(Damage(place_of, place_of + size))
             yield new_finding(flaw.code, flaw.message, self.case.place(place_of, size))
         self._hosts += report.hosts
         self.records += report.records

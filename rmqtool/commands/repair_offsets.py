@@ -1,0 +1,131 @@
+"""``rmqtool repair offsets``: where a group goes on consuming, set by hand or taken from the copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from rmqtool.commands.times import now_ms, parse_time, parse_zone
+from rmqtool.errors import NotFound, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.repair.areas import Areas
+    from rmqtool.storage.store import Store
+
+_ENDS = ("min", "max")
+
+
+@dataclass(frozen=True)
+class OffsetsWanted:
+    """Whose offsets are set, and to what: min, max, an offset, a time; or what the copy says."""
+
+    group: str
+    topics: tuple[str, ...]
+    to: str | None
+    from_bak: bool
+    zone: str
+
+    def __post_init__(self) -> None:
+        if (self.to is None) != self.from_bak:
+            raise UsageError(
+                "say where the group goes on: --to TIME, OFFSET, min or max; or --from-bak", hint="only one of them"
+            )
+        if self.to is not None and self.to not in _ENDS and not self.to.isdecimal():
+            self.timestamp()
+
+    def __str__(self) -> str:
+        topics = "".join(f" -t {quote(topic)}" for topic in self.topics)
+        return f"-g {quote(self.group)}{topics} {'--from-bak' if self.to is None else f'--to {quote(self.to)}'}"
+
+    def timestamp(self) -> int:
+        """Return the time that is meant."""
+        return parse_time(self.to or "", now=now_ms(), zone=parse_zone(self.zone))
+
+    def __call__(self, areas: Areas) -> Iterator[tuple[str, str]]:
+        """Change the offsets in the overlay; yield the file, and what was done."""
+        from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+        from rmqtool.engine.clock import SystemClock
+        from rmqtool.formats.paths import config_path
+        from rmqtool.storage.config_writer import config_text
+
+        view = areas.view()
+        _refuse_databases(view)
+        is_lmq = view.config.enable_lmq
+        name = progress_file(enable_lmq=is_lmq)
+        text = config_text(areas.main.overlay, name)
+        offsets = ConsumerOffsets(text, view.version, SystemClock(), enable_lmq=is_lmq)
+        topics = self._topics(topic for topic, group in offsets.iter_subscriptions() if group == self.group)
+        found = self._in_copy(view, topics) if self.from_bak else self._in_queues(view, topics)
+        changed = 0
+        for topic, queue_id, offset in found:
+            if offsets.query_offset(self.group, topic, queue_id) != offset:
+                offsets.commit_offset(self.group, topic, queue_id, offset)
+                changed += 1
+        if changed:
+            offsets.save()
+            reason = f"{self.group} goes on at {self.to or 'what the copy says'} in {changed} queues"
+            yield config_path(name), reason
+            yield f"{config_path(name)}.bak", "what the file said before"
+
+    def _topics(self, known: Iterable[str]) -> list[str]:
+        """Return the topics that are meant: those the group has offsets of, and those that are named."""
+        from rmqtool.filters.patterns import parse_patterns
+
+        patterns = parse_patterns(self.topics)
+        named = {topic for topic in self.topics if not set(topic) & set("*?[")}
+        topics = sorted({topic for topic in known if patterns.matches(topic)} | named)
+        if not topics:
+            raise NotFound(f"the group {self.group} has no offsets here", hint="name a topic: -t TOPIC")
+        return topics
+
+    def _in_queues(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
+        """Yield topic, queue and offset of everything that is to be set."""
+        from rmqtool.inspection.by_time import TimeLookup
+        from rmqtool.storage.time_search import Boundary
+
+        lookup = TimeLookup(view)
+        for queue, bounds in sorted(lookup.bounds.items()):
+            if queue.topic not in topics:
+                continue
+            if self.to == "min":
+                offset = bounds.min_offset
+            elif self.to == "max":
+                offset = bounds.max_offset
+            elif self.to is not None and self.to.isdecimal():
+                offset = int(self.to)
+                if not bounds.min_offset <= offset <= bounds.max_offset:
+                    raise UsageError(
+                        f"{queue.topic}/{queue.queue_id} has offsets {bounds.min_offset} to {bounds.max_offset},"
+                        f" not {offset}"
+                    )
+            else:
+                offset = lookup.find(queue, self.timestamp(), Boundary.LOWER)
+            yield queue.topic, queue.queue_id, offset
+
+    def _in_copy(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
+        from rmqtool.broker.offsets import progress_file
+        from rmqtool.formats.config_files import decode_config
+        from rmqtool.formats.flaws import Flaw
+        from rmqtool.formats.paths import Copy, config_path
+
+        name = progress_file(enable_lmq=view.config.enable_lmq)
+        path = config_path(name, Copy.BAK)
+        data = view.read_file(path)
+        decoded = None if data is None else decode_config(name, data)
+        if decoded is None or isinstance(decoded, Flaw):
+            raise NotFound(f"{path} cannot be read", file=path)
+        for topic in topics:
+            queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}
+            for queue_id, offset in queues.items():
+                yield topic, int(queue_id), int(offset)
+
+
+def _refuse_databases(view: Store) -> None:
+    if any(directory.startswith("config/") for directory in view.listing.databases()):
+        raise StoreError(
+            "the offsets of this store lie in RocksDB, which rmqtool does not write",
+            file=view.root,
+            hint="start the broker, and use mqadmin resetOffsetByTime",
+        )

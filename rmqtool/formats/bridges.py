@@ -1,0 +1,91 @@
+"""The record that a repair lays over a damaged span of the log, so that whoever reads the log steps over the damage.
+
+A broker writes no such record. It is one of a transaction that was rolled back, which no broker puts into a queue or
+into the index; its topic is nobody's, its body zeros. Brokers that find it at a start check it as any other record.
+"""
+
+from __future__ import annotations
+
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Message, encode_message
+from rmqtool.formats.java import crc31
+from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
+
+QUARANTINE_TOPIC = b"RMQTOOL_QUARANTINE"
+# No broker refuses a message of this size, whatever its settings; a longer span becomes several records.
+LARGEST_SIZE = 4 << 20
+_LENGTHS = 3  # that of the topic, one byte, and that of the properties, two
+_V6 = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+
+
+def least_size(like: Message) -> int:
+    """Return the size of the smallest bridge that looks like its neighbour."""
+    prefix = PREFIXES[_sys_flag(like) & _V6]
+    return prefix.size + len(QUARANTINE_TOPIC) + _LENGTHS + (CRC_BLOCK_LENGTH if _has_crc(like) else 0)
+
+
+def encode_bridge(physical_offset: int, size: int, like: Message) -> bytes:
+    """Return a record of exactly ``size`` bytes for a place of the log.
+
+    Time and host are those of a neighbour, and a checksum over the whole record where that has one: some brokers
+    demand it of every record.
+    """
+    body = bytes(size - least_size(like))
+    checksum = encode_property_crc(0) if _has_crc(like) else b""
+    record = encode_message(
+        layouts.MessageRecord(
+            total_size=size,
+            magic=MESSAGE_MAGIC_V1,
+            body_crc=crc31(body),
+            queue_id=0,
+            flag=0,
+            queue_offset=0,
+            physical_offset=physical_offset,
+            sys_flag=_sys_flag(like),
+            born_timestamp=like.store_timestamp,
+            born_host_ip=like.store_host_ip,
+            born_host_port=like.store_host_port,
+            store_timestamp=like.store_timestamp,
+            store_host_ip=like.store_host_ip,
+            store_host_port=like.store_host_port,
+            reconsume_times=0,
+            prepared_transaction_offset=0,
+            body_length=len(body),
+            raw_body=body,
+            raw_topic=QUARANTINE_TOPIC,
+            raw_properties=checksum,
+        )
+    )
+    if not checksum:
+        return record
+    covered = record[: -len(checksum)]
+    return covered + encode_property_crc(crc31(covered))
+
+
+def _sys_flag(like: Message) -> int:
+    return int(TransactionType.ROLLBACK) | (int(_V6) if like.sys_flag & SysFlag.STORE_HOST_V6 else 0)
+
+
+def _has_crc(like: Message) -> bool:
+    return find_property_crc(like.raw_properties) is not None
+
+
+def encode_blank(size: int) -> bytes:
+    """Return the start of the blank that takes the last ``size`` bytes of a segment."""
+    return layouts.RECORD_START.pack(size, BLANK_MAGIC).ljust(BLANK_SIZE, b"\0")
+
+
+def is_bridge(message: Message) -> bool:
+    """Tell whether a record is one that a repair has laid."""
+    rolled_back = transaction_type(message.sys_flag) is TransactionType.ROLLBACK
+    return rolled_back and message.raw_topic == QUARANTINE_TOPIC
+
+
+def bridge_sizes(size: int, least: int) -> list[int]:
+    """Return the sizes of the records that take a span of ``size`` together; none where it is too small for one."""
+    if size < least:
+        return []
+    count = -(-size // LARGEST_SIZE)
+    each, more = divmod(size, count)
+    return [each + (number < more) for number in range(count)]
