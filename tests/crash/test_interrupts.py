@@ -144,7 +144,7 @@ def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=FIXTURES.parent) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        lines = b"".join(b'{"topic": "T", "body": "%d"}\n' % number for number in range(3000))
+        lines = b"".join(b'{"topic": "T", "body": "%d"}\n' % number for number in range(1500))
         process.stdin.write(lines)
         process.stdin.flush()
         shown = process.stdout.readline()
