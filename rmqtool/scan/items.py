@@ -72,13 +72,14 @@ class Buckets:
         self._sums: Hashes = np.zeros((2, BUCKETS), np.uint64)
 
     def add(self, items: Items) -> None:
-        """Add items; what an item says is bound to its identity, so that two cannot change places unseen."""
+        """Add items; each word is bound to what stands before it, so that no two change places unseen."""
         rows = bucket_of(items.identities)
         bound = items.identities * _MIX
         np.add.at(self.counts, rows, 1)
         for sums, words in zip(self._sums, (items.lows, items.highs), strict=True):
             mixed = (words ^ bound) * _MIX
-            np.add.at(sums, rows, mixed ^ (mixed >> np.uint64(32)))
+            bound = mixed ^ (mixed >> np.uint64(32))
+            np.add.at(sums, rows, bound)
 
     def differing(self, other: Buckets) -> Mask:
         """Return which buckets are not the same on both sides."""
