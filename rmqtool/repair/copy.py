@@ -52,14 +52,17 @@ class CopyRequest:
 
 @dataclass
 class Outcome:
-    """What became of a copy. ``moved`` counts messages that could not keep the number their record says."""
+    """What became of a copy.
+
+    ``moved`` counts messages that could not keep the number their record says; ``damages`` are by store.
+    """
 
     target: str
     messages: int = 0
     bytes: int = 0
     queues: int = 0
     moved: int = 0
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[tuple[str, Damage]] = field(default_factory=list)
     lost_and_found: str | None = None
     notes: list[str] = field(default_factory=list)
 
