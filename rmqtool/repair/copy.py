@@ -187,7 +187,7 @@ class _Copying:
         self.notes: list[str] = []
         self._late: list[tuple[_Reading, Moved]] = []
         self._left_out = 0
-        self._ids = IdMap(request.ids, f"{staging.directory}/ids") if request.ids is not None else None
+        self._ids = IdMap(request.ids, staging) if request.ids is not None else None
 
     def run(self, effort: Effort) -> None:
         """Copy messages, then what belongs to them."""
@@ -211,7 +211,7 @@ class _Copying:
         self.target.write_configs(self._texts())
 
     def complete(self) -> None:
-        """Let the mapping of ids appear, which belongs to a copy that is complete."""
+        """Make the mapping of ids durable; it appears with the copy."""
         if self._ids is not None:
             self._ids.complete()
 
