@@ -23,6 +23,8 @@ from tests.stores import FIXTURES
 _STOPPED = """
 import os, signal, sys
 from rmqtool.cli import main
+# A shell lets what it runs in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 number, left = getattr(signal, sys.argv[1]), int(sys.argv[2])
 def hear(event, arguments):
     global left
