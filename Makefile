@@ -51,7 +51,7 @@ agreement-short: $(READY)
 	$(BIN)/python -m tests.agreement --short
 
 conformance: $(READY)
-	$(BIN)/python -m pytest -m conformance --timeout 1200 tests/conformance
+	$(BIN)/python -m pytest -m "conformance and not slow" --timeout 1200 tests/conformance
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow --timeout 3600
