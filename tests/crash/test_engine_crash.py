@@ -27,6 +27,8 @@ from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import Crash, FaultyDisk
 
 _BATCH = encode_batch([BatchItem(0, b"batch %d" % number, b"KEYS\x01b") for number in range(3)])
+_LIGHT_QUEUES = ("%LMQ%a", "%LMQ%b")
+_LIGHT = ",".join(_LIGHT_QUEUES)
 _VERSIONS = {Version.V4_9: 3, Version.V5_4: 5}
 
 
@@ -64,6 +66,8 @@ class Life:
                 clock_of(store).advance(30_000)
                 store.tick()
         self._note(store.put_batch(a_message(body=_BATCH, properties={})), _BATCH_BODIES)
+        for number in range(first + 16, first + 19):
+            self._put(store, a_message(number, topic="Light", properties={"INNER_MULTI_DISPATCH": _LIGHT}))
         tickets = {number: self._message(number) for number in range(first + 12, first + 16)}
         waiting = [(store.put_async(message), message) for message in tickets.values()]
         for ticket, message in reversed(waiting):
@@ -92,8 +96,9 @@ _BATCH_BODIES = tuple(b"batch %d" % number for number in range(3))
 
 
 def life_setup(disk: FaultyDisk, version: Version) -> Setup:
-    sync = FlushDiskType.SYNC_FLUSH
-    return small_setup(version, FaultyFileSystem(disk, "store"), flushDiskType=sync, mappedFileSizeCommitLog=2048)
+    settings = {"flushDiskType": FlushDiskType.SYNC_FLUSH, "mappedFileSizeCommitLog": 2048}
+    settings |= {"enableLmq": True, "enableMultiDispatch": True}
+    return small_setup(version, FaultyFileSystem(disk, "store"), **settings)
 
 
 def count_calls(version: Version) -> int:
@@ -147,6 +152,11 @@ def check_opening(disk: FaultyDisk, life: Life, version: Version) -> None:
         expected: dict[tuple[str, int], int] = {}
         for one in iter_records(setup.files):
             expected[one.topic, one.queue_id] = one.queue_offset + 1
+            if one.topic == "Light":
+                for name, offset in zip(
+                    _LIGHT_QUEUES, one.properties["INNER_MULTI_QUEUE_OFFSET"].split(","), strict=True
+                ):
+                    expected[name, 0] = int(offset) + 1
         assert {queue.key: queue.max_offset for queue in store.queues() if queue.max_offset} == expected
         for (topic, queue_id), queue_offset in expected.items():
             if topic == "T":
