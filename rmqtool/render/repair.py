@@ -60,10 +60,13 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
     name = text.neutral(step["file"])
     if count > 1:
         name = f"{name.rpartition('/')[0]}/ {text.count(count)} files"
-    leave = "" if step["allowed"] else f"; needs --allow {step['class']}"
+    # What is derived needs no leave: when it is not done it waits for other steps, as its reason says.
+    waits = step["class"] == "derived" and not step["allowed"]
+    action = "keep" if waits else step["action"]
+    leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
     size_words = f", {text.size(size)}" if size else ""
     words = f"{name}{size_words}: {text.neutral(step['reason'])}{leave}"
-    head = f"  {step['class'].ljust(_CLASS)}  {step['action'].ljust(_ACTION)}  "
+    head = f"  {step['class'].ljust(_CLASS)}  {action.ljust(_ACTION)}  "
     first, *rest = text.hanging(head + words, output.look.width, len(head))
     yield f"  {output.paint(step['class'].ljust(_CLASS), _STYLES[step['class']])}{first[2 + _CLASS :]}"
     yield from rest

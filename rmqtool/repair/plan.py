@@ -52,6 +52,7 @@ _WHY = {
     Part.CHECKPOINT: "does not say what the store holds",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
+_STAYS = "stays until the log is mended: without it a broker starts as after a clean stop"
 
 
 class Damaged(StrEnum):
@@ -221,13 +222,15 @@ class _Planner:
             directories = [one.path for one in self.areas.log_directories if one.filesystem is area.overlay]
             shown = area.shown("")
             found += steps_of(number, area.overlay, directories, self.reasons, shown)
-        wanted = (step for step in found if self.request.wants(step.part) and not self._is_room_ahead(step))
+        needed = [step for step in found if not self._is_room_ahead(step)]
+        wanted = (step for step in needed if self.request.wants(step.part))
         marked = [replace(step, allowed=step.risk in self.request.risks) for step in wanted]
         there = {(step.area, step.path) for step in marked}
         named = [self._as_mended(step) for step in marked]
-        return renumber_new_indexes(
-            in_order([*named, *(step for key, step in self.mended.items() if key not in there)])
-        )
+        named += (step for key, step in self.mended.items() if key not in there)
+        if not self.request.takes(Part.LOG) and any(step.part is Part.LOG for step in (*needed, *named)):
+            named = [_kept(step) if step.part is Part.ABORT else step for step in named]
+        return renumber_new_indexes(in_order(named))
 
     def _as_mended(self, step: Step) -> Step:
         mended = self.mended.get((step.area, step.path))
@@ -254,6 +257,14 @@ class _Planner:
         finally:
             for overlay in overlays:
                 overlay.close()
+
+
+def _kept(step: Step) -> Step:
+    """Return the step on the marker of an unclean stop as one that is not done.
+
+    Without the marker a broker believes the end of the log, and what it must still cut off would become messages.
+    """
+    return replace(step, allowed=False, reason=_STAYS)
 
 
 def check_view(store: Store) -> list[Finding]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from shlex import quote
 
 from rmqtool.errors import Refused, UsageError
 from rmqtool.repair.apply import SUFFIX, Places, apply_plan, take_back, unfinished
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan
+from rmqtool.repair.steps import Risk
 from rmqtool.storage.filesystem import Attributes
 from rmqtool.storage.journal_log import read_journal
 from rmqtool.storage.posix import PosixReadableFileSystem
@@ -47,10 +49,7 @@ def repair(open_store: Open, request: Request, expected: str | None = None, adva
             plan.applied = True
             return plan
         if not plan.allowed:
-            risks = ",".join(sorted({step.risk.value for step in plan.steps}))
-            raise Refused(
-                f"every step of plan {plan.id} needs leave: nothing was done", hint=f"repeat it with --allow {risks}"
-            )
+            raise _needs_leave(plan, root)
         directory = journals_of(root)
         with _opened(areas, directory) as places, places.areas[0].lock():
             plan.undo = os.path.join(directory, apply_plan(areas, plan, places))
@@ -58,6 +57,19 @@ def repair(open_store: Open, request: Request, expected: str | None = None, adva
     with open_store() as store:
         plan.left = check_view(store)
     return plan
+
+
+def _needs_leave(plan: Plan, root: str) -> Refused:
+    risks = ",".join(sorted({step.risk.value for step in plan.steps} - {Risk.DERIVED.value}))
+    if risks:
+        return Refused(
+            f"every step of plan {plan.id} needs leave: nothing was done", hint=f"repeat it with --allow {risks}"
+        )
+    # All that is left is the marker of an unclean stop, and the log was not named.
+    return Refused(
+        f"{plan.steps[0].shown} {plan.steps[0].reason}; nothing was done",
+        hint=f"rmqtool repair {quote(root)} --apply --allow {Risk.PRIMARY.value}",
+    )
 
 
 def undo_repair(directory: str, root: str | None) -> list[str]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.commands import options
 from rmqtool.errors import Exit
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import tree_changes, tree_state
 
@@ -226,6 +230,35 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
     assert [path.name for path in (root / "commitlog").iterdir()] == [log.name]
 
 
+def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writable_store, capsysbinary):
+    root = writable_store("49-killed-torn")
+    log = root / "commitlog/00000000000000196608"
+    torn = log.read_bytes()
+    for _ in range(2):
+        status, shown = run(capsysbinary, "repair", root)
+        validate("repair", shown)
+        assert [(s["class"], s["action"], s["file"]) for s in shown["steps"] if not s["allowed"]] == [
+            ("primary", "modify", "commitlog/00000000000000196608"),
+            ("derived", "delete", "abort"),
+        ]
+        assert shown["steps"][-1]["reason"].startswith("stays until the log is mended")
+        # The first time there is more to be done than these two.
+        status, shown = run(capsysbinary, "repair", root, "--apply")
+        assert (root / "abort").exists()
+        assert log.read_bytes() == torn
+    assert (status, shown["error"]["code"], shown["error"]["hint"]) == (
+        Exit.REFUSED,
+        "refused",
+        "repeat it with --allow primary",
+    )
+    status, shown = run(capsysbinary, "repair", root, "abort", "--apply")
+    assert (status, shown["error"]["hint"]) == (Exit.REFUSED, f"rmqtool repair {root} --apply --allow primary")
+    assert (root / "abort").exists()
+    status, shown = run(capsysbinary, "repair", root, "--apply", "--allow", "primary")
+    assert (status, shown["left"]) == (Exit.DONE, [])
+    assert not (root / "abort").exists()
+
+
 def test_what_lies_among_the_segments_goes_aside_and_comes_back(writable_store, capsysbinary):
     root = writable_store("recovery-5.3.3/base-A")
     (root / "commitlog/README").write_text("do not touch")
@@ -238,3 +271,36 @@ def test_what_lies_among_the_segments_goes_aside_and_comes_back(writable_store, 
     run(capsysbinary, "repair", "--undo", shown["undo"])
     assert not (root / "quarantine").exists()
     assert tree_state(root / "commitlog")["README"].digest == before["README"].digest
+
+
+_MADE_NOW = re.compile(r"(plan |undo/)[0-9a-f]{12}")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_screens_are_as_they_were(width, writable_store, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    look = options.Show.look
+    monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
+
+    def show(*words: str) -> None:
+        print("$ rmqtool repair", *words)
+        main(["repair", *words])
+
+    shutil.move(writable_store("49-killed-torn"), "torn")
+    show("torn")
+    show("torn", "--apply")
+    show("torn", "--apply", "--allow", "primary")
+    shutil.move(writable_store("recovery-5.3.3/base-A"), "struck")
+    with Path("struck/commitlog/00000000000000000000").open("r+b") as file:
+        file.seek(32866 + 4)
+        file.write(b"?")
+    show("struck")
+    show("struck", "--apply", "--allow", "primary")
+    undo = str(next(Path("struck-rmqtool-undo").iterdir()))
+    show("struck", "--undo", undo)
+    shutil.move(writable_store("53-broker"), "broker")
+    show("broker", "offsets", "-g", GROUP, "--to", "min")
+    show("broker", "offsets", "-g", GROUP, "--to", "min", "--apply", "--allow", "state")
+    printed = capsys.readouterr().out.replace(f"{tmp_path}/", "/data/")
+    assert [line for line in printed.splitlines() if len(line) > width and not line.startswith(("$", "Next:"))] == []
+    check_golden(f"look/repair-{width}.txt", _MADE_NOW.sub(r"\g<1>0123456789ab", printed))
