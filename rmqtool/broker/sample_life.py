@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rmqtool.broker.message_lines import message_of
 from rmqtool.broker.producing import Producer
+from rmqtool.broker.sent import Sent
 from rmqtool.broker.services import Services
 from rmqtool.broker.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.engine.message import NewMessage
@@ -25,9 +27,9 @@ def live(services: Services, orders: int) -> None:
     """Let it happen: ``orders`` messages, of which the group has read the older half, and one of everything else."""
     services.topics.create(PAYMENTS, readQueueNums=1, writeQueueNums=1)
     producer = Producer(services.store, services.topics, creates=True)
-    sent = producer.send([message_of(_order(number)) for number in range(orders)])
+    sent = _send(producer, [_order(number) for number in range(orders)])
     reminders = ((_SHORT, "pay order-4701"), (_LONG, "rate order-4702"))
-    producer.send([message_of({"topic": REMINDERS, "body": body, "delayLevel": level}) for level, body in reminders])
+    _send(producer, [{"topic": REMINDERS, "body": body, "delayLevel": level} for level, body in reminders])
     _pay(services, "order-4701", decide=True)
     _pay(services, "order-4703", decide=False)
     services.store.dispatch_now()
@@ -39,6 +41,13 @@ def live(services: Services, orders: int) -> None:
     for queue_id in range(_QUEUES):
         end = services.store.reader.bounds(ORDERS, queue_id).max_offset
         services.offsets.commit_offset(SHIPPING, ORDERS, queue_id, end // 2)
+
+
+def _send(producer: Producer, objects: Iterable[dict[str, Any]]) -> Sent:
+    messages = [message_of(fields) for fields in objects]
+    for message in messages:
+        producer.check(message)
+    return producer.send(messages)
 
 
 def _order(number: int) -> dict[str, Any]:

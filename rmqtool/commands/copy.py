@@ -169,9 +169,13 @@ def _show(output: Output, target: str, outcome: Outcome) -> Exit:
         "moved": outcome.moved,
         "skipped": {
             "ranges": len(outcome.damages),
-            "bytes": sum(damage.length for damage in outcome.damages),
+            "bytes": sum(damage.length for _, damage in outcome.damages),
         },
         "lostAndFound": outcome.lost_and_found,
     }
-    output.single(shown, copied_lines(output, shown))
+    skipped = [
+        (f"{damage.code} {store}/{damage.file}@{damage.file_offset}", damage.length, damage.message)
+        for store, damage in outcome.damages
+    ]
+    output.single(shown, copied_lines(output, shown, skipped))
     return Exit.SKIPPED if outcome.damages else Exit.DONE

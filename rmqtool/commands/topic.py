@@ -14,8 +14,6 @@ from rmqtool.errors import Exit, Refused, UsageError
 if TYPE_CHECKING:
     from rmqtool.broker.topics import TopicConfigs
 
-FIELDS = ("topic", "readQueueNums", "writeQueueNums", "perm", "order", "attributes")
-
 
 class Action(StrEnum):
     """What to do."""
@@ -54,7 +52,7 @@ def topic(
         raise Refused(f"this would delete {name} and its queues", hint="repeat it with --yes")
     with show.output() as output:
         for row in _run(choice.store, broker, action, name, settings):
-            output.rows([row], FIELDS, _screen)
+            output.rows([row], tuple(row), _screen)
     return Exit.DONE
 
 
@@ -116,7 +114,7 @@ def _change(configs: TopicConfigs, action: Action, name: str, settings: dict[str
         return _row(name, configs.create(name, **settings))
     if action is Action.ALTER:
         return _row(name, configs.alter(name, **settings))
-    return _row(name, configs.delete(name))
+    return {**_row(name, configs.delete(name)), "deleted": True}
 
 
 def _row(name: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +133,8 @@ def _row(name: str, config: dict[str, Any]) -> dict[str, Any]:
 def _screen(row: Any) -> tuple[str]:
     from rmqtool.render.text import neutral
 
+    if "deleted" in row:
+        return (neutral(f"{row['topic']}  deleted, with its queues; its messages stay in the log until they expire"),)
     count = row["writeQueueNums"]
     queues = "1 queue" if count == 1 else f"{count} queues"
     if row["readQueueNums"] != row["writeQueueNums"]:

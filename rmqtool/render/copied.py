@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
 from typing import Any
 
 from rmqtool.render import text
 from rmqtool.render.output import Output
 
+_MOST = 5
 
-def copied_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines; ``shown`` is the JSON object."""
+
+def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tuple[str, int, str]]) -> Iterator[str]:
+    """Yield the lines; ``shown`` is the JSON object, ``skipped`` each damage: where, its length, what."""
     to = text.neutral(shown["to"])
     messages, queues = _counted(shown["messages"], "message"), _counted(shown["queues"], "queue")
     yield f"{to}: {messages}, {text.size(shown['bytes'])}, in {queues}"
-    skipped = shown["skipped"]
-    if skipped["ranges"]:
-        what = f"{_counted(skipped['ranges'], 'damaged range')}, {text.size(skipped['bytes'])}, left out"
-        yield from text.hanging(
-            f"{output.paint(what, 'warning')}: saved in {text.neutral(shown['lostAndFound'])}", output.look.width, 2
-        )
+    if skipped:
+        what = f"{_counted(len(skipped), 'damaged range')}, {text.size(shown['skipped']['bytes'])}, left out:"
+        yield output.paint(what, "warning")
+        for place, length, message in skipped[:_MOST]:
+            line = f"  {text.neutral(place)}, {text.size(length)}: {text.neutral(message)}"
+            yield from text.hanging(line, output.look.width, 4)
+        if len(skipped) > _MOST:
+            yield f"  and {text.count(len(skipped) - _MOST)} more"
+        where = f"What is left of them, and a list: {text.neutral(shown['lostAndFound'])}"
+        yield from text.hanging(where, output.look.width, 2)
     if shown["moved"]:
         yield from text.hanging(
             f"{_counted(shown['moved'], 'message')} said a queue offset that cannot be, and got a free one",

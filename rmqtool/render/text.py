@@ -141,9 +141,10 @@ def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
 
 
 def hanging(text: str, width: int | None, indent: int) -> list[str]:
-    """Return ``text`` broken into lines of at most ``width``, all but the first indented; no word is cut.
+    """Return ``text`` broken into lines of at most ``width``, all but the first indented.
 
-    A no-break space keeps two words together and is shown as a space.
+    A word is cut only when no line could hold it whole: a path with a long topic in it. A no-break space keeps two
+    words together and is shown as a space.
     """
     if width is None or display_width(text) <= width:
         return [text.replace("\u00a0", " ")]
@@ -151,7 +152,7 @@ def hanging(text: str, width: int | None, indent: int) -> list[str]:
         text,
         max(width, indent + _NARROWEST),
         subsequent_indent=" " * indent,
-        break_long_words=False,
+        break_long_words=True,
         break_on_hyphens=False,
         drop_whitespace=True,
     )

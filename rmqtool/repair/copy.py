@@ -52,14 +52,17 @@ class CopyRequest:
 
 @dataclass
 class Outcome:
-    """What became of a copy. ``moved`` counts messages that could not keep the number their record says."""
+    """What became of a copy.
+
+    ``moved`` counts messages that could not keep the number their record says; ``damages`` are by store.
+    """
 
     target: str
     messages: int = 0
     bytes: int = 0
     queues: int = 0
     moved: int = 0
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[tuple[str, Damage]] = field(default_factory=list)
     lost_and_found: str | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -184,7 +187,7 @@ class _Copying:
         self.notes: list[str] = []
         self._late: list[tuple[_Reading, Moved]] = []
         self._left_out = 0
-        self._ids = IdMap(request.ids, f"{staging.directory}/ids") if request.ids is not None else None
+        self._ids = IdMap(request.ids, staging) if request.ids is not None else None
 
     def run(self, effort: Effort) -> None:
         """Copy messages, then what belongs to them."""
@@ -208,7 +211,7 @@ class _Copying:
         self.target.write_configs(self._texts())
 
     def complete(self) -> None:
-        """Let the mapping of ids appear, which belongs to a copy that is complete."""
+        """Make the mapping of ids durable; it appears with the copy."""
         if self._ids is not None:
             self._ids.complete()
 

@@ -12,6 +12,7 @@ from rmqtool.errors import Refused
 from rmqtool.storage.failures import write_failed
 
 if TYPE_CHECKING:
+    from rmqtool.repair.staging import Staging
     from rmqtool.scan.moving import Moved
 
 FIELDS = (
@@ -31,14 +32,16 @@ FIELDS = (
 class IdMap:
     """The file, written beside its place: it gets its name with the copy."""
 
-    def __init__(self, target: str, staged: str) -> None:
+    def __init__(self, target: str, staging: Staging) -> None:
         self.target = os.path.abspath(target)
         if os.path.lexists(self.target):
             raise Refused(f"{target} is there already; nothing was copied", file=target, hint="name another file")
         self._is_csv = target.endswith(".csv")
-        self.staged = staged
+        place, name = os.path.split(self.target)
+        path = os.path.join(place, f".{name}.rmqtool-copy")
         try:
-            self._file = open(staged, "x", encoding="utf-8", newline="")  # noqa: SIM115  (closed by complete)
+            self._file = open(path, "w", encoding="utf-8", newline="")  # noqa: SIM115  (closed by complete)
+            staging.accompany(path, self.target)
             if self._is_csv:
                 self._file.write(",".join(FIELDS) + "\n")
         except OSError as error:
@@ -62,11 +65,10 @@ class IdMap:
             raise write_failed("write", self.target, error) from error
 
     def complete(self) -> None:
-        """Make the file durable and give it its name."""
+        """Make the file durable."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            os.rename(self.staged, self.target)
         except OSError as error:
             raise write_failed("complete", self.target, error) from error

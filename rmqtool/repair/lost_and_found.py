@@ -25,12 +25,7 @@ class LostAndFound:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.damages: list[Damage] = []
-
-    @property
-    def skipped_bytes(self) -> int:
-        """How many bytes of the log were skipped."""
-        return sum(damage.length for damage in self.damages)
+        self.damages: list[tuple[str, Damage]] = []
 
     def take(self, store: str, damage: Damage, file: LogFile | None) -> None:
         """Keep the bytes of a damage of ``file``; None where the file is gone."""
@@ -40,7 +35,7 @@ class LostAndFound:
             if file is not None and damage.length:
                 name = f"{len(self.damages):06d}-{split(damage.file)[1]}@{damage.file_offset}+{damage.length}"
                 self._save(name, file, damage)
-            self.damages.append(damage)
+            self.damages.append((store, damage))
             self._note({**damage.as_json(), "store": store, "saved": name})
         except OSError as error:
             raise write_failed("write", self.directory, error) from error

@@ -1,22 +1,25 @@
 """Where a copy appears: whole or not at all, whatever stops it.
 
 It is made beside its place, in a directory of its own, made durable there, and gets its name by one rename. What a
-killed copy left is cleared by the next one; the lock of the store in it tells whether it was killed or still runs.
+killed copy left is cleared by the next one; a lock in it tells whether it was killed or still runs.
 """
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from typing import BinaryIO
 
 from rmqtool.errors import NoSpace, Refused, StoreInUse, WriteFailed
-from rmqtool.formats.paths import LOCK
 from rmqtool.storage.failures import write_failed
 from rmqtool.storage.posix import PosixReadableFileSystem
 
 _STORE, _LOST = "store", "lost-and-found"
+_RUNNING, _COMPANIONS = "running", "companions.json"
 
 
 class Staging:
@@ -30,6 +33,8 @@ class Staging:
         self.store = os.path.join(self.directory, _STORE)
         self.lost = os.path.join(self.directory, _LOST)
         self.lost_target = f"{self.target}.{_LOST}"
+        self._companions: list[tuple[str, str, int, int]] = []
+        self._lock: BinaryIO | None = None
 
     def require_free(self) -> None:
         """Refuse a place that is taken."""
@@ -53,62 +58,105 @@ class Staging:
                 hint="name a target on a larger disk, or select less (-t, -b, -e)",
             )
 
-    def prepare(self, like: str) -> None:
-        """Clear what a killed copy left, and make the directories, with owner, group and mode of the store ``like``."""
+    def clear_dead(self) -> None:
+        """Clear what a killed copy left."""
         if os.path.lexists(self.directory):
-            self._require_dead()
-            shutil.rmtree(self.directory)
+            with closing(self._locked()):
+                self.clear()
+
+    def prepare(self, like: str) -> None:
+        """Make the directories, with owner, group and mode of the store ``like``."""
         wanted = os.stat(like)
         os.mkdir(self.directory, 0o700)
+        self._lock = self._locked()
         os.mkdir(self.store)
         os.chmod(self.store, wanted.st_mode & 0o777 | 0o700)
         _give(self.store, wanted)
 
-    def _require_dead(self) -> None:
-        if os.path.exists(os.path.join(self.store, LOCK)):
-            with PosixReadableFileSystem(self.store) as files:
-                if files.lock_state().held:
-                    raise StoreInUse(f"another rmqtool is copying to {self.target}", file=self.directory)
+    def _locked(self) -> BinaryIO:
+        """Take the lock that a running copy holds; the kernel gives back that of a killed one."""
+        file = open(os.path.join(self.directory, _RUNNING), "ab")  # noqa: SIM115  (whoever asked closes it)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise StoreInUse(f"another rmqtool is copying to {self.target}", file=self.directory) from None
+        return file
+
+    def accompany(self, path: str, place: str) -> None:
+        """Let ``path`` get its ``place`` with the copy: noted first, so that neither outlives a copy that fails."""
+        found = os.lstat(path)
+        self._companions.append((path, place, found.st_dev, found.st_ino))
+        note = os.path.join(self.directory, _COMPANIONS)
+        with open(f"{note}.new", "w", encoding="utf-8") as file:
+            json.dump(self._companions, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{note}.new", note)
+        _sync(self.directory)
 
     def appear(self) -> None:
-        """Give the copy its name: everything in it is durable first."""
+        """Give the copy its name: everything in it is durable, and what belongs to it is there first."""
         if os.path.isdir(self.lost):
             wanted = os.stat(self.store)
             os.chmod(self.lost, wanted.st_mode & 0o777)
             _give(self.lost, wanted)
             _sync_tree(self.lost)
-            os.rename(self.lost, self.lost_target)
+            self.accompany(self.lost, self.lost_target)
         _sync_tree(self.store)
+        for path, place, *_ in self._companions:
+            os.rename(path, place)
+            _sync(os.path.dirname(place))
         os.rename(self.store, self.target)
         _sync(self.parent)
 
     def clear(self) -> None:
-        """Take away what is left."""
+        """Take away what is left; what belongs to a copy goes too, unless that has its name."""
+        is_there = not os.path.lexists(self.store)
+        for path, place, device, inode in self._noted():
+            for one in (path,) if is_there else (path, place):
+                with suppress(FileNotFoundError):
+                    found = os.lstat(one)
+                    if (found.st_dev, found.st_ino) == (device, inode):
+                        shutil.rmtree(one) if os.path.isdir(one) else os.unlink(one)
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _noted(self) -> list[tuple[str, str, int, int]]:
+        try:
+            with open(os.path.join(self.directory, _COMPANIONS), encoding="utf-8") as file:
+                return [(path, place, device, inode) for path, place, device, inode in json.load(file)]
+        except FileNotFoundError:
+            return []
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
 
 
 @contextmanager
 def staged(target: str, like: str, size: int) -> Iterator[Staging]:
     """Prepare the way of a copy of about ``size`` bytes, and let it appear when nothing went wrong."""
-    staging = Staging(target)
-    staging.require_free()
-    staging.require_room(size)
-    try:
-        staging.prepare(like)
-    except OSError as error:
-        raise write_failed("prepare", staging.directory, error) from error
-    try:
-        yield staging
+    with closing(Staging(target)) as staging:
         try:
-            staging.appear()
+            staging.clear_dead()
+            staging.require_free()
+            staging.require_room(size)
+            staging.prepare(like)
         except OSError as error:
-            raise write_failed("complete", staging.target, error) from error
-    except BaseException as error:
+            raise write_failed("prepare", staging.directory, error) from error
+        try:
+            yield staging
+            try:
+                staging.appear()
+            except OSError as error:
+                raise write_failed("complete", staging.target, error) from error
+        except BaseException as error:
+            staging.clear()
+            if isinstance(error, WriteFailed):
+                error.hint = error.hint or "nothing is left of the copy; run it again when the cause is gone"
+            raise
         staging.clear()
-        if isinstance(error, WriteFailed):
-            error.hint = error.hint or "nothing is left of the copy; run it again when the cause is gone"
-        raise
-    staging.clear()
 
 
 def _give(path: str, wanted: os.stat_result) -> None:

@@ -237,7 +237,7 @@ def test_screens(
 
     look = options.Show.look
     monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
-    monkeypatch.setattr("rmqtool.export.plan._directory_name", lambda root: "broker-a")
+    monkeypatch.setattr("rmqtool.scan.stores._directory_name", lambda root: "broker-a")
     monkeypatch.chdir(writable_store(name).parent)
     assert ran("store", "--engine", "local", *words)[0] == status
     # How large the files are is pyarrow's business.

@@ -39,7 +39,10 @@ def test_a_topic_is_made_changed_and_deleted(writable_store, capsysbinary):
     assert [row["topic"] for row in listed] == sorted([*table, "Made"])
     status, _, err = run(capsysbinary, root, "delete", "Made")
     assert (status, "--yes" in err) == (Exit.REFUSED, True)
-    assert run(capsysbinary, root, "delete", "Made", "--yes")[0] == Exit.DONE
+    status, out, _ = run(capsysbinary, root, "delete", "Made", "--yes", "--json")
+    gone = {"topic": "Made", "readQueueNums": 4, "writeQueueNums": 4, "perm": "r", "order": False}
+    expected = [{**gone, "attributes": {"message.type": "FIFO"}, "deleted": True}]
+    assert (status, json.loads(out)) == (Exit.DONE, expected)
     assert "Made" not in (root / "config/topics.json").read_text()
 
 

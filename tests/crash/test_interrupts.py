@@ -52,10 +52,10 @@ class InterruptedDisk(FaultyDisk):
 
 @pytest.fixture(autouse=True)
 def handler_as_it_was() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    assert before is signal.default_int_handler
+    # A shell starts what it puts into the background with Ctrl-C switched off.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
     assert not INTERRUPTS.pending
 
 

@@ -13,6 +13,7 @@ from rmqtool.render.text import (
     display_width,
     duration,
     guard_formula,
+    hanging,
     hex_lines,
     neutral,
     size,
@@ -161,3 +162,14 @@ def test_hex_lines_show_offset_bytes_and_characters() -> None:
         "00001010  7f 7e                                             |.~|",
     ]
     assert list(hex_lines(b"")) == []
+
+
+def test_a_word_is_cut_only_where_no_line_could_hold_it() -> None:
+    path = "consumequeue/" + "T" * 127 + "/0"
+    lines = hanging(f"  modify  {path}", 80, 10)
+    assert [len(line) for line in lines] == [80, 80, 10 + len(path) - 140]
+    assert "".join(line[10:] for line in lines) == path
+    assert hanging("  modify  " + "x" * 60 + " " + "y" * 70, 80, 10) == [
+        "  modify  " + "x" * 60,
+        " " * 10 + "y" * 70,
+    ]
