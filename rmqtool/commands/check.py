@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.opening import choose_store, is_one_file
 from rmqtool.commands.options import AsBroker, Show, Store, Topics, Work
 from rmqtool.errors import Exit, UsageError, WriteFailed
 from rmqtool.findings import Severity
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.inspection.check import Check, CheckOptions
     from rmqtool.render.findings import FindingCounts
     from rmqtool.render.output import Output
+    from rmqtool.storage.store import Store as OpenedStore
 
 _PANEL = "What is checked"
 
@@ -102,6 +105,8 @@ def _run(
     started = time.monotonic()
     store = open_store(name, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output:
+        if is_one_file(name):
+            options, name = _of_one_file(store, name, options, output), store.root
         checked = Check(store, options, work.effort(output))
         kept: list[Finding] = []
         counts = show_findings(output, (_kept(finding, kept, report) for finding in checked))
@@ -112,6 +117,19 @@ def _run(
     if checked.case.missing is not None:
         raise checked.case.missing
     return Exit.SKIPPED if not checked.summary.complete else counts.status(fail_on)
+
+
+def _of_one_file(store: OpenedStore, name: str, options: CheckOptions, output: Output) -> CheckOptions:
+    """Return what can be checked of one file: the records of a log, without what other files say of them."""
+    from rmqtool.formats.paths import FileKind
+
+    if options.only:
+        return options
+    hint = f"rmqtool check {quote(store.root)}"
+    if store.listing.files[0].what.kind not in (FileKind.COMMIT_LOG, FileKind.UNKNOWN):
+        raise UsageError(f"{name} is one file, and it is checked against the others", hint=hint)
+    output.note(f"one file: its records are checked, not what other files say of them ({hint})")
+    return replace(options, only=("CL",))
 
 
 def _kept(finding: Finding, kept: list[Finding], report: str | None) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.errors import UsageError
@@ -11,6 +12,7 @@ from rmqtool.errors import UsageError
 VARIABLE = "RMQTOOL_STORE"
 _HOME_STORE = "~/store"
 _FORCED = ("./", "../")
+_CONF_ENDINGS = (".conf", ".properties")
 
 
 class StoreChoice(NamedTuple):
@@ -46,6 +48,25 @@ def choose_store(
             hint=f"put STORE first, or set {VARIABLE}",
         )
     return StoreChoice(store, tuple(words), _HOME_STORE)
+
+
+def is_one_file(store: str) -> bool:
+    """Return whether STORE is a file, and none that names a store."""
+    return os.path.isfile(store) and not store.endswith(_CONF_ENDINGS)
+
+
+def whole_store(store: str, command: str, why: str) -> str:
+    """Return STORE, which is no file of a store here: ``why`` says what ``command`` needs the whole for."""
+    if is_one_file(store):
+        from rmqtool.formats.paths import FileKind
+        from rmqtool.storage.store import locate
+
+        filesystem, _, what = locate(store)
+        filesystem.close()
+        if what.kind is not FileKind.UNKNOWN or what.base_offset is not None:
+            hint = f"rmqtool {command} {quote(filesystem.root)}"
+            raise UsageError(f"{store} is one file, and {why}", hint=hint)
+    return store
 
 
 def _is_path(word: str, exists: Callable[[str], bool]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.opening import choose_store, whole_store
 from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work
 from rmqtool.commands.options import Store as StoreWord
 from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
@@ -71,16 +71,7 @@ def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show
 
 
 def _whole_store(word: str | None) -> str:
-    """Return STORE, which is no single file here: a broker starts on all of it."""
-    from rmqtool.storage.store import locate
-
-    store = choose_store([word] if word else []).store
-    if os.path.isfile(store) and not store.endswith((".conf", ".properties")):
-        filesystem, _, _ = locate(store)
-        filesystem.close()
-        hint = f"rmqtool recover {quote(filesystem.root)}"
-        raise UsageError(f"{store} is one file, and a broker starts on a whole store", hint=hint)
-    return store
+    return whole_store(choose_store([word] if word else []).store, "recover", "a broker starts on a whole store")
 
 
 def _as_typed(word: str | None, root: str) -> str:
@@ -90,12 +81,13 @@ def _as_typed(word: str | None, root: str) -> str:
 
 
 def _next_commands(root: str) -> dict[Next, str]:
-    """Return what to type: to keep what a broker's start would destroy, to keep a copy, to look closer."""
+    """Return what to type: to keep what a start would destroy, to plan that, to keep a copy, to look closer."""
     from rmqtool.render.recovery import Next
 
     store = quote(root)
     return {
         Next.KEEP: f"rmqtool repair {store} --apply --allow primary",
+        Next.PLAN: f"rmqtool repair {store}",
         Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
         Next.LOOK: f"rmqtool check {store}",
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.opening import StoreChoice, choose_store
+from rmqtool.commands.opening import StoreChoice, choose_store, whole_store
 from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics, When, Work, store_and
 from rmqtool.errors import Exit, Refused, UsageError
 
@@ -83,6 +83,7 @@ def repair(
         return _undo(undo, None if choice is None else choice.store, show)
     assert choice is not None
     damaged = _damaged(bridge, truncate, allow) if apply else _damaged(bridge, truncate, "primary")
+    whole_store(choice.store, "repair", "a repair puts a whole store right")
     edit = _edit(choice.words, group, topic, to, from_bak, show.tz)
     request = replace(_request(choice.words, allow, damaged), edit=edit)
     return _repair(choice.store, request, broker, Work(progress=progress), show, apply=apply, expected=plan)
@@ -151,7 +152,8 @@ def _repair(
         for note in plan.notes:
             output.note(note)
         shown = plan.as_json()
-        output.single(shown, repair_lines(output, shown, path, _next_commands(plan, path, request)))
+        undo = None if plan.undo is None else f"rmqtool repair {quote(path)} --undo {quote(plan.undo)}"
+        output.single(shown, repair_lines(output, shown, path, _next_commands(plan, path, request), undo))
     return _status(plan)
 
 
@@ -162,11 +164,9 @@ def _status(plan: Plan) -> Exit:
 
 
 def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
-    """Return what to type: to do what the plan says, to go back."""
+    """Return what to type: to do what the plan says, or what of it was not allowed; to see what stays wrong."""
     store = quote(path)
-    if plan.undo is not None:
-        return [f"rmqtool repair {store} --undo {quote(plan.undo)}"]
-    if plan.applied or not plan.steps:
+    if len(plan.allowed) == len(plan.steps) and (plan.applied or not plan.steps):
         return [f"rmqtool check {store}"] if plan.left else []
     words = "".join(f" {part}" for part in sorted(request.parts))
     if request.damaged is not None:

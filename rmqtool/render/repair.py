@@ -18,8 +18,10 @@ _CLASS, _ACTION = 7, 8
 Row = Mapping[str, Any]
 
 
-def repair_lines(output: Output, shown: Row, store: str, commands: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a plan, done or not; ``commands`` are what to type next."""
+def repair_lines(
+    output: Output, shown: Row, store: str, commands: Sequence[str], undo: str | None = None
+) -> Iterator[str]:
+    """Yield the lines of a plan, done or not; ``commands`` are what to type next, ``undo`` takes back what was done."""
     steps, left = shown["steps"], shown["left"]
     if steps:
         yield f"{text.neutral(store)}: plan {shown['plan']}{'' if shown['applied'] else ' (nothing is written yet)'}"
@@ -37,6 +39,8 @@ def repair_lines(output: Output, shown: Row, store: str, commands: Sequence[str]
     if len(left) > _SHOWN:
         yield f"  and {text.count(len(left) - _SHOWN)} other findings; --json shows them all"
     yield from verdict_lines(output, *_verdict(shown), commands)
+    if undo is not None:
+        yield f"Undo: {output.paint(text.neutral(undo), 'command')}"
 
 
 def _at(finding: Row) -> str:
@@ -81,7 +85,9 @@ def _verdict(shown: Row) -> tuple[str, Severity | None]:
         )
     if not shown["applied"]:
         count = f"{text.count(len(steps))} {'step' if len(steps) == 1 else 'steps'}"
-        after = f"; then {stays} would be left" if left else "; then the store is sound"
+        risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]}))
+        without = f", without --allow {risks}," if risks else ""
+        after = f"; then{without} {stays} would be left" if left else "; then the store is sound"
         return f"{count} to do{after}", Severity.WARNING
     done = sum(step["allowed"] for step in steps)
     words = f"done: {text.count(done)} of {text.count(len(steps))} steps"

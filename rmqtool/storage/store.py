@@ -133,7 +133,13 @@ def open_store(
 def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Store:
     """Open one file as a store of its own."""
     filesystem, name, what = locate(path)
-    listing = list_one_file(filesystem, name, _known_kind(filesystem, name, what))
+    what = _known_kind(filesystem, name, what)
+    if what.kind is FileKind.UNKNOWN and what.base_offset is None:
+        filesystem.close()
+        raise StoreError(
+            f"{path} is no file of a store", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
+        )
+    listing = list_one_file(filesystem, name, what)
     config = _config(filesystem.root, None, None, version, assignments)
     return Store(filesystem.root, filesystem, config, listing, version, "one file tells no version")
 
@@ -170,7 +176,8 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
             root = os.path.dirname(path) or "."
         return root, path
     if not os.path.isdir(path):
-        raise StoreError(f"{path} is no directory", file=path, hint="give the storePathRootDir of a broker")
+        words = "is no directory" if os.path.lexists(path) else "does not exist"
+        raise StoreError(f"{path} {words}", file=path, hint="give the storePathRootDir of a broker")
     root = _climb(os.path.abspath(path)) or path
     inside = os.path.join(root, BROKER_CONF)
     return root, conf or (inside if os.path.isfile(inside) else None)

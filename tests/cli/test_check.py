@@ -231,3 +231,17 @@ def test_the_explanation_of_a_code(width, capsys, monkeypatch):
     assert main(["check", "--explain", "CL-CRC"]) == Exit.DONE
     assert main(["check", "--explain", "ix"]) == Exit.DONE
     check_golden(f"look/check-explain-{width}.txt", capsys.readouterr().out)
+
+
+def test_one_file_of_a_log_is_checked_by_itself(store, capsys):
+    assert main(["check", str(store("53-broker") / "commitlog" / "00000000000000065536")]) == Exit.DONE
+    printed = capsys.readouterr()
+    assert "CQ-MISSING" not in printed.out
+    assert "not what other files say of them" in printed.err
+
+
+@pytest.mark.parametrize(("command", "file"), [("check", "checkpoint"), ("repair", "commitlog/00000000000000065536")])
+def test_what_needs_the_whole_store_leads_from_one_file_to_it(command, file, store, capsys):
+    root = store("53-broker")
+    assert main([command, str(root / file)]) == Exit.USAGE
+    assert f"Next: rmqtool {command} {root}" in capsys.readouterr().err

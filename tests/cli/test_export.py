@@ -134,7 +134,7 @@ def test_schema_lists_every_column_and_needs_no_store(ran: Ran) -> None:
 
 SENTENCES = {
     "no target": (["."], Exit.USAGE, "where to? --to DIR is missing"),
-    "no store": (["./nowhere", "--to", "./out"], Exit.NOT_A_STORE, "/nowhere is no directory"),
+    "no store": (["./nowhere", "--to", "./out"], Exit.NOT_A_STORE, "/nowhere does not exist"),
     "mode": ([".", "--to", "./out", "--mode", "replace"], Exit.USAGE, '--mode "replace" is not known'),
     "damage": ([".", "--to", "./out", "--on-corrupt", "x"], Exit.USAGE, "one of fail, skip, emit"),
     "partition": ([".", "--to", "./out", "--partition-by", "hour"], Exit.USAGE, "one of day, topic"),

@@ -229,3 +229,16 @@ def test_a_lock_that_is_a_directory_is_a_finding(writable_store, capsysbinary):
     assert [
         (finding["file"], finding["severity"]) for finding in found["findings"] if finding["code"] == "ST-LOCK"
     ] == [("lock", "error")]
+
+
+@pytest.mark.parametrize("command", ["info", "check", "cat", "stat", "repair"])
+def test_a_file_of_no_store_is_none_whatever_lies_beside_it(command, tmp_path, capsysbinary):
+    (tmp_path / "notes.txt").write_text("no record")
+    status, out, err = run(capsysbinary, command, tmp_path / "notes.txt")
+    assert (status, out) == (Exit.NOT_A_STORE, "")
+    assert "notes.txt is no file of a store" in err
+
+
+def test_a_path_that_is_not_there_is_said_to_be_missing(tmp_path, capsysbinary):
+    status, _, err = run(capsysbinary, "check", tmp_path / "nowhere")
+    assert (status, "nowhere does not exist" in err) == (Exit.NOT_A_STORE, True)

@@ -136,10 +136,27 @@ def test_the_screen(damaged, capsys, monkeypatch):
     undo = next(Path("store-rmqtool-undo").iterdir()).resolve()
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "done: 3 of 3 steps; the store is sound",
-        f"Next: rmqtool repair store --undo {undo}",
+        f"Undo: rmqtool repair store --undo {undo}",
     ]
     assert main(["repair", "store"]) == Exit.DONE
     assert capsys.readouterr().out == "nothing to repair\n"
+
+
+def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsys, monkeypatch):
+    root = writable_store("49-killed-torn")
+    monkeypatch.chdir(root.parent)
+    allowed = "Next: rmqtool repair store --apply --allow primary"
+    assert main(["repair", "store"]) == Exit.NO
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "8 steps to do; then, without --allow primary, 1 finding would be left",
+        allowed,
+    ]
+    assert main(["repair", "store", "--apply"]) == Exit.NO
+    *_, done, following, undo = capsys.readouterr().out.splitlines()
+    assert (done, following) == ("done: 7 of 8 steps; 1 finding left", allowed)
+    assert undo.startswith("Undo: rmqtool repair store --undo ")
+    assert main(["repair", "store", "--apply", "--allow", "primary"]) == Exit.DONE
+    assert "done: 1 of 1 steps; the store is sound" in capsys.readouterr().out.splitlines()
 
 
 GROUP, TOPIC = "G_ok", "T_normal"

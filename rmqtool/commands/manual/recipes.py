@@ -53,9 +53,8 @@ RECIPES: tuple[Recipe, ...] = (
             "CL-TORN at the end is normal: that record was never acknowledged by a broker that flushes "
             "synchronously. CL-MID and CL-GAP are not: valid messages stand behind the damage, and a start after a "
             "crash deletes them. Save them first: "
-            "`rmqtool cat STORE --jsonl > saved.jsonl`. Damaged places are lines of their own in that file, and the "
-            "exit status is 6 if there are any. `rmqtool produce NEW --jsonl < saved.jsonl` stores the messages again, "
-            "in a store made by `rmqtool init`.",
+            "`rmqtool copy STORE NEW --salvage` makes a new store of every valid message; the bytes that are none lie "
+            "in NEW.lost-and-found then, and the exit status is 6.",
             Example(
                 "Make it whole. Our recovery cuts nothing but the torn end, and keeps what stands behind damage:",
                 "rmqtool recover store --apply",
@@ -114,7 +113,8 @@ RECIPES: tuple[Recipe, ...] = (
             Example("Who fills it?", "rmqtool stat store --by topic,tag -n 5 --tz UTC"),
             Example("What goes next, and who has not read it yet?", "rmqtool stat store retention --tz UTC"),
             "A broker deletes whole files of the log, the oldest first, whoever has read them. Never delete a file of "
-            "the log by hand while a broker runs, and none from the middle.",
+            "the log by hand while a broker runs, and none from the middle. What a topic alone fills becomes free only "
+            "in a new store on another disk: with the broker stopped, `rmqtool copy STORE NEW --purge TOPIC`.",
         ),
     ),
     (
@@ -141,12 +141,16 @@ RECIPES: tuple[Recipe, ...] = (
     (
         "Split a broker",
         (
-            "Stop it, and make the second store: `rmqtool init NEW`. What is to move is read from one and stored into "
-            "the other: `rmqtool cat STORE -t 'Orders*' --jsonl` into `rmqtool produce NEW --jsonl --create`. The "
-            "messages get new places, ids and store times there; keys, tags, properties and bodies stay.",
-            Example("How much is that?", "rmqtool stat store --by topic -t 'T_*' --tz UTC"),
-            "`rmqtool diff STORE NEW --by message -t 'Orders*'` shows that nothing was left behind. Only then delete "
-            "the topics in the first one: `rmqtool topic STORE delete TOPIC`.",
+            Example("Stop it. How much is to move?", "rmqtool stat store --by topic -t 'T_*' --tz UTC"),
+            Example(
+                "Copy that into a new store, with what still waits for these topics. Queue offsets and the progress "
+                "of groups stay; places in the log change, and offset ids with them:",
+                "rmqtool copy store new -t 'T_*'",
+            ),
+            "`rmqtool diff STORE NEW --by message -t 'T_*'` shows that nothing was left behind. Only then take the "
+            "topics out of the first one: `rmqtool copy STORE REST --purge 'T_*'` writes the rest into a new store, "
+            "without a byte of them; `rmqtool topic STORE delete TOPIC --yes` takes away a topic and its queues in "
+            "place, and its messages expire with the log.",
         ),
     ),
     (
