@@ -68,10 +68,14 @@ class Staging:
         """Make the directories, with owner, group and mode of the store ``like``."""
         wanted = os.stat(like)
         os.mkdir(self.directory, 0o700)
-        self._lock = self._locked()
-        os.mkdir(self.store)
-        os.chmod(self.store, wanted.st_mode & 0o777 | 0o700)
-        _give(self.store, wanted)
+        try:
+            self._lock = self._locked()
+            os.mkdir(self.store)
+            os.chmod(self.store, wanted.st_mode & 0o777 | 0o700)
+            _give(self.store, wanted)
+        except BaseException:
+            self.clear()
+            raise
 
     def _locked(self) -> BinaryIO:
         """Take the lock that a running copy holds; the kernel gives back that of a killed one."""

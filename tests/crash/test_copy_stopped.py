@@ -114,9 +114,9 @@ def test_a_copy_that_is_stopped_at_some_calls(
     check: Callable[[Path, Path, int], bool], damaged: Path, tmp_path: Path
 ) -> None:
     calls = calls_of(damaged, tmp_path / "whole")
-    # In its midst, and when what belongs to it has its place and it has not.
-    stages = [check(damaged, tmp_path / f"{call}", call) for call in (calls // 2, calls - 3)]
-    assert stages == [False, False]
+    # At its beginning, in its midst, and when what belongs to it has its place and it has not.
+    stages = [check(damaged, tmp_path / f"{call}", call) for call in (2, calls // 2, calls - 3)]
+    assert stages == [False, False, False]
 
 
 @pytest.mark.slow
