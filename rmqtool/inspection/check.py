@@ -226,7 +226,11 @@ class Check:
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""
-        log, queues, index = LogJudge(self.case), QueueJudge(self.case), IndexJudge(self.case)
+        with closing(IndexJudge(self.case)) as index:
+            yield from self._by_the_log(index)
+
+    def _by_the_log(self, index: IndexJudge) -> Iterator[Finding]:
+        log, queues = LogJudge(self.case), QueueJudge(self.case)
         start = max(self.options.start, self.case.log.min_offset)
         commits: list[Half] = []
         crew = start_crew(self.case, self._effort)

@@ -25,6 +25,7 @@ SETTINGS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what stands here; all of it runs in one process, as it shares one session."""
     for item in items:

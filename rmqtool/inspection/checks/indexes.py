@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,6 +60,12 @@ class IndexJudge:
         self._left_out = 0
         self._untimed: set[str] = set()
         self._before: SegmentReport | None = None
+        # The files stay open: segments are compared with their entries.
+        self._opened = ExitStack()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._opened.close()
 
     def examine(self) -> Iterator[Finding]:
         """Yield what the files say by themselves."""
@@ -66,7 +73,7 @@ class IndexJudge:
         hints = self._hints(files)
         usual = index.file_size(*hints[0]) if hints else None
         for file in files:
-            opened = self.case.store.filesystem.open_read(file.path)
+            opened = self._opened.enter_context(self.case.store.filesystem.open_read(file.path))
             header = read_header(opened)
             if self.case.live and file is files[-1] and (header is None or opened.size() != usual):
                 continue  # it is being made
