@@ -85,7 +85,7 @@ def _verdict(shown: Row) -> tuple[str, Severity | None]:
         )
     if not shown["applied"]:
         count = f"{text.count(len(steps))} {'step' if len(steps) == 1 else 'steps'}"
-        risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]}))
+        risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]} - {"derived"}))
         without = f", without --allow {risks}," if risks else ""
         after = f"; then{without} {stays} would be left" if left else "; then the store is sound"
         return f"{count} to do{after}", Severity.WARNING

@@ -148,15 +148,15 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     allowed = "Next: rmqtool repair store --apply --allow primary"
     assert main(["repair", "store"]) == Exit.NO
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "8 steps to do; then, without --allow primary, 1 finding would be left",
+        "8 steps to do; then, without --allow primary, 2 findings would be left",
         allowed,
     ]
     assert main(["repair", "store", "--apply"]) == Exit.NO
     *_, done, following, undo = capsys.readouterr().out.splitlines()
-    assert (done, following) == ("done: 7 of 8 steps; 1 finding left", allowed)
+    assert (done, following) == ("done: 6 of 8 steps; 2 findings left", allowed)
     assert undo.startswith("Undo: rmqtool repair store --undo ")
     assert main(["repair", "store", "--apply", "--allow", "primary"]) == Exit.DONE
-    assert "done: 1 of 1 steps; the store is sound" in capsys.readouterr().out.splitlines()
+    assert "done: 2 of 2 steps; the store is sound" in capsys.readouterr().out.splitlines()
 
 
 GROUP, TOPIC = "G_ok", "T_normal"
