@@ -52,6 +52,7 @@ class Staging:
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(path)
+            self._remove_empty()
             if isinstance(error, OSError):
                 raise write_failed("write to", path, error) from error
             raise
@@ -59,6 +60,12 @@ class Staging:
     def remove(self) -> None:
         """Remove all that the job has staged."""
         shutil.rmtree(self.directory, ignore_errors=True)
+        self._remove_empty()
+
+    def _remove_empty(self) -> None:
+        """Remove what holds nothing: the last one here does, be it a task whose job is over."""
+        with suppress(OSError):
+            os.rmdir(self.directory)
         with suppress(OSError):
             os.rmdir(os.path.dirname(self.directory))
 
