@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from rmqtool.errors import RmqtoolError
@@ -15,5 +16,6 @@ def tell(error: RmqtoolError, *, as_json: bool) -> None:
     if error.hint is not None:
         error.hint = typeable(error.hint)
     if sys.stderr is not None:
-        sys.stderr.write(failure_json(error) if as_json else failure_text(error))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        sys.stderr.write(failure_json(error) if as_json else failure_text(error, width))
         sys.stderr.flush()
