@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from rmqtool.errors import NoSpace, Refused
+from rmqtool.errors import NoSpace, Refused, RmqtoolError
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan
 from rmqtool.repair.steps import transfer
 from rmqtool.storage.filesystem import Attributes, Kind, WritableFileSystem, join, make_directories
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import read_journal
-from rmqtool.storage.undo import undo
+from rmqtool.storage.undo import require_undoable, undo
 
 SUFFIX = "-rmqtool-undo"
 # What the lines of a journal take, beside the old bytes.
@@ -37,16 +37,10 @@ class Places:
 
 
 def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
-    """Do the steps of a plan that are allowed; return the name of the directory of its journals.
+    """Do the steps of a plan that are allowed, under the store's lock; return the directory of its journals.
 
-    The store's lock is held by the caller. Refused when the store is not what it was when the plan was made.
+    Refused when the store is not what it was when the plan was made.
     """
-    if areas.state() != plan.state:
-        raise Refused(
-            "the store changed while the repair was worked out; nothing was done",
-            file=areas.store.root,
-            hint="is something at work on it? Stop it, then run the command again",
-        )
     _require_space(plan, places)
     name = _make_directory(places, plan.id, len(areas.all))
     with ExitStack() as opened:
@@ -57,11 +51,27 @@ def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
             target = JournalledFileSystem(files, journal, about)
             opened.callback(target.close)
             targets.append(target)
+        try:
+            opened.enter_context(targets[0].lock())
+            _require_unchanged(areas, plan)
+        except RmqtoolError:
+            take_back(places, name)
+            _forget(places, name)
+            raise
         for step in plan.allowed:
             transfer(step, areas.all[step.area].overlay, targets[step.area])
         for target in targets:
             target.finish()
     return name
+
+
+def _require_unchanged(areas: Areas, plan: Plan) -> None:
+    if areas.state() != plan.state:
+        raise Refused(
+            "the store changed while the repair was worked out; nothing was done",
+            file=areas.store.root,
+            hint="is something at work on it? Stop it, then run the command again",
+        )
 
 
 def _require_space(plan: Plan, places: Places) -> None:
@@ -100,6 +110,17 @@ def _make_directory(places: Places, name: str, count: int) -> str:
     return found
 
 
+def _forget(places: Places, name: str) -> None:
+    """Remove the journals of a repair that has changed nothing."""
+    journals = places.journals
+    for area in journals.listdir(name):
+        directory = join(name, area.name)
+        for entry in journals.listdir(directory):
+            journals.unlink(join(directory, entry.name))
+        journals.rmdir(directory)
+    journals.rmdir(name)
+
+
 def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], WritableFileSystem]) -> list[str]:
     """Return the names of repairs that were cut short, or whose undoing was."""
     found = []
@@ -121,10 +142,24 @@ def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str
     return is_undoing or (bool(changed) and not all(undone) and any(one.done is None for one in told))
 
 
-def take_back(places: Places, name: str) -> list[str]:
-    """Undo one repair; return the paths that were restored. The store's lock is held by the caller."""
-    restored = []
+def is_undoable(places: Places, name: str) -> bool:
+    """Return whether anything is left to be undone of a repair; refuse when something worked on the store since."""
+    found = False
     for number, files in enumerate(places.areas):
         with places.open_journals(join(name, str(number))) as journal:
-            restored += undo(files, journal)
+            found |= require_undoable(files, journal)
+    return found
+
+
+def take_back(places: Places, name: str) -> list[str]:
+    """Undo one repair; return the paths that were restored. The store's lock is held by the caller.
+
+    The store's own area is the last: its lock may be one that the repair made.
+    """
+    if not is_undoable(places, name):
+        return []
+    restored: list[str] = []
+    for number, files in reversed(list(enumerate(places.areas))):
+        with places.open_journals(join(name, str(number))) as journal:
+            restored = undo(files, journal) + restored
     return restored

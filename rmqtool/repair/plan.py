@@ -34,10 +34,12 @@ from rmqtool.repair.steps import (
     transfer,
 )
 from rmqtool.repair.timers import forget_timers
+from rmqtool.scan.ranges import Effort
 from rmqtool.storage.overlay import Action, OverlayFileSystem
 from rmqtool.storage.store import Store
 from rmqtool.storage.walk import SegmentWalk
 
+_ALONE = Effort()
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
 # What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
@@ -109,8 +111,11 @@ class Plan:
         return found if self.undo is None else found | {"undo": self.undo}
 
 
-def plan_repair(areas: Areas, request: Request, advance: Callable[[int], None] | None = None) -> Plan:
-    """Work out a repair in the overlays of a store. The store is not touched."""
+def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, foresee: bool = True) -> Plan:
+    """Work out a repair in the overlays of a store. The store is not touched.
+
+    ``foresee``: tell what would stay wrong, which takes as long as a check.
+    """
     if areas.main.base.lock_state().held:
         raise StoreInUse(
             f"{areas.store.root} is in use: a broker, or another rmqtool, holds its lock",
@@ -118,18 +123,18 @@ def plan_repair(areas: Areas, request: Request, advance: Callable[[int], None] |
             hint="stop the broker, then repair",
         )
     state = areas.state()
-    planner = _Planner(areas, request, advance)
+    planner = _Planner(areas, request, effort)
     planner.work_out()
     steps = planner.steps()
-    left = planner.left(steps)
+    left = planner.left(steps) if foresee else []
     return Plan(_identify(state, steps), state, steps, left, planner.notes)
 
 
 class _Planner:
-    def __init__(self, areas: Areas, request: Request, advance: Callable[[int], None] | None) -> None:
+    def __init__(self, areas: Areas, request: Request, effort: Effort) -> None:
         self.areas = areas
         self.request = request
-        self.advance = advance
+        self.effort = effort
         self.notes: list[str] = []
         self.reasons = Reasons(dict(_WHY))
         # Steps on files of the log whose damage is bridged or cut off.
@@ -160,17 +165,27 @@ class _Planner:
         return True
 
     def _recover(self) -> None:
-        report = recover(self.areas.setup(), self.advance)
+        report = self._recovered()
         if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
             # What the log holds now is another matter, as after a crash.
             self._mark_unclean()
             self._learn(report)
-            report = recover(self.areas.setup())
-        if not report.abnormal and any(one.code.startswith(_THOROUGH) for one in check_view(self.areas.view())):
+            report = self._recovered()
+        if not report.abnormal and any(
+            one.code.startswith(_THOROUGH) for one in check_view(self.areas.view(), self.effort)
+        ):
             # As after a crash nothing is taken on trust then.
             self._mark_unclean()
-            report = recover(self.areas.setup())
+            report = self._recovered()
         self._learn(report)
+
+    def _recovered(self) -> RecoveryReport:
+        progress = self.effort.progress
+        progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
+        try:
+            return recover(self.areas.setup(), progress.advance)
+        finally:
+            progress.finish()
 
     def _mark_unclean(self) -> None:
         self.areas.main.overlay.create(paths.ABORT).close()
@@ -253,7 +268,7 @@ class _Planner:
             for step in steps:
                 if step.allowed:
                     transfer(step, self.areas.all[step.area].overlay, overlays[step.area])
-            return check_view(self.areas.view(overlays))
+            return check_view(self.areas.view(overlays), self.effort)
         finally:
             for overlay in overlays:
                 overlay.close()
@@ -267,9 +282,9 @@ def _kept(step: Step) -> Step:
     return replace(step, allowed=False, reason=_STAYS)
 
 
-def check_view(store: Store) -> list[Finding]:
+def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
     """Return what is wrong with a store; notices are nothing to be repaired."""
-    found = [finding for finding in Check(store) if finding.severity is not Severity.NOTICE]
+    found = [finding for finding in Check(store, effort=effort) if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()
     store.commit_log.close()
     return found

@@ -15,7 +15,11 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
+from rmqtool.repair.plan import Request
+from rmqtool.repair.run import repair
+from rmqtool.scan.ranges import Effort
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.store import open_store
 from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import tree_changes, tree_state
@@ -114,6 +118,32 @@ def test_the_way_back_of_one_store_is_not_that_of_another(damaged, tmp_path, cap
     status, _ = run(capsysbinary, "repair", tmp_path, "--undo", shown["undo"])
     assert status == Exit.REFUSED
     assert main(["repair", str(damaged), "--undo", str(tmp_path / "none")]) == Exit.USAGE
+
+
+class Watched:
+    """Progress that remembers how far each piece of work came."""
+
+    def __init__(self) -> None:
+        self.pieces: list[list[int]] = []
+
+    def start(self, what: str, total: int | None, unit: str) -> None:
+        assert total is not None
+        self.pieces.append([0, total])
+
+    def advance(self, amount: int) -> None:
+        self.pieces[-1][0] += amount
+
+    def finish(self) -> None:
+        pass
+
+
+def test_the_bar_of_each_piece_of_work_ends_where_it_is_full(damaged):
+    next((damaged / "index").iterdir()).unlink()  # for what it held the log is read once more
+    watched = Watched()
+    plan = repair(lambda: open_store(str(damaged)), Request(), None, Effort(progress=watched))
+    assert plan.left == []
+    assert len(watched.pieces) >= 2
+    assert [piece for piece in watched.pieces if piece[0] != piece[1]] == []
 
 
 @pytest.mark.parametrize("words", [["wheels"], ["--allow", "everything"]])
