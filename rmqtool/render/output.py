@@ -22,7 +22,7 @@ from typing import IO, Protocol, Self
 from rmqtool.errors import WriteFailed
 from rmqtool.render.tables import Column, lay_out
 from rmqtool.render.template import Template
-from rmqtool.render.text import guard_formula, neutral, timestamp
+from rmqtool.render.text import guard_formula, hanging, neutral, timestamp
 
 Row = Mapping[str, object]
 Screen = Callable[[Row], Iterable[str]]
@@ -226,7 +226,7 @@ class Output:
         if self.look.mode in (Mode.JSON, Mode.JSONL):
             self._held_notes.append(text)
         else:
-            self._say(text)
+            self._say("\n".join(hanging(text, self.look.width, 2)))
 
     def detail(self, text: str, level: int = 1) -> None:
         """Say something on stderr that only ``-v`` (``level`` times) asks for."""
