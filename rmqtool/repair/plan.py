@@ -35,6 +35,7 @@ from rmqtool.repair.steps import (
 )
 from rmqtool.repair.timers import forget_timers
 from rmqtool.scan.ranges import Effort
+from rmqtool.storage.filesystem import split
 from rmqtool.storage.overlay import Action, OverlayFileSystem
 from rmqtool.storage.store import Store
 from rmqtool.storage.walk import SegmentWalk
@@ -43,7 +44,7 @@ _ALONE = Effort()
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
 # What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
-_THOROUGH = ("CQ-", "IX-", "CP-", "CL-TORN")
+_THOROUGH = ("CQ-", "IX-", "CP-")
 _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
@@ -171,13 +172,24 @@ class _Planner:
             self._mark_unclean()
             self._learn(report)
             report = self._recovered()
-        if not report.abnormal and any(
-            one.code.startswith(_THOROUGH) for one in check_view(self.areas.view(), self.effort)
-        ):
+        found = check_view(self.areas.view(), self.effort)
+        if not report.abnormal and any(_needs_thorough(one, report) for one in found):
             # As after a crash nothing is taken on trust then.
             self._mark_unclean()
             report = self._recovered()
+            found = check_view(self.areas.view(), self.effort)
+        if self._forget_indexes(found):
+            self._mark_unclean()
+            self._recovered()
         self._learn(report)
+
+    def _forget_indexes(self, found: Iterable[Finding]) -> bool:
+        """Take away the index files that are still wrong, for them to be made anew; return whether there are any."""
+        files = {one.file for one in found if one.code.startswith("IX-") and one.file is not None}
+        wrong = sorted(file for file in files if file.startswith(paths.INDEX + "/"))
+        for file in wrong:
+            self.areas.main.overlay.unlink(file)
+        return bool(wrong)
 
     def _recovered(self) -> RecoveryReport:
         progress = self.effort.progress
@@ -255,7 +267,10 @@ class _Planner:
 
     def _is_room_ahead(self, step: Step) -> bool:
         """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
-        if step.part is not Part.LOG or step.action != Action.DELETE:
+        if step.part is not Part.LOG or step.action != Action.DELETE or step.is_directory:
+            return False
+        start = paths.parse_segment_name(split(step.path)[1])
+        if all(segment.end_offset != start for segment in self.areas.store.commit_log):
             return False
         with self.areas.all[step.area].base.open_read(step.path) as file:
             walk = SegmentWalk(file, None)
@@ -272,6 +287,15 @@ class _Planner:
         finally:
             for overlay in overlays:
                 overlay.close()
+
+
+def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
+    """Tell whether a recovery that follows a crash mends what one that follows a clean stop has left."""
+    if not finding.code.startswith("CL-"):
+        return finding.code.startswith(_THOROUGH)
+    # Behind the end of the log lies what such a recovery cuts off.
+    start = paths.parse_segment_name(split(finding.file)[1]) if finding.file is not None else None
+    return start is not None and start + (finding.offset or 0) >= report.max_offset
 
 
 def _kept(step: Step) -> Step:

@@ -252,6 +252,25 @@ def test_a_readable_copy_takes_the_place_of_a_bad_file_and_the_other_way_round(w
     assert bad_copy.read_bytes() == groups.read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("code", "file_offset"), [("IX-HEAD", 1), ("IX-HEAD", 9), ("IX-WRONG", 40 + 4 * 50 + 20 * 7 + 12 + 2)]
+)
+def test_times_of_an_index_file_are_made_anew(code, file_offset, writable_store, capsysbinary):
+    root = writable_store("recovery-5.3.3/base-A")
+    path = sorted((root / "index").iterdir())[1]
+    with path.open("r+b") as file:
+        file.seek(file_offset)
+        byte = file.read(1)
+        file.seek(file_offset)
+        file.write(bytes([byte[0] ^ 0x40]))
+    main(["check", str(root), "--jsonl"])
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()[:-1]]
+    assert (code, f"index/{path.name}") in {(finding["code"], finding["file"]) for finding in found}
+    status, shown = run(capsysbinary, "repair", root, "--apply")
+    assert (status, shown["left"]) == (Exit.DONE, [])
+    assert {step["file"].partition("/")[0] for step in shown["steps"]} <= {"index", "checkpoint"}
+
+
 def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(writable_store, capsysbinary):
     root = writable_store("recovery-5.3.3/base-A")
     log = root / "commitlog/00000000000000000000"

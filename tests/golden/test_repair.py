@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
 CLEAN = [name for name in STORES if name not in (*KILLED, "49-ghost", "49-recovered")]
 SOME = ("49-multidir", "53-rocksdb", "53-timer", "54-broker")
 FEW = 2
+# What a repair has to look at twice, and what is left of it: nothing, or what nobody can restore.
+REMARKABLE = {
+    ("4.9.8", "A/stray-subdir@commitlog"): [],
+    ("5.3.3", "A/cl-extra-gap"): [],
+    ("5.4.0", "A/storets-nonmonotonic@last-all"): ["CL-HEAD", "CL-TIME"],
+    ("4.9.8", "A/stale-record-after-tail"): [],
+    ("5.3.3", "A/body-flip@seg0-first"): [],
+    ("5.4.0", "A/cl-missing@middle"): ["CL-GAP"],
+}
 PIECES = 16
 # Damage after which nothing may be written, and the status that says so.
 REFUSED = {"cl-missing@all": Exit.REFUSED, "cl-dir-missing": Exit.REFUSED, "lock-dir": Exit.NOT_A_STORE}
@@ -57,6 +67,8 @@ def check_repaired(root: Path, version: str, capsysbinary: pytest.CaptureFixture
     status, shown = run(capsysbinary, "repair", root, "--as", AS[version], "--apply", "--allow", "state,primary")
     validate("repair", shown)
     assert status == (Exit.NO if shown["left"] else Exit.DONE)
+    # What is left is what no repair puts right.
+    assert [f for f in shown["left"] if f.get("fix", "").startswith("rmqtool repair")] == []
     kept = {record.physical_offset for record in valid_records(root)}
     assert [record for record in valid if record.physical_offset not in kept] == []
     again, nothing = run(capsysbinary, "repair", root, "--as", AS[version], "--allow", "state,primary")
@@ -90,6 +102,30 @@ def test_damaged_stores_are_repaired_and_come_back(version, tmp_path, capsysbina
     workshop = Workshop(tmp_path)
     for key in sample(version, FEW):
         check_variant(workshop, version, key, capsysbinary)
+
+
+@pytest.mark.parametrize(("version", "key"), REMARKABLE)
+def test_what_is_left_is_what_nobody_can_restore(version, key, tmp_path, capsysbinary):
+    with Workshop(tmp_path).damaged(version, mutations(version)[key], abort=False) as root:
+        left = check_repaired(root, version, capsysbinary)["left"]
+    assert sorted({finding["code"] for finding in left}) == REMARKABLE[version, key]
+
+
+@pytest.mark.parametrize(("place", "queue"), [(0, "TopicB/1"), (32980, "TopicB/1")])
+def test_a_unit_of_a_struck_message_leads_to_the_bridge_also_where_the_queue_was_gone(
+    place, queue, tmp_path, capsysbinary
+):
+    """Behind a unit that leads to nothing a broker passes over all that the queue has in the first segment."""
+    with Workshop(tmp_path).damaged("4.9.8", mutations("4.9.8")["A/cq-all-missing"], abort=True) as root:
+        (struck,) = (r for r in valid_records(root) if r.physical_offset == place)
+        assert f"{struck.topic}/{struck.queue_id}" == queue
+        with (root / "commitlog/00000000000000000000").open("r+b") as file:
+            file.seek(place + 4)
+            file.write(b"?")
+        run(capsysbinary, "repair", root, "--as", "4.9", "--apply", "--allow", "primary")
+        units = (root / f"consumequeue/{queue}/00000000000000000000").read_bytes()
+    assert [unit[:2] for unit in struct.iter_unpack(">qiq", units)][struck.queue_offset] == (place, struck.size)
+    assert b"\x7f\xff\xff\xff" not in units
 
 
 @pytest.mark.slow
