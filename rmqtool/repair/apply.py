@@ -6,7 +6,7 @@ that was cut short is taken back before another one begins, so there is never mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from rmqtool.errors import NoSpace, Refused, RmqtoolError
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan
 from rmqtool.repair.steps import transfer
-from rmqtool.storage.filesystem import Attributes, Kind, WritableFileSystem, join, make_directories
+from rmqtool.storage.filesystem import Attributes, Entry, Kind, WritableFileSystem, join, make_directories
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import read_journal
 from rmqtool.storage.undo import require_undoable, undo
@@ -130,10 +130,16 @@ def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], Writ
     return found
 
 
+def journal_names(entries: Iterable[Entry]) -> list[str]:
+    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    names = (entry.name for entry in entries if entry.kind is Kind.DIRECTORY and entry.name.isdecimal())
+    return sorted(names, key=int)
+
+
 def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str, journals: WritableFileSystem) -> bool:
     told = []
-    for entry in journals.listdir(name):
-        with open_journals(join(name, entry.name)) as journal:
+    for area in journal_names(journals.listdir(name)):
+        with open_journals(join(name, area)) as journal:
             told.append(read_journal(journal))
     changed = [one for one in told if one.originals]
     undone = [one.undone for one in changed]

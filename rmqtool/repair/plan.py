@@ -117,18 +117,23 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
 
     ``foresee``: tell what would stay wrong, which takes as long as a check.
     """
-    if areas.main.base.lock_state().held:
-        raise StoreInUse(
-            f"{areas.store.root} is in use: a broker, or another rmqtool, holds its lock",
-            file=areas.store.root,
-            hint="stop the broker, then repair",
-        )
+    require_stopped(areas.store)
     state = areas.state()
     planner = _Planner(areas, request, effort)
     planner.work_out()
     steps = planner.steps()
     left = planner.left(steps) if foresee else []
     return Plan(_identify(state, steps), state, steps, left, planner.notes)
+
+
+def require_stopped(store: Store) -> None:
+    """Refuse a store that somebody works on."""
+    if store.filesystem.lock_state().held:
+        raise StoreInUse(
+            f"{store.root} is in use: a broker, or another rmqtool, holds its lock",
+            file=store.root,
+            hint="stop the broker, then repair",
+        )
 
 
 class _Planner:

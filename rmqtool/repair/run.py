@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from shlex import quote
 
 from rmqtool.errors import Refused, UsageError
-from rmqtool.repair.apply import SUFFIX, Places, apply_plan, is_undoable, take_back, unfinished
+from rmqtool.repair.apply import SUFFIX, Places, apply_plan, is_undoable, journal_names, take_back, unfinished
 from rmqtool.repair.areas import Areas
-from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan
+from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan, require_stopped
 from rmqtool.repair.steps import Risk
 from rmqtool.scan.ranges import Effort
 from rmqtool.storage.filesystem import Attributes
@@ -26,6 +26,7 @@ _ALONE = Effort()
 def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Plan:
     """Return the plan of a repair; the store is not touched."""
     with open_store() as store:
+        require_stopped(store)
         directory = journals_of(store.root)
         for name in _unfinished(directory):
             raise Refused(
@@ -77,10 +78,11 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
     ``root`` is the store that a person has named; it must be the one that was repaired.
     """
     directory = os.path.realpath(directory)
-    if not os.path.isdir(directory):
+    names = _journals_in(directory)
+    if not names:
         raise UsageError(f"{directory} is no directory of a repair", hint="repair --apply says which one undoes it")
     roots = []
-    for name in sorted(os.listdir(directory), key=lambda name: (len(name), name)):
+    for name in names:
         with PosixReadableFileSystem(os.path.join(directory, name)) as journal:
             about = read_journal(journal).about
             if about:
@@ -96,6 +98,13 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
             return []
         with places.areas[0].lock():
             return take_back(places, name)
+
+
+def _journals_in(directory: str) -> list[str]:
+    if not os.path.isdir(directory):
+        return []
+    with PosixReadableFileSystem(directory) as files:
+        return journal_names(files.listdir())
 
 
 def journals_of(root: str) -> str:

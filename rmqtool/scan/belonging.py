@@ -90,7 +90,7 @@ class Belonging:
         return records if chosen.all() else records.select(chosen)
 
     def count_beside(self, records: Records) -> int:
-        """Return how many of the selected messages lie in other topics than the wanted ones: those that wait for them."""
+        """Return how many of the selected messages lie in other topics than the wanted ones: they wait for these."""
         if not self.wanted.patterns:
             return 0
         topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)

@@ -13,6 +13,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.storage import posix
 from rmqtool.storage.filesystem import Space
+from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.stores import FileState, tree_changes, tree_state
 
 
@@ -171,3 +172,40 @@ def test_room_is_asked_for_on_every_disk(elsewhere, capsysbinary, monkeypatch):
     assert tree_changes(before[0], tree_state(root)) == []
     assert tree_changes(before[1], tree_state(log)) == []
     assert not Path(f"{root}-rmqtool-undo").exists()
+
+
+def test_what_is_no_journal_is_left_alone(damaged, tmp_path, capsysbinary):
+    beside = Path(f"{damaged}-rmqtool-undo")
+    (beside / "mine").mkdir(parents=True)
+    (beside / "mine" / "note").write_text("not a journal")
+    (beside / "note").write_text("neither")
+    before = tree_state(beside / "mine")
+    assert run(capsysbinary, "repair", damaged)[0] == Exit.NO
+    status, shown = run(capsysbinary, "repair", damaged, "--apply")
+    assert (status, shown["left"]) == (Exit.DONE, [])
+    for directory in (beside / "mine", tmp_path):
+        status, error = run(capsysbinary, "repair", "--undo", directory)
+        assert (status, error["error"]["code"]) == (Exit.USAGE, "usage")
+    assert tree_changes(before, tree_state(beside / "mine")) == []
+
+
+def test_a_repair_under_way_is_not_taken_for_one_that_was_cut_short(damaged, capsysbinary):
+    _, shown = run(capsysbinary, "repair", damaged, "--apply")
+    journal = Path(shown["undo"]) / "0" / "journal"
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    assert run(capsysbinary, "repair", damaged)[0] == Exit.REFUSED
+    with PosixWritableFileSystem(str(damaged)) as files, files.lock():
+        for words in ([], ["--apply"]):
+            status, error = run(capsysbinary, "repair", damaged, *words)
+            assert (status, error["error"]["code"]) == (Exit.IN_USE, "in-use")
+
+
+def test_a_marker_that_is_a_directory_of_files_is_refused(damaged, capsysbinary):
+    (damaged / "abort").unlink()
+    (damaged / "abort").mkdir()
+    (damaged / "abort" / "mine").touch()
+    before = tree_state(damaged)
+    for words in ([], ["--apply"]):
+        status, error = run(capsysbinary, "repair", damaged, *words)
+        assert (status, error["error"]["file"]) == (Exit.NOT_A_STORE, str(damaged / "abort"))
+    assert tree_changes(before, tree_state(damaged)) == []
