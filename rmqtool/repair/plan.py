@@ -15,7 +15,7 @@ from enum import StrEnum
 from rmqtool.engine.opening import refuse_unsupported
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.errors import Refused, StoreError, StoreInUse
+from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse, WriteFailed
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import paths
 from rmqtool.inspection.check import Check
@@ -201,6 +201,12 @@ class _Planner:
         progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
         try:
             return recover(self.areas.setup(), progress.advance)
+        except NoSpace:
+            raise
+        except WriteFailed as error:
+            # Nothing is written yet: a name that is needed stands for something else than a file or a directory.
+            hint = error.hint or "nothing was written; move what lies there out of the store, then repair"
+            raise StoreError(error.message, file=error.file, hint=hint) from error
         finally:
             progress.finish()
 

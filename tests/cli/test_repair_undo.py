@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -200,12 +201,37 @@ def test_a_repair_under_way_is_not_taken_for_one_that_was_cut_short(damaged, cap
             assert (status, error["error"]["code"]) == (Exit.IN_USE, "in-use")
 
 
-def test_a_marker_that_is_a_directory_of_files_is_refused(damaged, capsysbinary):
-    (damaged / "abort").unlink()
-    (damaged / "abort").mkdir()
-    (damaged / "abort" / "mine").touch()
+TOPIC, QUEUE = "consumequeue/TopicA", "consumequeue/TopicA/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("abort", "directory"),
+        ("abort", "link"),
+        (f"{QUEUE}/00000000000000000000", "directory"),
+        (f"{QUEUE}/00000000000000000000", "link"),
+        (QUEUE, "file"),
+        (QUEUE, "link"),
+        (TOPIC, "file"),
+    ],
+)
+def test_a_name_that_stands_for_something_else_is_refused(name, kind, damaged, capsysbinary):
+    path = damaged / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if kind == "directory":
+        path.mkdir()
+        (path / "mine").touch()
+    elif kind == "file":
+        path.touch()
+    else:
+        path.symlink_to(damaged / "config", target_is_directory=True)
     before = tree_state(damaged)
-    for words in ([], ["--apply"]):
+    for words in ([], ["--apply", "--allow", "state,primary"]):
         status, error = run(capsysbinary, "repair", damaged, *words)
-        assert (status, error["error"]["file"]) == (Exit.NOT_A_STORE, str(damaged / "abort"))
+        assert (status, error["error"]["file"].startswith(str(path))) == (Exit.NOT_A_STORE, True)
+        assert error["error"]["hint"]
     assert tree_changes(before, tree_state(damaged)) == []
+    assert not Path(f"{damaged}-rmqtool-undo").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import struct
 from pathlib import Path
@@ -109,6 +110,13 @@ def test_what_is_left_is_what_nobody_can_restore(version, key, tmp_path, capsysb
     with Workshop(tmp_path).damaged(version, mutations(version)[key], abort=False) as root:
         left = check_repaired(root, version, capsysbinary)["left"]
     assert sorted({finding["code"] for finding in left}) == REMARKABLE[version, key]
+
+
+def test_a_log_whose_files_were_all_cut_short_keeps_every_message_that_is_left(tmp_path, capsysbinary):
+    with Workshop(tmp_path).damaged("5.3.3", mutations("5.3.3")["A/cl-missing@last"], abort=True) as root:
+        for path in (root / "commitlog").iterdir():
+            os.truncate(path, 40_000)
+        assert check_repaired(root, "5.3.3", capsysbinary)["left"] == []
 
 
 @pytest.mark.parametrize(("place", "queue"), [(0, "TopicB/1"), (32980, "TopicB/1")])
