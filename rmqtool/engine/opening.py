@@ -151,7 +151,7 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
             file=shown,
             hint=f"give the broker's setting: --conf storePathCommitLog={found}",
         )
-    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init")
+    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init STORE")
 
 
 def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
@@ -182,7 +182,7 @@ def refuse_without_log(listing: StoreListing) -> None:
 
 
 def _needs_recovery(reason: str, file: str) -> Refused:
-    return Refused(reason, file=file, hint="rmqtool recover --apply")
+    return Refused(reason, file=file, hint="rmqtool recover STORE --apply")
 
 
 def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
