@@ -167,6 +167,7 @@ def _show(output: Output, target: str, outcome: Outcome) -> Exit:
         "bytes": outcome.bytes,
         "queues": outcome.queues,
         "moved": outcome.moved,
+        "beside": outcome.beside,
         "skipped": {
             "ranges": len(outcome.damages),
             "bytes": sum(damage.length for _, damage in outcome.damages),

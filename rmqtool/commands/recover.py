@@ -81,12 +81,11 @@ def _as_typed(word: str | None, root: str) -> str:
 
 
 def _next_commands(root: str) -> dict[Next, str]:
-    """Return what to type: to keep what a start would destroy, to plan that, to keep a copy, to look closer."""
+    """Return what to type: to plan what keeps what a start would destroy, to keep a copy, to look closer."""
     from rmqtool.render.recovery import Next
 
     store = quote(root)
     return {
-        Next.KEEP: f"rmqtool repair {store} --apply --allow primary",
         Next.PLAN: f"rmqtool repair {store}",
         Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
         Next.LOOK: f"rmqtool check {store}",

@@ -86,7 +86,7 @@ def repair(
     whole_store(choice.store, "repair", "a repair puts a whole store right")
     edit = _edit(choice.words, group, topic, to, from_bak, show.tz)
     request = replace(_request(choice.words, allow, damaged), edit=edit)
-    return _repair(choice.store, request, broker, Work(progress=progress), show, apply=apply, expected=plan)
+    return _repair(choice.store, request, broker, Work(jobs=1, progress=progress), show, apply=apply, expected=plan)
 
 
 def _choose(words: list[str]) -> StoreChoice:
@@ -144,11 +144,8 @@ def _repair(
         return open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
 
     with show.output() as output:
-        bar = work.bar(output)
-        with opened() as store:
-            bar.start("repair", sum(segment.size for segment in store.commit_log), "bytes")
-        plan = repair(opened, request, expected, bar.advance) if apply else plan_only(opened, request, bar.advance)
-        bar.finish()
+        effort = work.effort(output)
+        plan = repair(opened, request, expected, effort) if apply else plan_only(opened, request, effort)
         for note in plan.notes:
             output.note(note)
         shown = plan.as_json()

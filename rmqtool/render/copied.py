@@ -17,6 +17,10 @@ def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tup
     to = text.neutral(shown["to"])
     messages, queues = _counted(shown["messages"], "message"), _counted(shown["queues"], "queue")
     yield f"{to}: {messages}, {text.size(shown['bytes'])}, in {queues}"
+    if shown["beside"]:
+        count = text.count(shown["beside"])
+        words = f"{count} of these in the broker's own topics, where stat counts them: what waits for the topics of -t"
+        yield from text.hanging(words, output.look.width, 2)
     if skipped:
         what = f"{_counted(len(skipped), 'damaged range')}, {text.size(shown['skipped']['bytes'])}, left out:"
         yield output.paint(what, "warning")

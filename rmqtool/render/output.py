@@ -228,7 +228,7 @@ class Output:
         if self.look.mode in (Mode.JSON, Mode.JSONL):
             self._held_notes.append(text)
         else:
-            self._say(text)
+            self._say("\n".join(hanging(text, self.look.width, 2)))
 
     def detail(self, text: str, level: int = 1) -> None:
         """Say something on stderr that only ``-v`` (``level`` times) asks for."""

@@ -58,7 +58,7 @@ def _verdict(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[s
     if start is not None and start["messagesLost"]:
         lost = text.counted(start["messagesLost"], "message")
         headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost}"
-        yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)} --bridge"])
+        yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)}"])
     elif start is not None and not start["loads"]:
         headline = f"recovered; but a {start['as']} broker would not load this store"
         yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool recover {quote(store)}"])

@@ -20,12 +20,8 @@ Row = Mapping[str, Any]
 
 
 class Next(Enum):
-    """What to type after a story: what keeps the data instead, a plan, a copy where that does not help, a closer look.
+    """What to type after a story: the plan of a repair, a copy where that does not help, a closer look."""
 
-    What stands in no queue is mostly put right without a change of the log; the plan says whether that needs leave.
-    """
-
-    KEEP = auto()
     PLAN = auto()
     COPY = auto()
     LOOK = auto()
@@ -173,7 +169,7 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
     destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
     unreachable = shown["messagesUnreachable"]
     severity: Severity | None = Severity.WARNING
-    then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.KEEP
+    then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
     if destroyed:
         words = f"this start would destroy {text.counted(destroyed, 'whole message')}"
         severity = Severity.ERROR
@@ -184,7 +180,6 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
         words = "this start would lose no message; read the traps"
     elif unreachable:
         words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
-        then = Next.PLAN
     else:
         words, severity = "this start would lose no message", None
     yield from verdict_lines(output, words, severity, [commands[then]] if severity else [])

@@ -6,18 +6,19 @@ that was cut short is taken back before another one begins, so there is never mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from shlex import quote
 
-from rmqtool.errors import NoSpace, Refused
+from rmqtool.errors import NoSpace, Refused, RmqtoolError, WriteFailed
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan
 from rmqtool.repair.steps import transfer
-from rmqtool.storage.filesystem import Attributes, Kind, WritableFileSystem, join, make_directories
+from rmqtool.storage.filesystem import Attributes, Entry, Kind, WritableFileSystem, join
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import read_journal
-from rmqtool.storage.undo import undo
+from rmqtool.storage.undo import require_undoable, undo
 
 SUFFIX = "-rmqtool-undo"
 # What the lines of a journal take, beside the old bytes.
@@ -37,31 +38,64 @@ class Places:
 
 
 def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
-    """Do the steps of a plan that are allowed; return the name of the directory of its journals.
+    """Do the steps of a plan that are allowed, under the store's lock; return the directory of its journals.
 
-    The store's lock is held by the caller. Refused when the store is not what it was when the plan was made.
+    Refused when the store is not what it was when the plan was made.
     """
+    _require_space(plan, places)
+    name = _free_name(places.journals, plan.id)
+    with ExitStack() as opened:
+        try:
+            _make_directory(places, name)
+            targets = list(_open_targets(areas, plan, places, name, opened))
+            opened.enter_context(targets[0].lock())
+            _require_unchanged(areas, plan)
+            for step in plan.allowed:
+                transfer(step, areas.all[step.area].overlay, targets[step.area])
+            for target in targets:
+                target.finish()
+        except (RmqtoolError, KeyboardInterrupt) as error:
+            _give_up(areas, places, name, error)
+            raise
+    return name
+
+
+def _open_targets(
+    areas: Areas, plan: Plan, places: Places, name: str, opened: ExitStack
+) -> Iterator[JournalledFileSystem]:
+    for number, files in enumerate(places.areas):
+        journal = opened.enter_context(places.open_journals(join(name, str(number))))
+        about = {"plan": plan.id, "root": areas.all[number].root, "store": areas.main.root}
+        target = JournalledFileSystem(files, journal, about)
+        opened.callback(target.close)
+        yield target
+
+
+def _give_up(areas: Areas, places: Places, name: str, cause: BaseException) -> None:
+    """Take back at once what was done of a repair that failed; where that fails too say how it is done later."""
+    try:
+        if all(places.journals.exists(join(name, str(number))) for number in range(len(places.areas))):
+            take_back(places, name)
+        _forget(places, name)
+    except RmqtoolError as error:
+        said = cause.message if isinstance(cause, RmqtoolError) else "interrupted"
+        raise WriteFailed(
+            f"{said}; and what was changed before could not be taken back: {error.message}",
+            file=error.file,
+            hint="when the cause is gone: rmqtool repair "
+            f"{quote(areas.store.root)} --undo {quote(places.journals.shown(name))}",
+        ) from cause
+    if isinstance(cause, WriteFailed):
+        cause.message += "; what was changed before is taken back"
+
+
+def _require_unchanged(areas: Areas, plan: Plan) -> None:
     if areas.state() != plan.state:
         raise Refused(
             "the store changed while the repair was worked out; nothing was done",
             file=areas.store.root,
             hint="is something at work on it? Stop it, then run the command again",
         )
-    _require_space(plan, places)
-    name = _make_directory(places, plan.id, len(areas.all))
-    with ExitStack() as opened:
-        targets = []
-        for number, files in enumerate(places.areas):
-            journal = opened.enter_context(places.open_journals(join(name, str(number))))
-            about = {"plan": plan.id, "root": areas.all[number].root, "store": areas.main.root}
-            target = JournalledFileSystem(files, journal, about)
-            opened.callback(target.close)
-            targets.append(target)
-        for step in plan.allowed:
-            transfer(step, areas.all[step.area].overlay, targets[step.area])
-        for target in targets:
-            target.finish()
-    return name
 
 
 def _require_space(plan: Plan, places: Places) -> None:
@@ -84,20 +118,36 @@ def _require(files: WritableFileSystem, needed: int, what: str) -> None:
         )
 
 
-def _make_directory(places: Places, name: str, count: int) -> str:
-    """Make the directories of the journals of one repair, durably; a name that is taken gets a number."""
-    journals, number = places.journals, 1
-    found = name
+def _free_name(journals: WritableFileSystem, name: str) -> str:
+    """Return the name of a new directory; one that is taken gets a number."""
+    number, found = 1, name
     while journals.exists(found):
         number += 1
         found = f"{name}-{number}"
-    for area in range(count):
-        make_directories(journals, join(found, str(area)))
-    own = Attributes.of(places.areas[0].stat(""))._replace(mtime_ns=None)
-    for path in (found, *(join(found, str(area)) for area in range(count))):
-        journals.set_attributes(path, own)
-    journals.fsync_dir(found)
     return found
+
+
+def _make_directory(places: Places, name: str) -> None:
+    """Make the directories of the journals of one repair, durably."""
+    journals = places.journals
+    own = Attributes.of(places.areas[0].stat(""))._replace(mtime_ns=None)
+    for path in (name, *(join(name, str(area)) for area in range(len(places.areas)))):
+        journals.mkdir(path)
+        journals.set_attributes(path, own)
+    journals.fsync_dir(name)
+    journals.fsync_dir()
+
+
+def _forget(places: Places, name: str) -> None:
+    """Remove the journals of a repair that has changed nothing."""
+    journals = places.journals
+    for area in journals.listdir(name) if journals.exists(name) else ():
+        directory = join(name, area.name)
+        for entry in journals.listdir(directory):
+            journals.unlink(join(directory, entry.name))
+        journals.rmdir(directory)
+    if journals.exists(name):
+        journals.rmdir(name)
 
 
 def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], WritableFileSystem]) -> list[str]:
@@ -109,10 +159,16 @@ def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], Writ
     return found
 
 
+def journal_names(entries: Iterable[Entry]) -> list[str]:
+    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    names = (entry.name for entry in entries if entry.kind is Kind.DIRECTORY and entry.name.isdecimal())
+    return sorted(names, key=int)
+
+
 def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str, journals: WritableFileSystem) -> bool:
     told = []
-    for entry in journals.listdir(name):
-        with open_journals(join(name, entry.name)) as journal:
+    for area in journal_names(journals.listdir(name)):
+        with open_journals(join(name, area)) as journal:
             told.append(read_journal(journal))
     changed = [one for one in told if one.originals]
     undone = [one.undone for one in changed]
@@ -121,10 +177,24 @@ def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str
     return is_undoing or (bool(changed) and not all(undone) and any(one.done is None for one in told))
 
 
-def take_back(places: Places, name: str) -> list[str]:
-    """Undo one repair; return the paths that were restored. The store's lock is held by the caller."""
-    restored = []
+def is_undoable(places: Places, name: str) -> bool:
+    """Return whether anything is left to be undone of a repair; refuse when something worked on the store since."""
+    found = False
     for number, files in enumerate(places.areas):
         with places.open_journals(join(name, str(number))) as journal:
-            restored += undo(files, journal)
+            found |= require_undoable(files, journal)
+    return found
+
+
+def take_back(places: Places, name: str) -> list[str]:
+    """Undo one repair; return the paths that were restored. The store's lock is held by the caller.
+
+    The store's own area is the last: its lock may be one that the repair made.
+    """
+    if not is_undoable(places, name):
+        return []
+    restored: list[str] = []
+    for number, files in reversed(list(enumerate(places.areas))):
+        with places.open_journals(join(name, str(number))) as journal:
+            restored = undo(files, journal) + restored
     return restored

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -46,6 +46,8 @@ class Areas(Closable):
         overlay = OverlayFileSystem(store.filesystem)
         self.all = [Area(os.path.realpath(store.root), store.filesystem, overlay, is_store=True)]
         self.log_directories = self._log_directories()
+        # Those that are only read; None stands for the file system of the store.
+        self._read_only = list(self._open_read_only())
 
     def _log_directories(self) -> list[LogDirectory]:
         store, overlay = self.store, self.main.overlay
@@ -67,6 +69,14 @@ class Areas(Closable):
         self.all.append(Area(root, base, OverlayFileSystem(base), is_store=False))
         return self.all[-1].overlay
 
+    def _open_read_only(self) -> Iterator[tuple[str, ReadableFileSystem | None]]:
+        for directory in self.store.config.read_only_commit_log_dirs:
+            inside = beneath(self.store.root, directory)
+            if inside is not None:
+                yield inside, None
+            elif os.path.isdir(directory):
+                yield "", PosixReadableFileSystem(directory)
+
     @property
     def main(self) -> Area:
         """The store's own directory."""
@@ -83,6 +93,7 @@ class Areas(Closable):
         where: list[tuple[str, ReadableFileSystem]] = [
             (directory.path, by_own[id(directory.filesystem)]) for directory in self.log_directories
         ]
+        where += [(path, chosen[0] if files is None else files) for path, files in self._read_only]
         store = self.store
         listing = list_store(chosen[0], where)
         return Store(store.root, chosen[0], store.config, listing, store.version, store.version_reason)
@@ -98,6 +109,9 @@ class Areas(Closable):
             area.overlay.close()
             if not area.is_store:
                 area.base.close()
+        for _, files in self._read_only:
+            if files is not None:
+                files.close()
 
     def __enter__(self) -> Self:
         return self

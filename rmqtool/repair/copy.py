@@ -54,7 +54,8 @@ class CopyRequest:
 class Outcome:
     """What became of a copy.
 
-    ``moved`` counts messages that could not keep the number their record says; ``damages`` are by store.
+    ``moved`` counts messages that could not keep the number their record says, ``beside`` those that were not in the
+    topics that were asked for but belong to them; ``damages`` are by store.
     """
 
     target: str
@@ -62,6 +63,7 @@ class Outcome:
     bytes: int = 0
     queues: int = 0
     moved: int = 0
+    beside: int = 0
     damages: list[tuple[str, Damage]] = field(default_factory=list)
     lost_and_found: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -187,6 +189,7 @@ class _Copying:
         self.notes: list[str] = []
         self._late: list[tuple[_Reading, Moved]] = []
         self._left_out = 0
+        self._beside = 0
         self._ids = IdMap(request.ids, staging) if request.ids is not None else None
 
     def run(self, effort: Effort) -> None:
@@ -223,6 +226,7 @@ class _Copying:
             bytes=self.target.bytes,
             queues=len(self.numbering.next),
             moved=self.numbering.moved + sum(moved.late_count for _, moved in self._late),
+            beside=self._beside,
             damages=self.lost.damages,
             lost_and_found=f"{self.request.target}.lost-and-found" if self.lost.damages else None,
             notes=self.notes,
@@ -238,6 +242,7 @@ class _Copying:
                 wanted = len(records)
                 records = without_delivered(records, reading.delays, with_others=reading is self.readings[0])
                 self._left_out += wanted - len(records)
+            self._beside += reading.belonging.count_beside(records)
             if len(records):
                 moved = reading.move.move(records)
                 if moved.late is not None:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from rmqtool.engine.opening import refuse_unsupported
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.errors import Refused, StoreError, StoreInUse
+from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse, WriteFailed
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import paths
 from rmqtool.inspection.check import Check
@@ -34,14 +34,17 @@ from rmqtool.repair.steps import (
     transfer,
 )
 from rmqtool.repair.timers import forget_timers
+from rmqtool.scan.ranges import Effort
+from rmqtool.storage.filesystem import split
 from rmqtool.storage.overlay import Action, OverlayFileSystem
 from rmqtool.storage.store import Store
 from rmqtool.storage.walk import SegmentWalk
 
+_ALONE = Effort()
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
 # What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
-_THOROUGH = ("CQ-", "IX-", "CP-", "CL-TORN")
+_THOROUGH = ("CQ-", "IX-", "CP-")
 _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
@@ -109,27 +112,35 @@ class Plan:
         return found if self.undo is None else found | {"undo": self.undo}
 
 
-def plan_repair(areas: Areas, request: Request, advance: Callable[[int], None] | None = None) -> Plan:
-    """Work out a repair in the overlays of a store. The store is not touched."""
-    if areas.main.base.lock_state().held:
-        raise StoreInUse(
-            f"{areas.store.root} is in use: a broker, or another rmqtool, holds its lock",
-            file=areas.store.root,
-            hint="stop the broker, then repair",
-        )
+def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, foresee: bool = True) -> Plan:
+    """Work out a repair in the overlays of a store. The store is not touched.
+
+    ``foresee``: tell what would stay wrong, which takes as long as a check.
+    """
+    require_stopped(areas.store)
     state = areas.state()
-    planner = _Planner(areas, request, advance)
+    planner = _Planner(areas, request, effort)
     planner.work_out()
     steps = planner.steps()
-    left = planner.left(steps)
+    left = planner.left(steps) if foresee else []
     return Plan(_identify(state, steps), state, steps, left, planner.notes)
 
 
+def require_stopped(store: Store) -> None:
+    """Refuse a store that somebody works on."""
+    if store.filesystem.lock_state().held:
+        raise StoreInUse(
+            f"{store.root} is in use: a broker, or another rmqtool, holds its lock",
+            file=store.root,
+            hint="stop the broker, then repair",
+        )
+
+
 class _Planner:
-    def __init__(self, areas: Areas, request: Request, advance: Callable[[int], None] | None) -> None:
+    def __init__(self, areas: Areas, request: Request, effort: Effort) -> None:
         self.areas = areas
         self.request = request
-        self.advance = advance
+        self.effort = effort
         self.notes: list[str] = []
         self.reasons = Reasons(dict(_WHY))
         # Steps on files of the log whose damage is bridged or cut off.
@@ -160,17 +171,44 @@ class _Planner:
         return True
 
     def _recover(self) -> None:
-        report = recover(self.areas.setup(), self.advance)
+        report = self._recovered()
         if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
             # What the log holds now is another matter, as after a crash.
             self._mark_unclean()
             self._learn(report)
-            report = recover(self.areas.setup())
-        if not report.abnormal and any(one.code.startswith(_THOROUGH) for one in check_view(self.areas.view())):
+            report = self._recovered()
+        found = check_view(self.areas.view(), self.effort)
+        if not report.abnormal and any(_needs_thorough(one, report) for one in found):
             # As after a crash nothing is taken on trust then.
             self._mark_unclean()
-            report = recover(self.areas.setup())
+            report = self._recovered()
+            found = check_view(self.areas.view(), self.effort)
+        if self._forget_indexes(found):
+            self._mark_unclean()
+            self._recovered()
         self._learn(report)
+
+    def _forget_indexes(self, found: Iterable[Finding]) -> bool:
+        """Take away the index files that are still wrong, for them to be made anew; return whether there are any."""
+        files = {one.file for one in found if one.code.startswith("IX-") and one.file is not None}
+        wrong = sorted(file for file in files if file.startswith(paths.INDEX + "/"))
+        for file in wrong:
+            self.areas.main.overlay.unlink(file)
+        return bool(wrong)
+
+    def _recovered(self) -> RecoveryReport:
+        progress = self.effort.progress
+        progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
+        try:
+            return recover(self.areas.setup(), progress.advance)
+        except NoSpace:
+            raise
+        except WriteFailed as error:
+            # Nothing is written yet: a name that is needed stands for something else than a file or a directory.
+            hint = error.hint or "nothing was written; move what lies there out of the store, then repair"
+            raise StoreError(error.message, file=error.file, hint=hint) from error
+        finally:
+            progress.finish()
 
     def _mark_unclean(self) -> None:
         self.areas.main.overlay.create(paths.ABORT).close()
@@ -240,7 +278,10 @@ class _Planner:
 
     def _is_room_ahead(self, step: Step) -> bool:
         """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
-        if step.part is not Part.LOG or step.action != Action.DELETE:
+        if step.part is not Part.LOG or step.action != Action.DELETE or step.is_directory:
+            return False
+        start = paths.parse_segment_name(split(step.path)[1])
+        if all(segment.end_offset != start for segment in self.areas.store.commit_log):
             return False
         with self.areas.all[step.area].base.open_read(step.path) as file:
             walk = SegmentWalk(file, None)
@@ -253,10 +294,19 @@ class _Planner:
             for step in steps:
                 if step.allowed:
                     transfer(step, self.areas.all[step.area].overlay, overlays[step.area])
-            return check_view(self.areas.view(overlays))
+            return check_view(self.areas.view(overlays), self.effort)
         finally:
             for overlay in overlays:
                 overlay.close()
+
+
+def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
+    """Tell whether a recovery that follows a crash mends what one that follows a clean stop has left."""
+    if not finding.code.startswith("CL-"):
+        return finding.code.startswith(_THOROUGH)
+    # Behind the end of the log lies what such a recovery cuts off.
+    start = paths.parse_segment_name(split(finding.file)[1]) if finding.file is not None else None
+    return start is not None and start + (finding.offset or 0) >= report.max_offset
 
 
 def _kept(step: Step) -> Step:
@@ -267,9 +317,9 @@ def _kept(step: Step) -> Step:
     return replace(step, allowed=False, reason=_STAYS)
 
 
-def check_view(store: Store) -> list[Finding]:
+def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
     """Return what is wrong with a store; notices are nothing to be repaired."""
-    found = [finding for finding in Check(store) if finding.severity is not Severity.NOTICE]
+    found = [finding for finding in Check(store, effort=effort) if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()
     store.commit_log.close()
     return found

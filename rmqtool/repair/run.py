@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from shlex import quote
 
 from rmqtool.errors import Refused, UsageError
-from rmqtool.repair.apply import SUFFIX, Places, apply_plan, take_back, unfinished
+from rmqtool.repair.apply import SUFFIX, Places, apply_plan, is_undoable, journal_names, take_back, unfinished
 from rmqtool.repair.areas import Areas
-from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan
+from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan, require_stopped
 from rmqtool.repair.steps import Risk
+from rmqtool.scan.ranges import Effort
 from rmqtool.storage.filesystem import Attributes
 from rmqtool.storage.journal_log import read_journal
 from rmqtool.storage.posix import PosixReadableFileSystem
@@ -19,12 +20,13 @@ from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import Store
 
 Open = Callable[[], Store]
-Advance = Callable[[int], None]
+_ALONE = Effort()
 
 
-def plan_only(open_store: Open, request: Request, advance: Advance | None = None) -> Plan:
+def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Plan:
     """Return the plan of a repair; the store is not touched."""
     with open_store() as store:
+        require_stopped(store)
         directory = journals_of(store.root)
         for name in _unfinished(directory):
             raise Refused(
@@ -34,28 +36,26 @@ def plan_only(open_store: Open, request: Request, advance: Advance | None = None
                 "   or go on: --apply takes it back by itself, and begins anew",
             )
         with Areas(store) as areas:
-            return plan_repair(areas, request, advance)
+            return plan_repair(areas, request, effort)
 
 
-def repair(open_store: Open, request: Request, expected: str | None = None, advance: Advance | None = None) -> Plan:
+def repair(open_store: Open, request: Request, expected: str | None = None, effort: Effort = _ALONE) -> Plan:
     """Plan a repair and do it; ``expected`` is the plan that a person has seen. What stays wrong is found anew."""
     with open_store() as store:
         root = store.root
         _take_back_unfinished(store)
     with open_store() as store, Areas(store) as areas:
-        plan = plan_repair(areas, request, advance)
+        plan = plan_repair(areas, request, effort, foresee=False)
         require_plan(plan, expected)
-        if not plan.steps:
-            plan.applied = True
-            return plan
-        if not plan.allowed:
-            raise _needs_leave(plan, root)
-        directory = journals_of(root)
-        with _opened(areas, directory) as places, places.areas[0].lock():
-            plan.undo = os.path.join(directory, apply_plan(areas, plan, places))
+        if plan.steps:
+            if not plan.allowed:
+                raise _needs_leave(plan, root)
+            directory = journals_of(root)
+            with _opened(areas, directory) as places:
+                plan.undo = os.path.join(directory, apply_plan(areas, plan, places))
         plan.applied = True
     with open_store() as store:
-        plan.left = check_view(store)
+        plan.left = check_view(store, effort)
     return plan
 
 
@@ -78,10 +78,11 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
     ``root`` is the store that a person has named; it must be the one that was repaired.
     """
     directory = os.path.realpath(directory)
-    if not os.path.isdir(directory):
+    names = _journals_in(directory)
+    if not names:
         raise UsageError(f"{directory} is no directory of a repair", hint="repair --apply says which one undoes it")
     roots = []
-    for name in sorted(os.listdir(directory), key=lambda name: (len(name), name)):
+    for name in names:
         with PosixReadableFileSystem(os.path.join(directory, name)) as journal:
             about = read_journal(journal).about
             if about:
@@ -93,8 +94,20 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
         )
     if not roots:
         return []
-    with _places(roots, os.path.dirname(directory)) as places, places.areas[0].lock():
-        return take_back(places, os.path.basename(directory))
+    name = os.path.basename(directory)
+    with _places(roots, os.path.dirname(directory)) as places:
+        # Asked before the lock is taken, which may make one where there was none.
+        if not is_undoable(places, name):
+            return []
+        with places.areas[0].lock():
+            return take_back(places, name)
+
+
+def _journals_in(directory: str) -> list[str]:
+    if not os.path.isdir(directory):
+        return []
+    with PosixReadableFileSystem(directory) as files:
+        return journal_names(files.listdir())
 
 
 def journals_of(root: str) -> str:
@@ -118,16 +131,23 @@ def _take_back_unfinished(store: Store) -> None:
 
 @contextmanager
 def _opened(areas: Areas, directory: str) -> Iterator[Places]:
-    """Open the areas for writing, and make the directory of the journals, as private as the store."""
-    if not os.path.isdir(directory):
-        parent, name = os.path.split(directory)
-        with PosixWritableFileSystem(parent) as beside:
+    """Open the areas for writing, and make the directory of the journals, as private as the store.
+
+    It goes again when nothing came into it.
+    """
+    parent, name = os.path.split(directory)
+    with PosixWritableFileSystem(parent) as beside:
+        if not beside.exists(name):
             beside.mkdir(name)
             own = areas.main.base.stat("")
             beside.set_attributes(name, Attributes.of(own)._replace(mtime_ns=None))
             beside.fsync_dir()
-    with _places([area.root for area in areas.all], directory) as places:
-        yield places
+        try:
+            with _places([area.root for area in areas.all], directory) as places:
+                yield places
+        finally:
+            if not beside.listdir(name):
+                beside.rmdir(name)
 
 
 @contextmanager

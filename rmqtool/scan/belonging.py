@@ -89,6 +89,13 @@ class Belonging:
             chosen &= ~self._purged(records, topics)
         return records if chosen.all() else records.select(chosen)
 
+    def count_beside(self, records: Records) -> int:
+        """Return how many of the selected messages lie in other topics than the wanted ones: they wait for these."""
+        if not self.wanted.patterns:
+            return 0
+        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        return int((~topics.each(self.wanted.matches, np.bool_)).sum())
+
     def _names_of(self, topic: str) -> Iterable[str]:
         """Yield a topic, and the one that it is the retry topic of: POP has one for each group and topic."""
         yield topic

@@ -98,7 +98,7 @@ def list_store(
     """List the store; ``log_directories`` are those of the settings, each with the file system it lies in."""
     configured = list(log_directories)
     inside = [directory for directory, where in configured if where is filesystem]
-    listing = StoreListing(filesystem, log_directories=[directory for directory, _ in configured])
+    listing = StoreListing(filesystem, log_directories=inside)
     _list_directory(listing, "", inside)
     for directory, where in configured:
         if where is not filesystem:

@@ -39,13 +39,14 @@ from rmqtool.storage.journal_log import (
     digest,
     entry_of,
 )
+from rmqtool.storage.lock import LOCK_CONTENT
 
 
 class JournalledFileSystem(WritableFileSystem):
     """A writable file system that can be put back as it was.
 
     Before anything is changed, what it was is written to the journal and synced there. If that fails, the change is not
-    made, and no other is from then on. The broker's lock is not journalled: it is taken before a journal is begun.
+    made, and no other is from then on.
     """
 
     def __init__(self, files: WritableFileSystem, journal: WritableFileSystem, about: Mapping[str, object]) -> None:
@@ -55,6 +56,7 @@ class JournalledFileSystem(WritableFileSystem):
         self._files = files
         self._told = Journal()
         self._guard = threading.RLock()
+        self._locks: set[str] = set()
         self._old_end = 0
         self._failed = False
         self._log = journal.create(LOG)
@@ -76,6 +78,8 @@ class JournalledFileSystem(WritableFileSystem):
             left: dict[str, list[int] | None] = {}
             directories = set()
             for path, original in self._told.originals.items():
+                if path in self._locks:
+                    continue  # whoever undoes this takes it again
                 status = self._files.find_stat(path)
                 directories.add(split(path)[0])
                 if status is None:
@@ -114,6 +118,9 @@ class JournalledFileSystem(WritableFileSystem):
         return self._files.lock_state(path)
 
     def lock(self, path: str = "lock") -> Closable:
+        """Take the broker's lock; what that makes or writes can be taken back like any change."""
+        if not self._files.lock_state(path).held:
+            self._before_locking(path)
         return self._files.lock(path)
 
     def shown(self, path: str) -> str:
@@ -165,6 +172,16 @@ class JournalledFileSystem(WritableFileSystem):
         path_parts(path, WriteFailed)
         if not self._files.exists(path):  # else it will be refused, and nothing need be saved for that
             self._before_naming(path)
+
+    def _before_locking(self, path: str) -> None:
+        self._locks.add(path)
+        if not self._files.exists(path):
+            self._before_creating(path)
+            return
+        with self._files.open_read(path) as file:
+            is_written = file.pread(len(LOCK_CONTENT), 0) == LOCK_CONTENT
+        if not is_written:
+            self.before_writing(path, 0, None)
 
     def _before_naming(self, *paths: str) -> None:
         """Save the files that are about to lose these names, and the directories that hold the names."""

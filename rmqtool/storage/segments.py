@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from rmqtool.errors import ReadFailed
@@ -130,9 +131,19 @@ class SegmentQueue:
 
 
 def usual_size(segments: Iterable[Segment]) -> int:
-    """Return the size most segments have, the larger one when two are as frequent; 0 without segments."""
-    counts = Counter(segment.size for segment in segments if segment.size)
-    return max(counts, key=lambda size: (counts[size], size), default=0)
+    """Return the size most segments have, the larger one when two are as frequent; 0 without segments.
+
+    Where names do not fit that size, but one that all of them are multiples of, most files were cut short.
+    """
+    there = list(segments)
+    counts = Counter(segment.size for segment in there if segment.size)
+    size = max(counts, key=lambda size: (counts[size], size), default=0)
+    bases = sorted({segment.base_offset for segment in there})
+    if size and any(base % size for base in bases):
+        named = min((after - before for before, after in pairwise(bases)), default=0)
+        if named >= max(counts) and not any(base % named for base in bases):
+            return named
+    return size
 
 
 def vanished(segment: Segment) -> ReadFailed:

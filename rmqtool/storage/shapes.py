@@ -26,6 +26,8 @@ def lock_store(files: WritableFileSystem, log_directories: Iterable[tuple[Readab
         status = where.find_stat(name)
         if status is not None and status.kind is not kind:
             raise _refusal(name, kind, status.kind, where.shown(name))
+    if files.is_directory(paths.ABORT) and files.listdir(paths.ABORT):
+        raise _refusal(paths.ABORT, Kind.FILE, Kind.DIRECTORY, files.shown(paths.ABORT))
     return files.lock()
 
 

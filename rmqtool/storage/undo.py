@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from rmqtool.errors import Refused, WriteFailed
+from rmqtool.formats.paths import LOCK
 from rmqtool.storage.filesystem import (
     Extent,
     Kind,
@@ -21,6 +22,7 @@ from rmqtool.storage.journal_log import (
     Journal,
     Original,
     append_line,
+    read_journal,
     read_verified_journal,
 )
 
@@ -31,17 +33,25 @@ def undo(files: WritableFileSystem, journal: WritableFileSystem) -> list[str]:
     Nothing is changed unless the whole journal proves sound, and, if the journalled change was completed, unless the
     files are still as it left them. Undoing twice is undoing once.
     """
-    told = read_verified_journal(journal)
-    if told.undone or not told.originals:
+    if not require_undoable(files, journal):
         return []
-    if told.done is not None and not told.undoing:
-        _require_as_left(files, told.done)
+    told = read_verified_journal(journal)
     with journal.open_write(LOG) as log, journal.open_read(OLD_BYTES) as old:
         log.truncate(told.end)
         end = append_line(log, told.end, [{"undoing": True}])
         _Restoration(files, told, old).run()
         append_line(log, end, [{"undone": True}])
     return sorted(told.originals)
+
+
+def require_undoable(files: ReadableFileSystem, journal: ReadableFileSystem) -> bool:
+    """Return whether there is anything to be undone; refuse when the files are not as a completed change left them."""
+    told = read_journal(journal)
+    if told.undone or not told.originals:
+        return False
+    if told.done is not None and not told.undoing:
+        _require_as_left(files, told.done)
+    return True
 
 
 def _require_as_left(files: ReadableFileSystem, done: dict[str, tuple[int, int] | None]) -> None:
@@ -66,12 +76,17 @@ class _Restoration:
     def run(self) -> None:
         # What holds comes before what it holds in the order of paths; so removal goes backwards.
         for path, original in reversed(self._originals):
-            self._clear(path, original.kind)
+            if path != LOCK:
+                self._clear(path, original.kind)
         for path, _ in self._of(Kind.DIRECTORY):
             if not self._files.exists(path):
                 self._files.mkdir(path)
         for path, original in self._of(Kind.FILE):
             self._restore(path, original)
+        # A lock that the change made goes when all else is back: until then it keeps others away.
+        for path, original in self._originals:
+            if path == LOCK:
+                self._clear(path, original.kind)
         # Wherever a name was changed the directory was written down, so this makes the names durable as well.
         for path, original in reversed(self._of(Kind.DIRECTORY)):
             assert original.attributes is not None, "a directory has attributes"

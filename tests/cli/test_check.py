@@ -58,6 +58,19 @@ def test_what_brokers_wrote_has_no_finding_above_notice(name, store, capsys):
     assert summary["complete"] is True
 
 
+@pytest.mark.parametrize("setting", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
+def test_directories_of_a_store_are_no_strangers_where_its_log_lies_elsewhere(
+    setting, writable_store, tmp_path, capsys
+):
+    root = writable_store("recovery-5.3.3/base-A")
+    moved = sorted((root / "commitlog").iterdir())[: None if setting == "storePathCommitLog" else 3]
+    (tmp_path / "log").mkdir()
+    for path in moved:
+        path.rename(tmp_path / "log" / path.name)
+    status, findings, _ = check(capsys, root, "--conf", f"{setting}={tmp_path}/log")
+    assert (status, needing(findings)) == (Exit.DONE, [])
+
+
 def test_of_the_ghosts_exactly_the_ghosts_are_found(store, capsys):
     told = truth("49-ghost")
     records = {message["commitLogOffset"]: message["storeSize"] for message in told["messages"]}

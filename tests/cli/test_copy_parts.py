@@ -60,7 +60,7 @@ def test_a_topic_and_what_waits_for_it(broker: Path, tmp_path: Path, ask: Asking
     waiting = {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"}
     topic = next(m["properties"]["REAL_TOPIC"] for m in every if m["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC")
     with left_alone(broker):
-        ask.copied(broker, tmp_path / "one", "-t", topic)
+        shown = ask.copied(broker, tmp_path / "one", "-t", topic)
     expected = [
         m
         for m in every
@@ -68,6 +68,7 @@ def test_a_topic_and_what_waits_for_it(broker: Path, tmp_path: Path, ask: Asking
         or (m["topic"] in waiting and m["properties"].get("REAL_TOPIC") == topic)
     ]
     assert any(m["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC" for m in expected)
+    assert (shown["messages"], shown["beside"]) == (len(expected), sum(m["topic"] != topic for m in expected))
     assert keys_of(cat(ask, tmp_path / "one")) == keys_of(expected)
     assert_sound(ask, tmp_path / "one")
 

@@ -30,6 +30,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SCREENS = {
     "whole": (["sound"], [], Exit.DONE),
+    "topic": (["sound"], ["-t", "T_trans"], Exit.DONE),
     "refused": (["flipped"], [], Exit.REFUSED),
     "salvaged": (["flipped"], ["--salvage"], Exit.SKIPPED),
     "gap": (["gap"], ["--salvage"], Exit.SKIPPED),

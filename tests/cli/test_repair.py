@@ -15,7 +15,11 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
+from rmqtool.repair.plan import Request
+from rmqtool.repair.run import repair
+from rmqtool.scan.ranges import Effort
 from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.storage.store import open_store
 from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import tree_changes, tree_state
@@ -114,6 +118,32 @@ def test_the_way_back_of_one_store_is_not_that_of_another(damaged, tmp_path, cap
     status, _ = run(capsysbinary, "repair", tmp_path, "--undo", shown["undo"])
     assert status == Exit.REFUSED
     assert main(["repair", str(damaged), "--undo", str(tmp_path / "none")]) == Exit.USAGE
+
+
+class Watched:
+    """Progress that remembers how far each piece of work came."""
+
+    def __init__(self) -> None:
+        self.pieces: list[list[int]] = []
+
+    def start(self, what: str, total: int | None, unit: str) -> None:
+        assert total is not None
+        self.pieces.append([0, total])
+
+    def advance(self, amount: int) -> None:
+        self.pieces[-1][0] += amount
+
+    def finish(self) -> None:
+        pass
+
+
+def test_the_bar_of_each_piece_of_work_ends_where_it_is_full(damaged):
+    next((damaged / "index").iterdir()).unlink()  # for what it held the log is read once more
+    watched = Watched()
+    plan = repair(lambda: open_store(str(damaged)), Request(), None, Effort(progress=watched))
+    assert plan.left == []
+    assert len(watched.pieces) >= 2
+    assert [piece for piece in watched.pieces if piece[0] != piece[1]] == []
 
 
 @pytest.mark.parametrize("words", [["wheels"], ["--allow", "everything"]])
@@ -220,6 +250,25 @@ def test_a_readable_copy_takes_the_place_of_a_bad_file_and_the_other_way_round(w
     assert (status, shown["left"]) == (Exit.DONE, [])
     assert topics.read_bytes() == good
     assert bad_copy.read_bytes() == groups.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "file_offset"), [("IX-HEAD", 1), ("IX-HEAD", 9), ("IX-WRONG", 40 + 4 * 50 + 20 * 7 + 12 + 2)]
+)
+def test_times_of_an_index_file_are_made_anew(code, file_offset, writable_store, capsysbinary):
+    root = writable_store("recovery-5.3.3/base-A")
+    path = sorted((root / "index").iterdir())[1]
+    with path.open("r+b") as file:
+        file.seek(file_offset)
+        byte = file.read(1)
+        file.seek(file_offset)
+        file.write(bytes([byte[0] ^ 0x40]))
+    main(["check", str(root), "--jsonl"])
+    found = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()[:-1]]
+    assert (code, f"index/{path.name}") in {(finding["code"], finding["file"]) for finding in found}
+    status, shown = run(capsysbinary, "repair", root, "--apply")
+    assert (status, shown["left"]) == (Exit.DONE, [])
+    assert {step["file"].partition("/")[0] for step in shown["steps"]} <= {"index", "checkpoint"}
 
 
 def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(writable_store, capsysbinary):

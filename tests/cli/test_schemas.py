@@ -28,7 +28,7 @@ PROMISED = {
     "recover": "as mode loads starts minPhyOffset maxPhyOffset files queues messagesLost messagesUnreachable config"
     " logLines",
     "repair-undone": "undone files",
-    "copied": "to messages bytes queues moved skipped lostAndFound",
+    "copied": "to messages bytes queues moved beside skipped lostAndFound",
     "recovered": "mode applied minPhyOffset maxPhyOffset messages files findings notRestored brokerStart",
     "repair": "plan steps applied left",
     "diff": "same onlyA onlyB different rows",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
 
+from rmqtool.errors import RmqtoolError, WriteFailed
 from rmqtool.repair.apply import Places, apply_plan, take_back, unfinished
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan, Request, plan_repair
@@ -123,6 +125,57 @@ def test_a_repair_that_loses_power_completes_or_is_undone(call):
 @pytest.mark.parametrize("call", range(1, UNDO_CALLS + 1, 7))
 def test_an_undoing_that_loses_power_completes(call):
     check_cut_short(undo_all, a_repaired_disk(), call, BEFORE)
+
+
+def check_failed(call: int, number: int) -> None:
+    """Let a call of a repair fail, for a full disk or a bad one: all is as it was, and no journal is left."""
+    disk = a_disk()
+    disk.fail(call, number)
+    with pytest.raises(WriteFailed) as failed:
+        repair(disk)
+    assert "is taken back" in failed.value.message
+    assert state(disk) == BEFORE
+    assert FaultyFileSystem(disk, "undo").listdir() == []
+
+
+def check_undoing_failed(call: int) -> None:
+    """Let a call of an undoing fail: the next one completes it."""
+    disk = a_repaired_disk()
+    disk.fail(call, errno.ENOSPC)
+    with pytest.raises(RmqtoolError):
+        undo_all(disk)
+    undo_all(disk)
+    assert state(disk) == BEFORE
+
+
+@pytest.mark.parametrize("call", range(4, REPAIR_CALLS + 1, 11))
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_repair_of_which_a_call_fails_is_taken_back_at_once(call, number):
+    check_failed(call, number)
+
+
+@pytest.mark.parametrize("call", range(1, UNDO_CALLS + 1, 11))
+def test_an_undoing_of_which_a_call_fails_is_completed_by_the_next(call):
+    check_undoing_failed(call)
+
+
+def test_a_disk_that_stays_full_is_named_with_the_way_back():
+    disk = a_disk()
+
+    for call in range(REPAIR_CALLS // 2, 4 * REPAIR_CALLS):
+        disk.fail(call, errno.ENOSPC)
+    with pytest.raises(WriteFailed) as failed:
+        repair(disk)
+    assert failed.value.hint is not None
+    assert "--undo" in failed.value.hint
+
+
+@pytest.mark.slow
+def test_every_call_of_a_repair_and_of_its_undoing_may_fail():
+    for call in range(1, REPAIR_CALLS + 1):
+        check_failed(call, errno.ENOSPC)
+    for call in range(1, UNDO_CALLS + 1):
+        check_undoing_failed(call)
 
 
 @pytest.mark.slow

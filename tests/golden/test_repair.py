@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,15 @@ KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
 CLEAN = [name for name in STORES if name not in (*KILLED, "49-ghost", "49-recovered")]
 SOME = ("49-multidir", "53-rocksdb", "53-timer", "54-broker")
 FEW = 2
+# What a repair has to look at twice, and what is left of it: nothing, or what nobody can restore.
+REMARKABLE = {
+    ("4.9.8", "A/stray-subdir@commitlog"): [],
+    ("5.3.3", "A/cl-extra-gap"): [],
+    ("5.4.0", "A/storets-nonmonotonic@last-all"): ["CL-HEAD", "CL-TIME"],
+    ("4.9.8", "A/stale-record-after-tail"): [],
+    ("5.3.3", "A/body-flip@seg0-first"): [],
+    ("5.4.0", "A/cl-missing@middle"): ["CL-GAP"],
+}
 PIECES = 16
 # Damage after which nothing may be written, and the status that says so.
 REFUSED = {"cl-missing@all": Exit.REFUSED, "cl-dir-missing": Exit.REFUSED, "lock-dir": Exit.NOT_A_STORE}
@@ -46,21 +57,19 @@ def test_nothing_is_planned_for_a_sound_store_and_nothing_is_changed(name, writa
     assert not Path(f"{root}-rmqtool-undo").exists()
 
 
-def restorable(state: dict[str, FileState], *, had_lock: bool) -> dict[str, FileState]:
-    """Leave out what nobody can put back, and the lock, which is taken as a broker takes it.
-
-    A lock that was missing stays, and the store's directory has got a new entry by it.
-    """
-    found = {path: one._replace(ctime_ns=0) for path, one in state.items() if path != "lock"}
-    return found if had_lock else found | {".": found["."]._replace(mtime_ns=0)}
+def restorable(root: Path) -> dict[str, FileState]:
+    """Return everything but the times of inodes, which nobody can set."""
+    return {path: one._replace(ctime_ns=0) for path, one in tree_state(root).items()}
 
 
 def check_repaired(root: Path, version: str, capsysbinary: pytest.CaptureFixture[bytes]) -> dict[str, Any]:
     """Repair a damaged store, and take it back: nothing valid is lost, and nothing of it stays."""
-    before, valid = tree_state(root), valid_records(root)
+    before, valid = restorable(root), valid_records(root)
     status, shown = run(capsysbinary, "repair", root, "--as", AS[version], "--apply", "--allow", "state,primary")
     validate("repair", shown)
     assert status == (Exit.NO if shown["left"] else Exit.DONE)
+    # What is left is what no repair puts right.
+    assert [f for f in shown["left"] if f.get("fix", "").startswith("rmqtool repair")] == []
     kept = {record.physical_offset for record in valid_records(root)}
     assert [record for record in valid if record.physical_offset not in kept] == []
     again, nothing = run(capsysbinary, "repair", root, "--as", AS[version], "--allow", "state,primary")
@@ -68,8 +77,7 @@ def check_repaired(root: Path, version: str, capsysbinary: pytest.CaptureFixture
     assert [f["code"] for f in nothing["left"]] == [f["code"] for f in shown["left"]]
     if "undo" in shown:
         assert run(capsysbinary, "repair", root, "--undo", shown["undo"])[0] == Exit.DONE
-    had_lock = "lock" in before
-    assert tree_changes(restorable(before, had_lock=had_lock), restorable(tree_state(root), had_lock=had_lock)) == []
+    assert tree_changes(before, restorable(root)) == []
     return shown
 
 
@@ -95,6 +103,37 @@ def test_damaged_stores_are_repaired_and_come_back(version, tmp_path, capsysbina
     workshop = Workshop(tmp_path)
     for key in sample(version, FEW):
         check_variant(workshop, version, key, capsysbinary)
+
+
+@pytest.mark.parametrize(("version", "key"), REMARKABLE)
+def test_what_is_left_is_what_nobody_can_restore(version, key, tmp_path, capsysbinary):
+    with Workshop(tmp_path).damaged(version, mutations(version)[key], abort=False) as root:
+        left = check_repaired(root, version, capsysbinary)["left"]
+    assert sorted({finding["code"] for finding in left}) == REMARKABLE[version, key]
+
+
+def test_a_log_whose_files_were_all_cut_short_keeps_every_message_that_is_left(tmp_path, capsysbinary):
+    with Workshop(tmp_path).damaged("5.3.3", mutations("5.3.3")["A/cl-missing@last"], abort=True) as root:
+        for path in (root / "commitlog").iterdir():
+            os.truncate(path, 40_000)
+        assert check_repaired(root, "5.3.3", capsysbinary)["left"] == []
+
+
+@pytest.mark.parametrize(("place", "queue"), [(0, "TopicB/1"), (32980, "TopicB/1")])
+def test_a_unit_of_a_struck_message_leads_to_the_bridge_also_where_the_queue_was_gone(
+    place, queue, tmp_path, capsysbinary
+):
+    """Behind a unit that leads to nothing a broker passes over all that the queue has in the first segment."""
+    with Workshop(tmp_path).damaged("4.9.8", mutations("4.9.8")["A/cq-all-missing"], abort=True) as root:
+        (struck,) = (r for r in valid_records(root) if r.physical_offset == place)
+        assert f"{struck.topic}/{struck.queue_id}" == queue
+        with (root / "commitlog/00000000000000000000").open("r+b") as file:
+            file.seek(place + 4)
+            file.write(b"?")
+        run(capsysbinary, "repair", root, "--as", "4.9", "--apply", "--allow", "primary")
+        units = (root / f"consumequeue/{queue}/00000000000000000000").read_bytes()
+    assert [unit[:2] for unit in struct.iter_unpack(">qiq", units)][struck.queue_offset] == (place, struck.size)
+    assert b"\x7f\xff\xff\xff" not in units
 
 
 @pytest.mark.slow

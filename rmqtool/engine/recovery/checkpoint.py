@@ -37,10 +37,12 @@ def heal_checkpoint(
     is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
     if not (is_wrong or abnormal):
         return
+    # A clean stop writes the time of the last record, whatever the clock did before.
+    last = min(reading.last_timestamp, newest)
     made = StoreCheckpoint(
-        physic_msg_timestamp=newest,
-        logics_msg_timestamp=newest if has_queues else min(max(fields.logics_msg_timestamp, 0), newest),
-        index_msg_timestamp=min(max(fields.index_msg_timestamp, 0), newest),
+        physic_msg_timestamp=last,
+        logics_msg_timestamp=last if has_queues else min(max(fields.logics_msg_timestamp, 0), last),
+        index_msg_timestamp=min(max(fields.index_msg_timestamp, 0), last),
         master_flushed_offset=min(max(fields.master_flushed_offset, 0), log_end),
         confirm_phy_offset=min(max(fields.confirm_phy_offset, 0), log_end),
     )

@@ -133,23 +133,23 @@ class QueueCheck:
         """Tell whether a record may stand where it says though the one behind it does not follow it."""
         if self.expected is None:
             return following > claim.queue_offset
-        return following != self.expected and self._is_explained(claim)
+        return following != self.expected and self._is_explained(claim, self.expected)
 
     def _is_credible(self, claim: Claim) -> bool:
         return self.expected is None or claim.queue_offset - self.expected <= _WIDEST_GAP
 
-    def _is_explained(self, claim: Claim) -> bool:
+    def _is_explained(self, claim: Claim, expected: int | None) -> bool:
         """Tell whether enough of the log is damaged for all that would be missing in front of a record."""
-        if self.expected is None or claim.queue_offset < self.expected:
+        if expected is None or claim.queue_offset < expected:
             return False
-        missing = claim.queue_offset - self.expected
+        missing = claim.queue_offset - expected
         lost = self._log.damage.lost_between(self._last_end, claim.unit.physical_offset)
         return missing <= min(lost, _WIDEST_GAP)
 
     def _accept(self, claim: Claim) -> None:
         """Let a record stand where it says."""
         if self.expected is None:
-            self._fill_head(claim.queue_offset)
+            self._fill_head(claim)
         elif claim.queue_offset > self.expected:
             self._fill_gap(self.expected, claim)
         self._put(claim.queue_offset, claim.unit)
@@ -221,8 +221,13 @@ class QueueCheck:
         self.expected = queue_offset + len(units)
         self._last_end = int(units["physical_offset"][-1]) + int(units["size"][-1])
 
-    def _fill_head(self, first: int) -> None:
+    def _fill_head(self, claim: Claim) -> None:
         """Fill the places before the first record, in its file: a broker reads a file from its beginning."""
+        first = claim.queue_offset
+        if not self._log.log.min_offset and self._is_explained(claim, 0):
+            # No message was removed yet: those before are lost to damage.
+            self._fill_gap(0, claim)
+            return
         per_file = self._files.file_size // UNIT_SIZE
         begin = first - first % per_file
         if self._files.read(begin * UNIT_SIZE, UNIT_SIZE) or begin < first:
@@ -239,9 +244,14 @@ class QueueCheck:
         """Look after the places of messages that are lost: a unit that may be theirs stays."""
         for queue_offset in range(begin, following.queue_offset):
             unit = self.read_unit(queue_offset)
-            if unit is None or not self.may_stay(queue_offset, unit):
-                bridge = self._log.damage.find_last_bridge(self._last_end, following.unit.physical_offset)
-                self.replace(queue_offset, self._stand_in(bridge))
+            bridge = self._log.damage.find_last_bridge(self._last_end, following.unit.physical_offset)
+            stand_in = self._stand_in(bridge)
+            if unit is not None and bridge is not None and unit.size == FILLER_SIZE:
+                # It was filled before there was a bridge.
+                if _UNIT.encode(unit) != stand_in:
+                    self.replace(queue_offset, stand_in)
+            elif unit is None or not self.may_stay(queue_offset, unit):
+                self.replace(queue_offset, stand_in)
 
     def _stand_in(self, bridge: Bridge | None) -> bytes:
         """Return the unit of a message that is lost: it leads to what bridges the place where that stood.
@@ -277,7 +287,7 @@ class QueueCheck:
     def settle_last(self) -> None:
         """Decide about a last record that still waits; the log was read to its end."""
         pending = self._pending
-        if pending is not None and self.expected is not None and self._is_explained(pending):
+        if pending is not None and self.expected is not None and self._is_explained(pending, self.expected):
             self._pending = None
             self._accept(pending)
         self._settle(None)

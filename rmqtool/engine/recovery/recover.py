@@ -51,7 +51,7 @@ _ZEROS = 1 << 20
 
 
 def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
-    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read."""
+    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read first."""
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
@@ -128,9 +128,6 @@ class _Recovery:
             changed |= self._find(restore_queue_files(self.files, listing, kind, queue_size, self._before_write))
         return (self._list() if changed else listing), size
 
-    def _pass(self, log: SegmentQueue, now: int) -> LogPass:
-        return LogPass(log, now, self.advance, self._dledger)
-
     def _rules(self) -> DispatchRules:
         """Return how records are dispatched. Extra queues stand in a record only where the broker numbered them."""
         delays = parse_delay_levels(self.config.message_delay_level)
@@ -171,7 +168,7 @@ class _Recovery:
         """Read the log, and put queues, index and checkpoint right."""
         report, config = self.report, self.config
         now = self.setup.clock.now()
-        reading = self._pass(log, now)
+        reading = LogPass(log, now, self.advance, self._dledger)
         has_queues = self._has_file_queues(listing)
         batch_topics = self.setup.batch_topics
         topics = read_batch_topics(self.files) if batch_topics is None else batch_topics
@@ -221,7 +218,8 @@ class _Recovery:
         if check.wrong_file is not None:
             start = check.restart()
             segment = log.find(start)
-            for batch in self._pass(log, now).batches(segment.base_offset if segment else log.min_offset):
+            again = LogPass(log, now, dledger=self._dledger)
+            for batch in again.batches(segment.base_offset if segment else log.min_offset):
                 check.take(batch)
         if check.is_rewriting:
             service.flush()
