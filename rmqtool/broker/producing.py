@@ -88,7 +88,8 @@ class Producer:
         """Raise what a client or broker says to a message that they do not take."""
         _, limit = self._queues.get(message.topic) or self._find_topic(message.topic)
         if message.queue_id >= limit or message.queue_id < ANY_QUEUE:
-            raise UsageError(f"topic {message.topic} has no queue {message.queue_id}: there are {limit}")
+            hint = f"more queues: rmqtool topic STORE alter {message.topic} --queues {message.queue_id + 1}"
+            raise UsageError(f"topic {message.topic} has no queue {message.queue_id}: there are {limit}", hint=hint)
 
     def send(self, messages: Sequence[NewMessage]) -> Sent:
         """Store messages that were checked, in their order, and say what became of each."""

@@ -86,7 +86,10 @@ class Services:
         """Write down how far everything is, once it is durable."""
         self.transactions.write_ops(at_once=True)
         if not self.store.flush_now():
-            raise WriteFailed("what was delivered is not durable, so progress was not saved")
+            raise WriteFailed(
+                "what was delivered is not durable, so progress was not saved",
+                hint="it is delivered again; see what the store says: rmqtool check STORE",
+            )
         self.delay.save()
         self.timers.save()
         self.offsets.save()

@@ -101,7 +101,7 @@ def _run(
     fail_on, report = told
     work, show = look
     if report is not None and os.path.realpath(report).startswith(os.path.realpath(name) + os.sep):
-        raise UsageError(f"{report} lies in the store, where check writes nothing")
+        raise UsageError(f"{report} lies in the store, where check writes nothing", hint="name a place outside of it")
     started = time.monotonic()
     store = open_store(name, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output:

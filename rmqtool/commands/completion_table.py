@@ -253,7 +253,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('-h', '--help'), 'Show the options.', ''),
     )),
     ('init', 'Make an empty store.', ('store',), (
-        (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
+        (('--as',), 'For which broker; default: 5.3.', '4.9|5.3|5.4'),
         (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),
         (('--json',), 'One JSON document.', ''),
         (('--jsonl',), 'One JSON object per line.', ''),
@@ -286,7 +286,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('produce', 'Store messages, as a broker would.', ('store', 'any'), (
         (('-t', '--topic'), 'The topic.', 'topics'),
-        (('-q', '--queue'), 'Only the queue of this number.', 'queues'),
+        (('-q', '--queue'), 'Into the queue of this number; default: in turn.', 'queues'),
         (('--tag',), 'The tag.', 'any'),
         (('--key',), 'A key to be found by; repeatable.', 'any'),
         (('-p', '--property'), 'A property; repeatable.', 'any'),
@@ -306,8 +306,8 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),
         (('--json',), 'One JSON document.', ''),
-        (('--jsonl',), 'One JSON object per line.', ''),
-        (('--csv',), 'CSV with a header line.', ''),
+        (('--jsonl',), 'One JSON object per line, of the input too.', ''),
+        (('--csv',), 'CSV with a header line, the input too.', ''),
         (('--template',), "One line per row, as in '{topic}/{queueId} {keys}\\n'.", 'any'),
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--tz',), 'The time zone: local, UTC, +08:00, a name.', 'any'),

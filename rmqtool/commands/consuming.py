@@ -226,7 +226,7 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     refuse_unsupported(store.listing, store.config)
     refuse_without_log(store.listing)
     if store.listing.find(ABORT) is not None:
-        raise Refused("the store was not closed: abort is there", file=ABORT, hint="rmqtool recover --apply")
+        raise Refused("the store was not closed: abort is there", file=ABORT, hint="rmqtool recover STORE --apply")
     if any(directory.startswith("config/") for directory in store.listing.databases()):
         raise StoreError("progress is kept in RocksDB here; only a broker can write it", file=store.root)
     files = stack.enter_context(PosixWritableFileSystem(store.root))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 from rmqtool.errors import RmqtoolError
@@ -9,8 +10,12 @@ from rmqtool.errors import RmqtoolError
 
 def tell(error: RmqtoolError, *, as_json: bool) -> None:
     """Say on stderr what stopped the command: in words, or as the one JSON object that programs wait for."""
+    from rmqtool.commands.opening import typeable
     from rmqtool.render.failure import failure_json, failure_text
 
+    if error.hint is not None:
+        error.hint = typeable(error.hint)
     if sys.stderr is not None:
-        sys.stderr.write(failure_json(error) if as_json else failure_text(error))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        sys.stderr.write(failure_json(error) if as_json else failure_text(error, width))
         sys.stderr.flush()

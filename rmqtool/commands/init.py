@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Show
+from rmqtool.commands.options import ForBroker, Show
 from rmqtool.errors import Exit, WriteFailed
 
 
@@ -16,7 +16,7 @@ def init(
         str, typer.Argument(metavar="STORE", help="A new directory, or an empty one.", show_default=False)
     ],
     *,
-    broker: AsBroker,
+    broker: ForBroker,
     show: Show,
 ) -> Exit:
     """Make an empty store with a broker.conf, ready for `produce`, and for a broker.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from shlex import quote
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ VARIABLE = "RMQTOOL_STORE"
 _HOME_STORE = "~/store"
 _FORCED = ("./", "../")
 _CONF_ENDINGS = (".conf", ".properties")
+_PLACE_OF_STORE = re.compile(r"\b(rmqtool [a-z]+) STORE\b")
+_chosen: ContextVar[str | None] = ContextVar("chosen", default=None)
 
 
 class StoreChoice(NamedTuple):
@@ -35,6 +39,20 @@ def choose_store(
     STORE comes first. A word that stands alone is STORE if the command takes no words of its own, if it exists as a
     path, or if it is written as one (``./x``); else it is the command's own and STORE is the default.
     """
+    choice = _choose(words, takes_words, environment, exists)
+    _chosen.set(choice.store)
+    return choice
+
+
+def typeable(hint: str) -> str:
+    """Return a hint with the store of this command line where it says STORE: what is named next can be typed."""
+    store = _chosen.get()
+    return _PLACE_OF_STORE.sub(lambda found: f"{found[1]} {quote(store)}", hint) if store is not None else hint
+
+
+def _choose(
+    words: Sequence[str], takes_words: bool, environment: Mapping[str, str], exists: Callable[[str], bool]
+) -> StoreChoice:
     if len(words) > 1 or (words and (not takes_words or _is_path(words[0], exists))):
         return StoreChoice(words[0], tuple(words[1:]), "command line")
     default = environment.get(VARIABLE)

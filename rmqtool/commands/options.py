@@ -81,6 +81,17 @@ Queue = Annotated[
         "-q", "--queue", metavar="N", parser=_number("--queue"), panel=_MESSAGES, help="Only the queue of this number."
     ),
 ]
+ToQueue = Annotated[
+    int | None,
+    _option(
+        "-q",
+        "--queue",
+        metavar="N",
+        parser=_number("--queue"),
+        panel=_MESSAGES,
+        help="Into the queue of this number; default: in turn.",
+    ),
+]
 Group = Annotated[str | None, _option("-g", "--group", metavar="GROUP", panel=_MESSAGES, help="The consumer group.")]
 Begin = Annotated[
     str | None, _option("-b", "--begin", metavar="TIME", panel=_MESSAGES, help="Stored at this time or later.")
@@ -102,6 +113,8 @@ Where = Annotated[
 
 Json = Annotated[bool, _option("--json", panel=_OUTPUT, help="One JSON document.")]
 Jsonl = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="One JSON object per line.")]
+JsonlBothWays = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="One JSON object per line, of the input too.")]
+CsvBothWays = Annotated[bool, _option("--csv", panel=_OUTPUT, help="CSV with a header line, the input too.")]
 Csv = Annotated[bool, _option("--csv", panel=_OUTPUT, help="CSV with a header line.")]
 TemplateText = Annotated[
     str | None,
@@ -135,6 +148,9 @@ ProgressWhen = Annotated[
 AsVersion = Annotated[
     Version | None,
     _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="As which broker; default: guessed from the store."),
+]
+AsNewVersion = Annotated[
+    Version | None, _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="For which broker; default: 5.3.")
 ]
 Conf = Annotated[
     list[str] | None,
@@ -180,6 +196,13 @@ class AsBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForBroker(AsBroker):
+    """For which broker something new is made."""
+
+    as_version: AsNewVersion = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
     """How results look."""
 
@@ -221,6 +244,14 @@ class Show:
         from rmqtool.render.output import Output
 
         return Output(self.look())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowAndRead(Show):
+    """How results look, and what the input is."""
+
+    jsonl: JsonlBothWays = False
+    csv: CsvBothWays = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Queue, Show, Topic, When, store_and
+from rmqtool.commands.options import AsBroker, Group, ProgressWhen, ShowAndRead, Topic, ToQueue, When, store_and
 from rmqtool.errors import Exit, UsageError
 
 
@@ -99,7 +99,7 @@ def produce(
     ] = None,
     *,
     topic: Topic = None,
-    queue: Queue = None,
+    queue: ToQueue = None,
     marks: Marks,
     source: Input,
     sending: Sending,
@@ -107,7 +107,7 @@ def produce(
     group: Group = None,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
-    show: Show,
+    show: ShowAndRead,
 ) -> Exit:
     """Store messages as a broker would: with ids, queues and index, so that it can take over at any moment.
 

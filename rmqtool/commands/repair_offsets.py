@@ -115,7 +115,8 @@ class OffsetsWanted:
         data = view.read_file(path)
         decoded = None if data is None else decode_config(name, data)
         if decoded is None or isinstance(decoded, Flaw):
-            raise NotFound(f"{path} cannot be read", file=path)
+            hint = "say where the group goes on: --to TIME, OFFSET, min or max"
+            raise NotFound(f"{path} cannot be read", file=path, hint=hint)
         for topic in topics:
             queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}
             for queue_id, offset in queues.items():

@@ -98,4 +98,4 @@ def _require_fit(store: Store) -> None:
                 hint="write into a new store: another directory",
             )
     if store.listing.find(ABORT) is not None:
-        raise Refused("the store was not closed: abort is there", file=root, hint="rmqtool recover --apply")
+        raise Refused("the store was not closed: abort is there", file=root, hint="rmqtool recover STORE --apply")

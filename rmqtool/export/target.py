@@ -81,7 +81,8 @@ class Target:
     def _require_ours(self) -> None:
         """Raise Refused for a target that must not be touched."""
         if not os.path.isdir(self.directory):
-            raise Refused(f"{self.directory} is a file, not a directory", file=self.directory)
+            hint = "name another directory (--to)"
+            raise Refused(f"{self.directory} is a file, not a directory", file=self.directory, hint=hint)
         names = set(os.listdir(self.directory)) - {STAGING}
         if names and self.mode is Mode.ERROR:
             raise Refused(

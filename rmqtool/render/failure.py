@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.render.text import neutral
+from rmqtool.render.text import hanging, neutral
 
 _NAME = "rmqtool: "
 
 
-def failure_text(error: RmqtoolError) -> str:
-    """Return the error as lines for people, the command to type last."""
-    lines = [neutral(line) for line in error.message.split("\n")]
+def failure_text(error: RmqtoolError, width: int | None = None) -> str:
+    """Return the error as lines for people, the command to type last; that one stays in one piece."""
+    room = None if width is None else width - len(_NAME)
+    lines = _broken(error.message, room)
     # What was typed and is wrong comes with a picture of where.
     picture = getattr(error, "caret", None)
     if picture is not None:
@@ -22,9 +23,13 @@ def failure_text(error: RmqtoolError) -> str:
     elif error.offset is not None:
         lines.append(f"at offset {error.offset}")
     if error.hint:
-        hint = [neutral(line) for line in error.hint.split("\n")]
-        lines += ["Next: " + hint[0] if hint[0].startswith("rmqtool ") else hint[0], *hint[1:]]
+        is_command = error.hint.startswith("rmqtool ")
+        lines += _broken(("Next: " if is_command else "") + error.hint, None if is_command else room)
     return _NAME + ("\n" + " " * len(_NAME)).join(lines) + "\n"
+
+
+def _broken(text: str, room: int | None) -> list[str]:
+    return [piece for line in text.split("\n") for piece in hanging(neutral(line), room, 0)]
 
 
 def failure_json(error: RmqtoolError) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -22,12 +23,13 @@ from typing import IO, Protocol, Self
 from rmqtool.errors import WriteFailed
 from rmqtool.render.tables import Column, lay_out
 from rmqtool.render.template import Template
-from rmqtool.render.text import guard_formula, neutral, timestamp
+from rmqtool.render.text import guard_formula, hanging, neutral, timestamp
 
 Row = Mapping[str, object]
 Screen = Callable[[Row], Iterable[str]]
 
 _CHUNK = 1 << 16
+_NOTE_INDENT = 2
 # What JSON leaves raw and a terminal might obey.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -349,7 +351,9 @@ class Output:
         stderr = self._stderr or sys.stderr
         if stderr is not None:
             with self._bar.paused() if self._bar is not None else nullcontext():
-                stderr.write(neutral(text, keep="\n") + "\n")
+                width = shutil.get_terminal_size().columns if stderr.isatty() else None
+                for line in text.split("\n"):
+                    stderr.write("\n".join(hanging(neutral(line), width, _NOTE_INDENT)) + "\n")
                 stderr.flush()
 
     def _bytes_out(self) -> IO[bytes]:

@@ -38,10 +38,10 @@ GROUPS = (
     Column("lag", "lag", Kind.COUNT),
 )
 FILES = (
-    Column("file", "file", cut=Cut.MIDDLE),
-    Column("kind", "kind"),
+    Column("file", "file"),
     Column("size", "size", Kind.SIZE),
-    Column("modified", "modified", Kind.TIME),
+    Column("kind", "kind", spare=True),
+    Column("modified", "modified", Kind.TIME, spare=True),
 )
 CONFIG = (
     Column("name", "setting"),

@@ -106,14 +106,18 @@ def _widths(cells: list[list[str]], columns: Collection[Column]) -> list[int]:
 
 
 def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> None:
-    """Take the spare columns away if shortening texts would not be enough."""
-    widths = zip(_widths(cells, columns), columns, strict=True)
-    least = sum(w if column.cut is Cut.NEVER else min(w, _LEAST) for w, column in widths)
-    if least + _GAP * (len(columns) - 1) > width:
-        wanted = [not column.spare for column in columns]
-        columns[:] = compress(columns, wanted)
-        for line in cells:
-            line[:] = compress(line, wanted)
+    """Take spare columns away, from the right, while shortening texts would not be enough."""
+    least = [
+        w if column.cut is Cut.NEVER else min(w, _LEAST)
+        for w, column in zip(_widths(cells, columns), columns, strict=True)
+    ]
+    wanted = [True] * len(columns)
+    for at in reversed(range(len(columns))):
+        if columns[at].spare and sum(w + _GAP for w in compress(least, wanted)) - _GAP > width:
+            wanted[at] = False
+    columns[:] = compress(columns, wanted)
+    for line in cells:
+        line[:] = compress(line, wanted)
 
 
 def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) -> None:

@@ -280,7 +280,7 @@ def require_plan(plan: Plan, expected: str | None) -> None:
     if expected is not None and plan.id != expected:
         raise Refused(
             f"the store changed since plan {expected}: it would be plan {plan.id} now; nothing was done",
-            hint="look at the new plan: rmqtool repair",
+            hint="look at the new plan: rmqtool repair STORE",
         )
 
 

@@ -87,7 +87,10 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
             if about:
                 roots.append(str(about["root"]))
     if root is not None and roots and os.path.realpath(root) != roots[0]:
-        raise Refused(f"this is the way back of {roots[0]}, not of {root}; nothing was undone", file=directory)
+        hint = f"rmqtool repair {quote(roots[0])} --undo {quote(directory)}"
+        raise Refused(
+            f"this is the way back of {roots[0]}, not of {root}; nothing was undone", file=directory, hint=hint
+        )
     if not roots:
         return []
     with _places(roots, os.path.dirname(directory)) as places, places.areas[0].lock():

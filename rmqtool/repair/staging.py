@@ -84,7 +84,11 @@ class Staging:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.close()
-            raise StoreInUse(f"another rmqtool is copying to {self.target}", file=self.directory) from None
+            raise StoreInUse(
+                f"another rmqtool is copying to {self.target}",
+                file=self.directory,
+                hint="wait for it, or name another directory",
+            ) from None
         return file
 
     def accompany(self, path: str, place: str) -> None:

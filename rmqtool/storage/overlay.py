@@ -209,7 +209,7 @@ class OverlayFileSystem(WritableFileSystem):
     def lock(self, path: str = "lock") -> Closable:
         """Take a lock that this overlay alone knows of; the store beneath is not locked."""
         if path in self._locked:
-            raise StoreInUse("the overlay is in use: its lock is held", file=self.shown(path))
+            raise StoreInUse("the overlay is in use: its lock is held", file=self.shown(path), hint="close it first")
         with self.open_write(path) if self.exists(path) else self.create(path) as file:
             broker_lock.write_content(file)
         self._locked.add(path)

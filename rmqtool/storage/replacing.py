@@ -96,7 +96,10 @@ def clone(source: str, target: str) -> None:
                 os.link(os.path.join(source, path), os.path.join(target, path), follow_symlinks=False)
             else:
                 shown = os.path.join(source, path)
-                raise Refused(f"{shown} is a {kind}: what holds one cannot be changed as a whole", file=shown)
+                hint = "write into a new store: another directory"
+                raise Refused(
+                    f"{shown} is a {kind}: what holds one cannot be changed as a whole", file=shown, hint=hint
+                )
         directories = [path for path, kind in iter_tree(files) if kind is Kind.DIRECTORY]
         with PosixWritableFileSystem(target) as made:
             for path in ("", *directories):

@@ -180,7 +180,7 @@ def test_a_store_that_needs_recovery_is_refused(lab: str, capsysbinary: pytest.C
     (Path(lab) / "abort").touch()
     status, _, err = produce(capsysbinary, lab, "x", "-t", "T")
     assert status == Exit.REFUSED
-    assert "rmqtool recover --apply" in err
+    assert f"rmqtool recover {lab} --apply" in err
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])

@@ -83,7 +83,7 @@ class Shown(NamedTuple):
     status: int
 
 
-class _Terminal(io.BytesIO):
+class _Terminal(io.FileIO):
     """What a command takes for a terminal."""
 
     def isatty(self) -> bool:
@@ -110,31 +110,35 @@ def run_example(example: Example) -> Shown:
 
 def run_command(command: str) -> Shown:
     piped = _PIPE.search(command)
-    screen = io.BytesIO() if piped else _Terminal()
-    out = io.TextIOWrapper(screen, encoding="utf-8", write_through=True)
-    # Nobody looks at stderr: there is no bar, and what is said comes between the lines of the result.
-    err = io.TextIOWrapper(io.BufferedWriter(_Beside(screen)), encoding="utf-8", write_through=True)
-    with patch.object(sys, "stdout", out), patch.object(sys, "stderr", err):
-        words = shlex.split(_PIPE.sub("", command))
-        assert words[0] == "rmqtool", command
-        status = int(main(words[1:]))
-        err.flush()
-    text = _TOOK.sub("0.1 s", screen.getvalue().decode())
+    words = shlex.split(_PIPE.sub("", command))
+    assert words[0] == "rmqtool", command
+    with tempfile.TemporaryFile() as file, _standard_output(file.fileno()):
+        screen = io.FileIO(file.fileno(), "w", closefd=False) if piped else _Terminal(file.fileno(), "w", closefd=False)
+        out = io.TextIOWrapper(io.BufferedWriter(screen), encoding="utf-8", write_through=True)
+        # Nobody looks at stderr: there is no bar, and what is said comes between the lines of the result.
+        err = io.TextIOWrapper(
+            io.BufferedWriter(io.FileIO(file.fileno(), "w", closefd=False)), encoding="utf-8", write_through=True
+        )
+        with patch.object(sys, "stdout", out), patch.object(sys, "stderr", err):
+            status = int(main(words[1:]))
+            out.flush()
+            err.flush()
+        file.seek(0)
+        text = _TOOK.sub("0.1 s", file.read().decode())
     lines = [line.rstrip() for line in text.splitlines()]
     return Shown(tuple(lines[: int(piped[1])] if piped else lines), status)
 
 
-class _Beside(io.RawIOBase):
-    """Writes where another stream writes."""
-
-    def __init__(self, other: io.BytesIO) -> None:
-        self._other = other
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        return self._other.write(bytes(data))  # type: ignore[call-overload, no-any-return]
+@contextmanager
+def _standard_output(descriptor: int) -> Iterator[None]:
+    """Let the programs that a command starts write where the command does."""
+    before = os.dup(1)
+    os.dup2(descriptor, 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 @contextmanager

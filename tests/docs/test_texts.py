@@ -21,3 +21,12 @@ def test_every_text_of_a_finding() -> None:
 def test_no_text_sends_people_away() -> None:
     """None asks somebody to check by hand, apologises, or shouts."""
     assert re.findall(r"(?i)manually|sorry|oops|!\n|invalid argument|unexpected error", "".join(error_texts())) == []
+
+
+def test_every_command_in_a_text_says_which_store() -> None:
+    """What is named next can be typed: STORE stands where the command takes one, and is filled in from the line."""
+    named = re.findall(
+        r"rmqtool (?:check|info|recover|repair|topic|stat|tick)\b(?! --explain)(.*)", "".join(error_texts())
+    )
+    assert len(named) > 15
+    assert [rest for rest in named if not re.match(r" (STORE|\{)", rest)] == []

@@ -118,7 +118,11 @@ def restore_segment_sizes(
             continue
         with files.open_write(path) as file:
             if segment.size > size and SegmentWalk(file, segment.base_offset).find_record(size) is not None:
-                raise StoreError(f"{text}, and records stand in what is too much", file=files.shown(path))
+                raise StoreError(
+                    f"{text}, and records stand in what is too much",
+                    file=files.shown(path),
+                    hint="rmqtool repair STORE shows what can be kept of it",
+                )
             before_write(path, "resize")
             file.truncate(size)
             file.fsync()

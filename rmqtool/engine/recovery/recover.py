@@ -237,7 +237,7 @@ class _Recovery:
             raise Refused(
                 "no record of the commit log is valid, but there are queues: they would be emptied",
                 file=self.files.shown(""),
-                hint="is this the commit log of these queues? rmqtool check shows both",
+                hint="is this the commit log of these queues? rmqtool check STORE shows both",
             )
 
     def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:

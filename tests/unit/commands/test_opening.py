@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.opening import choose_store, typeable
 from rmqtool.errors import UsageError
 
 HOME = {"HOME": "/home/u"}
@@ -60,3 +60,12 @@ def test_a_path_is_looked_for_in_the_real_world_by_default(
     assert choose_store(["lab"], takes_words=True) == ("/x", ("lab",), "$RMQTOOL_STORE")
     (here / "lab").mkdir()
     assert choose_store(["lab"], takes_words=True) == ("lab", (), "command line")
+
+
+def test_a_hint_names_the_store_of_the_line() -> None:
+    choose_store(["my store"])
+    assert typeable("rmqtool recover STORE --apply") == "rmqtool recover 'my store' --apply"
+    assert (
+        typeable("see what the store says: rmqtool check STORE") == "see what the store says: rmqtool check 'my store'"
+    )
+    assert typeable("dump takes FILE or STORE@OFFSET") == "dump takes FILE or STORE@OFFSET"

@@ -25,3 +25,12 @@ def test_an_offset_is_told_with_its_file_also_where_the_message_names_that() -> 
 
 def test_what_a_terminal_might_obey_is_spelled_out() -> None:
     assert failure_text(UsageError("bad \x1b[2J")) == "rmqtool: bad \\x1b[2J\n"
+
+
+def test_words_are_broken_and_a_command_is_not() -> None:
+    error = Refused("the store was not closed: abort is there", hint="rmqtool recover /data/a/long/name --apply")
+    assert failure_text(error, 40).splitlines() == [
+        "rmqtool: the store was not closed: abort",
+        "         is there",
+        "         Next: rmqtool recover /data/a/long/name --apply",
+    ]

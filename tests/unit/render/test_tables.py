@@ -126,3 +126,11 @@ def test_a_spare_column_is_left_out_where_all_would_be_too_wide():
         "topic                   at",
         "a-long-name-of-a-topic  2026-08-23 11:41",
     ]
+
+
+def test_spare_columns_go_one_by_one_from_the_right():
+    columns = [Column("file", "file"), Column("kind", "kind", spare=True), Column("at", "at", spare=True)]
+    rows = [{"file": "commitlog/0", "kind": "log", "at": "yesterday"}]
+    assert lay_out(rows, columns, width=28)[1] == "commitlog/0  log   yesterday"
+    assert lay_out(rows, columns, width=27)[1] == "commitlog/0  log"
+    assert lay_out(rows, columns, width=16)[1] == "commitlog/0"
