@@ -5,34 +5,35 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.formats.java import INT_MAX, INT_MIN
 
 # What a message was given on its way is given anew.
-_GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "__CRC32#"})
+GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "__CRC32#"})
 # A message that was stored before is sent as what it is now: what once delayed it, or made it a half one, is over.
-_OVER = frozenset(
+OVER = frozenset(
     {
         *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS"),
         *("TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_LABEL", "TRAN_MSG"),
         *("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
     }
 )
-_OWN = {
+OWN = {
     "tags": "TAGS",
     "keys": "KEYS",
     "shardingKey": "__SHARDINGKEY",
     "delayLevel": "DELAY",
     "deliverAt": "TIMER_DELIVER_MS",
 }
-_OWN_ITEMS = tuple(_OWN.items())
+_OWN_ITEMS = tuple(OWN.items())
 _SEPARATORS = ("\x01", "\x02")
 _NUMBERS = ("queueId", "flag", "delayLevel", "deliverAt")
 # A member that only the Message object of a stored message has.
@@ -66,7 +67,8 @@ class Wanted(NamedTuple):
             if value.get(name) is None:
                 value[name] = member
         get = value.get
-        topic, queue, flag, body = get("topic"), get("queueId", -1), get("flag", 0), get("body")
+        topic, queue, flag, body = get("topic"), get("queueId"), get("flag"), get("body")
+        queue, flag = -1 if queue is None else queue, 0 if flag is None else flag
         if topic.__class__ is not str or not topic:
             raise UsageError('"topic" is missing', hint="name one with -t")
         if queue.__class__ is not int or flag.__class__ is not int or not _are_ints(queue, flag):
@@ -82,8 +84,10 @@ class Wanted(NamedTuple):
         given = value.get("properties") or {}
         if not isinstance(given, dict):
             raise UsageError('"properties" must be an object, as in {"name": "value"}')
-        kept, values = _kept(tuple(given), is_stored=_STORED in value)
+        kept, values = _kept(tuple(given), is_stored=value.get(_STORED) is not None)
         properties: dict[str, Any] = dict(zip(kept, values(given), strict=True))
+        if None in properties.values():
+            properties = {name: one for name, one in properties.items() if one is not None}
         for key, name in _OWN_ITEMS:
             one = value.get(key)
             if one is not None:
@@ -104,7 +108,7 @@ class Wanted(NamedTuple):
 @lru_cache(maxsize=4096)
 def _kept(names: tuple[str, ...], *, is_stored: bool) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
     """Return which of the properties with these names a message keeps, and what gets their values."""
-    dropped = _GIVEN_BY_BROKERS | _OVER if is_stored else _GIVEN_BY_BROKERS
+    dropped = GIVEN_BY_BROKERS | OVER if is_stored else GIVEN_BY_BROKERS
     kept = tuple(name for name in names if name not in dropped)
     for name in kept:
         _text(name, "")
@@ -146,22 +150,88 @@ def message_of(value: object) -> NewMessage:
     return Wanted().message_of(value)
 
 
-def iter_objects(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
-    """Yield the messages of lines of JSON; empty lines are none."""
-    # What ``json.loads`` calls, without what it does around it.
-    decoder: Any = json.JSONDecoder()
-    scan, message_of = decoder.scan_once, wanted.message_of
-    for number, line in enumerate(lines, 1):
+class Objects:
+    """The messages of lines of JSON; empty lines are none. Lines may be looked at before they are taken."""
+
+    def __init__(self, streams: Iterable[IO[bytes]], wanted: Wanted) -> None:
+        self.wanted = wanted
+        # How many lines were taken.
+        self.taken = 0
+        self._streams = iter(streams)
+        self._stream: IO[bytes] = io.BytesIO()
+        self._ahead: IO[bytes] | None = None
+        self._messages = self._iter_messages()
+
+    def __iter__(self) -> Iterator[NewMessage | Bad]:
+        return self._messages
+
+    def __next__(self) -> NewMessage | Bad:
+        return next(self._messages)
+
+    def look_ahead(self, most: int) -> bytes:
+        """Return the next lines, about ``most`` bytes of them; they are taken as messages, or by ``pass_over``."""
+        parts: list[bytes] = []
         try:
-            text = line.decode()
-            value, end = scan(text, 0)
-            if text[end:] not in _LINE_ENDS:
-                value = json.loads(text)
-            yield message_of(value)
-        except UsageError as error:
-            yield Bad(number, _at_line(number, error))
-        except (ValueError, StopIteration, RecursionError):
-            yield from _look_again(number, line, wanted)
+            while (size := sum(map(len, parts))) < most:
+                part = self._read_some(most - size)
+                if not part:
+                    break
+                parts.append(part)
+            if parts and not parts[-1].endswith(b"\n"):
+                parts.append(self._stream.readline())
+        except KeyboardInterrupt:
+            # Whoever interrupts wants no more to be read; half a line is none.
+            self._streams, self._stream = iter(()), io.BytesIO()
+            data = b"".join(parts)
+            self._ahead = io.BytesIO(data[: data.rfind(b"\n") + 1])
+            raise
+        data = b"".join(parts)
+        self._ahead = io.BytesIO(data)
+        return data
+
+    def pass_over(self, count: int) -> None:
+        """Take the lines that were looked at: somebody has made so many messages of them."""
+        self.taken += count
+        self._ahead = None
+
+    def _read_some(self, most: int) -> bytes:
+        """Return what there is of a stream, nothing at the end of the last one. The end of a stream ends a line."""
+        while True:
+            part: bytes = self._stream.read1(most)  # type: ignore[attr-defined]
+            if part or not self._next_stream():
+                return part
+
+    def _read_line(self) -> bytes:
+        if self._ahead is not None:
+            if line := self._ahead.readline():
+                return line
+            self._ahead = None
+        while not (line := self._stream.readline()) and self._next_stream():
+            pass
+        return line
+
+    def _next_stream(self) -> bool:
+        following = next(self._streams, None)
+        if following is not None:
+            self._stream = following
+        return following is not None
+
+    def _iter_messages(self) -> Iterator[NewMessage | Bad]:
+        # What ``json.loads`` calls, without what it does around it.
+        decoder: Any = json.JSONDecoder()
+        scan, message_of = decoder.scan_once, self.wanted.message_of
+        while line := self._read_line():
+            self.taken += 1
+            try:
+                text = line.decode()
+                value, end = scan(text, 0)
+                if text[end:] not in _LINE_ENDS:
+                    value = json.loads(text)
+                yield message_of(value)
+            except UsageError as error:
+                yield Bad(self.taken, _at_line(self.taken, error))
+            except (ValueError, StopIteration, RecursionError):
+                yield from _look_again(self.taken, line, self.wanted)
 
 
 def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:

@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any, Protocol
 
 from rmqtool.broker.queue_selection import queue_index_by_key
 from rmqtool.broker.receiving import as_received, broker_properties
 from rmqtool.broker.saved_text import SavedText
-from rmqtool.broker.sending import Outgoing, UniqKeys, check_batch
+from rmqtool.broker.sending import MOST_KEYS, Outgoing, UniqKeys, check_batch
 from rmqtool.broker.sent import Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.bulk_put import MessageColumns
+from rmqtool.engine.bulk_put import MessageColumns, PutColumns
 from rmqtool.engine.intake import MATTERS
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed
 from rmqtool.engine.record import property_text, text_template
@@ -26,6 +27,8 @@ from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
+from rmqtool.formats.compression import compress_body, compression_flag
+from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.paths import TOPICS
 from rmqtool.formats.properties import BUILT_BINS
@@ -36,12 +39,35 @@ DEFAULT_QUEUES = 4
 ANY_QUEUE = -1
 _LOCALHOST = bytes((127, 0, 0, 1))
 # From so many messages on columns pay: their libraries are loaded first.
-_LEAST_FOR_COLUMNS = 2048
+LEAST_FOR_COLUMNS = 2048
+_PLACE_DIGITS = 16
 _UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
 # What decides where a message is stored; whoever stores by columns waits anyway.
 _SPECIAL = MATTERS - {"WAIT"}
 
 _Text = Callable[[Mapping[str, str]], bytes]
+
+
+class ColumnWork(Protocol):
+    """What makes columns of messages that come as lines, and lines of what became of them.
+
+    Messages that it has read have ``topics`` (``codes`` and their ``values``), ``bodies``, ``queue_ids``, ``flags``,
+    and ``properties``: of each its values, a single text for all messages or a column with nulls.
+    """
+
+    def read(self, data: bytes) -> Any | None:
+        """Return the messages of lines; None: they want to be looked at one by one."""
+
+    def keys(self, properties: Mapping[str, Any], generated: Sequence[str]) -> Any:
+        """Return the unique keys of messages, those that they bring or generated ones, as a column."""
+
+    def texts(
+        self, properties: Mapping[str, Any], count: int, text_of: Callable[[tuple[str, ...]], _Text]
+    ) -> list[bytes]:
+        """Return the property texts of messages."""
+
+    def lines(self, keys: Any, topics: Any, queue_ids: Any, put: PutColumns, id_prefix: str) -> bytes:
+        """Return the lines that tell of messages that were all stored."""
 
 
 class Producer:
@@ -69,7 +95,7 @@ class Producer:
         """Store messages that were checked, in their order, and say what became of each."""
         messages = [self._compressed(self._placed(message)) for message in messages]
         keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
-        columns = self._columns_of(messages, keys) if len(messages) >= _LEAST_FOR_COLUMNS else None
+        columns = self._columns_of(messages, keys) if len(messages) >= LEAST_FOR_COLUMNS else None
         if columns is not None:
             sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
         else:
@@ -77,6 +103,76 @@ class Producer:
             sent = sent_tickets(keys, self._store.put_many(ready))
         self._store.tick()
         return sent
+
+    def send_lines(self, data: bytes, work: ColumnWork) -> Sent | None:
+        """Store the messages of lines of JSON and say what became of each; None: they want to be sent one by one."""
+        incoming = work.read(data)
+        if incoming is None or len(incoming) > MOST_KEYS or not _SPECIAL.isdisjoint(incoming.properties):
+            return None
+        queue_ids = self._queue_ids(incoming)
+        if queue_ids is None:
+            return None
+        count, topics = len(incoming), incoming.topics
+        keys = work.keys(incoming.properties, self._keys.take(count))
+        properties = {**incoming.properties, _UNIQ_KEY: keys, "WAIT": "true", **broker_properties(self._config)}
+        bodies, sys_flags = self._compressed_bodies(incoming.bodies)
+        columns = MessageColumns(
+            topics.values[0] if len(topics.values) == 1 else [topics.values[code] for code in topics.codes.tolist()],
+            bodies,
+            work.texts(properties, count, self._text_of),
+            queue_ids,
+            incoming.flags,
+            sys_flags,
+        )
+        put = self._store.put_columns(columns)
+        host = self._store.store_host
+        if put.refused:
+            sent = sent_columns(keys.to_pylist(), [columns.message(row) for row in range(count)], put, host)
+        else:
+            prefix = encode_offset_msg_id(*host, 0)[:-_PLACE_DIGITS]
+            sent = Sent([], lines=(count, work.lines(keys, topics, queue_ids, put, prefix)))
+        self._store.tick()
+        return sent
+
+    def _queue_ids(self, incoming: Any) -> Any | None:
+        """Return the queues of messages, chosen where they name none; None where a topic or a queue is refused."""
+        import numpy as np
+
+        codes = incoming.topics.codes
+        try:
+            found = [self._queues.get(topic) or self._find_topic(topic) for topic in incoming.topics.values]
+        except (UsageError, NotFound, Refused):
+            return None
+        counts, limits = (np.array(column, np.int64)[codes] for column in zip(*found, strict=True))
+        queue_ids = incoming.queue_ids
+        if (queue_ids < ANY_QUEUE).any() or (queue_ids >= limits).any():
+            return None
+        is_free = queue_ids == ANY_QUEUE
+        if not is_free.any():
+            return queue_ids
+        queue_ids = queue_ids.copy()
+        sharding_keys = incoming.properties.get(_SHARDING_KEY)
+        if sharding_keys is not None:
+            every = [sharding_keys] * len(codes) if isinstance(sharding_keys, str) else sharding_keys.to_pylist()
+            for row in np.flatnonzero(is_free).tolist():
+                if every[row] is not None:
+                    queue_ids[row] = queue_index_by_key(every[row], int(counts[row]))
+                    is_free[row] = False
+        rows = np.flatnonzero(is_free)
+        queue_ids[rows] = (self._turn + np.arange(len(rows))) % counts[rows]
+        self._turn += len(rows)
+        return queue_ids
+
+    def _compressed_bodies(self, bodies: list[bytes]) -> tuple[list[bytes], list[int] | int]:
+        """Return bodies as a client sends them, and the flags that say which are compressed."""
+        large = [row for row, body in enumerate(bodies) if COMPRESS_OVER <= len(body) <= self._config.max_message_size]
+        if not large:
+            return bodies, 0
+        sys_flags = [0] * len(bodies)
+        for row in large:
+            bodies[row] = compress_body(BodyCodec.ZLIB, bodies[row])
+            sys_flags[row] = compression_flag(BodyCodec.ZLIB)
+        return bodies, sys_flags
 
     def send_batch(self, messages: Sequence[NewMessage]) -> Sent:
         """Store messages of one topic as a client's batch: in one queue, all of them or none."""
@@ -142,7 +238,10 @@ class Producer:
         """Return what makes the text of properties that a client named so; None where they want to be looked at."""
         if not _SPECIAL.isdisjoint(names):
             return None
-        whole = tuple(dict.fromkeys((*names, _UNIQ_KEY, "WAIT", *broker_properties(self._config))))
+        return self._text_of(tuple(dict.fromkeys((*names, _UNIQ_KEY, "WAIT", *broker_properties(self._config)))))
+
+    def _text_of(self, whole: tuple[str, ...]) -> _Text:
+        """Return what makes the text of all properties of a message, as the broker stores it."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
         return text_template(tuple(name for name in whole if name != "WAIT"), BUILT_BINS, terminated=False)

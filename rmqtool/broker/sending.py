@@ -40,6 +40,8 @@ def is_retried(code: ResponseCode, version: Version) -> bool:
 
 
 _COUNTER_DIGITS = 4
+# Keys of one millisecond differ by their counter alone.
+MOST_KEYS = 1 << 4 * _COUNTER_DIGITS
 
 
 @dataclass
@@ -106,11 +108,15 @@ class UniqKeys:
 
     def next(self) -> str:
         """Return the key of the next message; it keeps it through all attempts to send it."""
+        return self.take(1)[0]
+
+    def take(self, count: int) -> list[str]:
+        """Return the keys of the next messages, at most ``MOST_KEYS``."""
         now = self._clock.now()
         if now != self._now:
             span = uniq_key_span(now, self._clock.zone) or 0
             key = encode_uniq_key(self._maker._replace(month_span=span))
             self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
-        counter = self._counter
-        self._counter = (counter + 1) & 0xFFFF
-        return f"{self._prefix}{counter:04X}"
+        first, prefix = self._counter, self._prefix
+        self._counter = (first + count) % MOST_KEYS
+        return [f"{prefix}{number % MOST_KEYS:04X}" for number in range(first, first + count)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import Any
 
 from rmqtool.engine.bulk_put import PutColumns
@@ -24,7 +24,7 @@ FIELDS = (
     "storeTimestamp",
 )
 _LINE = (
-    '{"status": "%s", "msgId": "%s", "offsetMsgId": "%s", "topic": %s, "queueId": %d, "queueOffset": %d, '
+    '{"status": "%s", "msgId": %s, "offsetMsgId": "%s", "topic": %s, "queueId": %d, "queueOffset": %d, '
     '"commitLogOffset": %d, "storeTimestamp": %d}\n'
 )
 
@@ -35,17 +35,22 @@ Row = tuple[str, str, str, str, int, int, int, int]
 class Sent:
     """The rows, in the order in which the messages were given; and how many of them are not in the store.
 
-    ``refused`` are those that are not acceptable, ``failed`` those that the store could not take.
+    ``refused`` are those that are not acceptable, ``failed`` those that the store could not take. Where all were
+    stored there may be ``lines`` instead of rows: the objects of so many messages as lines of JSON.
     """
 
     rows: Sequence[Row]
     refused: int = 0
     failed: int = 0
+    lines: tuple[int, bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.lines is None else self.lines[0]
 
     @property
     def stored(self) -> int:
         """How many are in the store."""
-        return len(self.rows) - self.refused - self.failed
+        return len(self) - self.refused - self.failed
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of the contract."""
@@ -53,8 +58,11 @@ class Sent:
 
     def json_lines(self) -> bytes:
         """Return the objects as lines of JSON."""
-        topics = {topic: json.dumps(topic, ensure_ascii=False) for topic in {row[3] for row in self.rows}}
-        return "".join(_LINE % (*row[:3], topics[row[3]], *row[4:]) for row in self.rows).encode()
+        if self.lines is not None:
+            return self.lines[1]
+        topics = {topic: encode_basestring(topic) for topic in {row[3] for row in self.rows}}
+        spell = encode_basestring
+        return "".join(_LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:]) for row in self.rows).encode()
 
 
 def join_sent(parts: Iterable[Sent]) -> Sent:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmqtool.broker.producing import Producer
+from rmqtool.broker.producing import ColumnWork, Producer
 from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.sent import Sent, sent_tickets
 from rmqtool.broker.services import Services, running
@@ -90,11 +90,24 @@ class ServedProducer(Producer):
         """Store messages that were checked, in their order, and say what became of each."""
         wished = [self._wished(message) for message in messages]
         sent = super().send(wished) if self._outcome is None else self._send_halves(wished, self._outcome)
+        self._look()
+        return sent
+
+    def send_lines(self, data: bytes, work: ColumnWork) -> Sent | None:
+        """Store the messages of lines of JSON; None: they want to be sent one by one."""
+        if self._wish is not None or self._outcome is not None:
+            return None
+        sent = super().send_lines(data, work)
+        if sent is not None:
+            self._look()
+        return sent
+
+    def _look(self) -> None:
+        """Let happen what is due, every now and then."""
         now = self._store.setup.clock.monotonic()
         if self._next_look is None or now >= self._next_look:
             self._services.tick()
             self._next_look = now + _LOOK
-        return sent
 
     def _wished(self, message: NewMessage) -> NewMessage:
         if self._wish is None or is_for_later(message.property_map()):

@@ -59,13 +59,13 @@ def offset_msg_ids(records: Records) -> pa.LargeStringArray:
     fields = [_field_bytes(records, name) for name in ("store_host_ip", "store_host_port", "physical_offset")]
     is_v6 = _is_v6(records, "store_host")
     if not is_v6.any():
-        return _hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
-    long = _hex_texts(np.concatenate(fields, axis=1))
-    short = _hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
+        return hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
+    long = hex_texts(np.concatenate(fields, axis=1))
+    short = hex_texts(np.concatenate((fields[0][:, :IPV4_LENGTH], *fields[1:]), axis=1))
     return pc.if_else(pa.array(is_v6), long, short)
 
 
-def _hex_texts(rows: Bytes) -> pa.LargeStringArray:
+def hex_texts(rows: Bytes) -> pa.LargeStringArray:
     """Return the bytes of each row as hexadecimal digits."""
     digits = _HEX_PAIRS[rows]
     offsets = np.arange(len(rows) + 1) * 2 * rows.shape[1]

@@ -8,9 +8,8 @@ through Python's encoder.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Iterator, Sequence
-from json.encoder import encode_basestring
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +18,25 @@ import pyarrow.compute as pc
 from rmqtool.bulk.bodies import DEFAULT_BOUNDS, Bodies, Bounds, RowFlaw, iter_parts
 from rmqtool.bulk.gather import Bytes, Ints, Mask, find_bytes, rows_with
 from rmqtool.bulk.hosts import coded_hosts, offset_msg_ids
-from rmqtool.bulk.pieces import Coded, as_text, coded, coded_texts, pieces, values_of
+from rmqtool.bulk.json_parts import (
+    TEXT,
+    Piece,
+    as_column,
+    coded_pieces,
+    escape_text,
+    join_pieces,
+    number_pieces,
+    spell_json,
+    text_pieces,
+)
+from rmqtool.bulk.pieces import as_text, coded, coded_texts, pieces, values_of
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats.compression import body_codec
 
-_TEXT = pa.large_utf8()
-_NO_TEXT = pa.scalar("", _TEXT)
-_FIRST_PRINTABLE = 0x20
-_QUOTE = ord('"')
-_BACKSLASH = ord("\\")
 # No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
 _FIRST_BEYOND_UTF8 = 0xF5
 _OVERLONG = 0xC0
-
-# What stands in a line: a constant, or a column of text with a value for each record.
-Piece: TypeAlias = str | pa.LargeStringArray
 
 
 class Lines(NamedTuple):
@@ -64,42 +66,42 @@ def _lines(records: Records, bodies: Bodies, first_row: int) -> Lines:
     for name, value in fields.items():
         parts += [f'{opening}"{name}": ', *value]
         opening = ", "
-    text, offsets = values_of(_join([*parts, "}\n"]))
+    text, offsets = values_of(join_pieces([*parts, "}\n"]))
     return Lines(text, offsets, first_row, bodies.flaws)
 
 
 def _place(records: Records) -> dict[str, list[Piece]]:
     topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
     return {
-        "commitLogOffset": _number(records.column("physical_offset")),
-        "storeSize": _number(records.column("total_size")),
-        "magic": _coded(coded(pa.array(records.column("magic"))), lambda magic: f"{magic:#010x}"),
-        "topic": _coded(topics),
-        "queueId": _number(records.column("queue_id")),
-        "queueOffset": _number(records.column("queue_offset")),
-        "flag": _number(records.column("flag")),
-        "sysFlag": _number(records.column("sys_flag")),
+        "commitLogOffset": number_pieces(records.column("physical_offset")),
+        "storeSize": number_pieces(records.column("total_size")),
+        "magic": coded_pieces(coded(pa.array(records.column("magic"))), lambda magic: f"{magic:#010x}"),
+        "topic": coded_pieces(topics),
+        "queueId": number_pieces(records.column("queue_id")),
+        "queueOffset": number_pieces(records.column("queue_offset")),
+        "flag": number_pieces(records.column("flag")),
+        "sysFlag": number_pieces(records.column("sys_flag")),
     }
 
 
 def _times_and_hosts(records: Records) -> dict[str, list[Piece]]:
     return {
-        "bornTimestamp": _number(records.column("born_timestamp")),
-        "bornHost": _coded(coded_hosts(records, "born_host")),
-        "storeTimestamp": _number(records.column("store_timestamp")),
-        "storeHost": _coded(coded_hosts(records, "store_host")),
-        "reconsumeTimes": _number(records.column("reconsume_times")),
-        "preparedTransactionOffset": _number(records.column("prepared_transaction_offset")),
-        "bodyCRC": _number(records.column("body_crc")),
+        "bornTimestamp": number_pieces(records.column("born_timestamp")),
+        "bornHost": coded_pieces(coded_hosts(records, "born_host")),
+        "storeTimestamp": number_pieces(records.column("store_timestamp")),
+        "storeHost": coded_pieces(coded_hosts(records, "store_host")),
+        "reconsumeTimes": number_pieces(records.column("reconsume_times")),
+        "preparedTransactionOffset": number_pieces(records.column("prepared_transaction_offset")),
+        "bodyCRC": number_pieces(records.column("body_crc")),
     }
 
 
 def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
     return {
-        "offsetMsgId": _text(offset_msg_ids(records)),
-        "uniqKey": _text(properties.values("UNIQ_KEY")),
-        "tags": _text(properties.values("TAGS")),
-        "keys": _text(properties.values("KEYS")),
+        "offsetMsgId": text_pieces(offset_msg_ids(records)),
+        "uniqKey": text_pieces(properties.values("UNIQ_KEY")),
+        "tags": text_pieces(properties.values("TAGS")),
+        "keys": text_pieces(properties.values("KEYS")),
         "properties": _property_objects(properties),
     }
 
@@ -108,72 +110,18 @@ def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
     text, encodings = _body_texts(bodies)
     codecs = coded(pa.array(records.column("sys_flag")))
     _, offsets = values_of(bodies.column)
-    lengths: list[Piece] = _number(np.diff(offsets))
+    lengths: list[Piece] = number_pieces(np.diff(offsets))
     if bodies.failed_rows:
         unknown = np.zeros(len(records), np.bool_)
         unknown[bodies.failed_rows] = True
-        lengths = [pc.if_else(pa.array(unknown), pa.scalar("null", _TEXT), _as_column(lengths, len(records)))]
+        lengths = [pc.if_else(pa.array(unknown), pa.scalar("null", TEXT), as_column(lengths, len(records)))]
     return {
         "body": text,
         "bodyEncoding": encodings,
-        "bodyCodec": _coded(codecs, body_codec),
+        "bodyCodec": coded_pieces(codecs, body_codec),
         "bodyLength": lengths,
-        "storedBodyLength": _number(records.column("body_length")),
+        "storedBodyLength": number_pieces(records.column("body_length")),
     }
-
-
-def _join(parts: Sequence[Piece]) -> pa.LargeStringArray:
-    """Return the parts of each record joined."""
-    merged: list[Piece] = []
-    for part in parts:
-        if isinstance(part, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += part
-        else:
-            merged.append(part)
-    operands = [pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in merged]
-    return pc.binary_join_element_wise(*operands, _NO_TEXT)
-
-
-def _as_column(parts: list[Piece], count: int) -> pa.LargeStringArray:
-    return _join([*parts, pa.repeat(_NO_TEXT, count)])
-
-
-def _number(values: Any) -> list[Piece]:
-    """Return numbers as decimal digits."""
-    if (values == values[0]).all():
-        return [str(int(values[0]))]
-    return [pa.array(values).cast(_TEXT)]
-
-
-def _coded(column: Coded, spell: Any = str) -> list[Piece]:
-    """Return repeated values as JSON: what ``spell`` makes of each distinct one, None being null."""
-    spelled = [_encode(spell(value)) for value in column.values]
-    if len(set(spelled)) == 1:
-        return [spelled[0]]
-    return [pa.array(spelled, _TEXT).take(pa.array(column.codes))]
-
-
-def _encode(value: str | None) -> str:
-    return "null" if value is None else encode_basestring(value)
-
-
-def _text(column: pa.LargeStringArray) -> list[Piece]:
-    """Return a column of text as JSON strings, null as null."""
-    escaped = _escaped(column)
-    if not column.null_count:
-        return ['"', escaped, '"']
-    return [_join(['"', escaped, '"']).fill_null("null")]
-
-
-def _escaped(column: pa.LargeStringArray) -> pa.LargeStringArray:
-    """Return a column of text as it stands between the quotes of JSON strings."""
-    values, offsets = values_of(column)
-    special = find_bytes(values, lambda some: (some < _FIRST_PRINTABLE) | (some == _QUOTE) | (some == _BACKSLASH))
-    if not len(special):
-        return column
-    rows = pa.array(rows_with(special, offsets))
-    escaped = [encode_basestring(text)[1:-1] for text in column.filter(rows).to_pylist()]
-    return pc.replace_with_mask(column, rows, pa.array(escaped, _TEXT))
 
 
 def _property_objects(properties: Properties) -> list[Piece]:
@@ -187,19 +135,19 @@ def _property_objects(properties: Properties) -> list[Piece]:
     if not len(kept):
         return ["{}"]
     opens = np.append(True, rows[1:] != rows[:-1])
-    spelled = [_encode(name) + ': "' for name in names.values]
-    heads = pa.array([*('", ' + head for head in spelled), *("{" + head for head in spelled)], _TEXT)
+    spelled = [spell_json(name) + ': "' for name in names.values]
+    heads = pa.array([*('", ' + head for head in spelled), *("{" + head for head in spelled)], TEXT)
     codes = names.codes[kept] + np.where(opens, np.int32(len(spelled)), np.int32(0))
     values = as_text(pieces(properties.text, properties.value_offsets[given], properties.value_lengths[given]))
-    pairs = _join([heads.take(pa.array(codes)), _escaped(values)])
+    pairs = join_pieces([heads.take(pa.array(codes)), escape_text(values)])
     _, bounds = values_of(pairs)
     counts = np.bincount(rows, minlength=properties.count)
     offsets = bounds[np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))]
     buffers = [None, pa.py_buffer(offsets), pairs.buffers()[2]]
-    objects = pa.Array.from_buffers(_TEXT, properties.count, buffers)
+    objects = pa.Array.from_buffers(TEXT, properties.count, buffers)
     if counts.all():
         return [objects, '"}']
-    return [objects, pa.array(["{}", '"}'], _TEXT).take(pa.array((counts > 0).astype(np.int8)))]
+    return [objects, pa.array(["{}", '"}'], TEXT).take(pa.array((counts > 0).astype(np.int8)))]
 
 
 def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
@@ -207,18 +155,18 @@ def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
     are_text = _are_utf8(bodies.column)
     are_text[bodies.failed_rows] = False
     if are_text.all():
-        return _text(bodies.column.cast(_TEXT)), ['"utf8"']
+        return text_pieces(bodies.column.cast(TEXT)), ['"utf8"']
     other = pa.array(~are_text)
     texts = pc.replace_with_mask(bodies.column, other, _base64(bodies.column.filter(other)))
-    spelled = pa.array(['"base64"', '"utf8"'], _TEXT).take(pa.array(are_text.astype(np.int8)))
-    return _text(texts.cast(_TEXT)), [spelled]
+    spelled = pa.array(['"base64"', '"utf8"'], TEXT).take(pa.array(are_text.astype(np.int8)))
+    return text_pieces(texts.cast(TEXT)), [spelled]
 
 
 def _are_utf8(column: pa.LargeBinaryArray) -> Mask:
     """Return which values are UTF-8."""
     good = np.ones(len(column), np.bool_)
     try:
-        column.cast(_TEXT)
+        column.cast(TEXT)
     except pa.ArrowInvalid:
         values, offsets = values_of(column)
         # Bytes that no UTF-8 holds settle it for most of what is not text; the rest is tried one by one.

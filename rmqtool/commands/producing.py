@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from rmqtool.errors import Exit, Interrupted, ReadFailed, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.broker.message_lines import Bad, Wanted
-    from rmqtool.broker.producing import Producer
+    from rmqtool.broker.producing import ColumnWork, Producer
     from rmqtool.broker.saved_text import SavedText
     from rmqtool.broker.sending_runs import Run
     from rmqtool.broker.sent import Sent
@@ -64,14 +64,14 @@ def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     }
 
 
-def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Iterator[NewMessage | Bad]:
+def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Iterable[NewMessage | Bad]:
     """Return the messages of the command line, of files, or of standard input."""
-    from rmqtool.broker.message_lines import iter_bodies, iter_objects, iter_table
+    from rmqtool.broker.message_lines import Objects, iter_bodies, iter_table
 
     if words:
         return iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted)
     if show.jsonl:
-        return iter_objects(_lines(files), wanted)
+        return Objects(_streams(files), wanted)
     if show.csv:
         return iter_table(_lines(files), wanted)
     if files:
@@ -84,13 +84,19 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _lines(files: Sequence[str]) -> Iterator[bytes]:
-    """Yield the lines of files, of standard input if there are none."""
+def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
+    """Yield files, standard input if there are none."""
     if not files:
-        yield from sys.stdin.buffer
+        yield sys.stdin.buffer
     for path in files:
         with _opened(path) as file:
-            yield from file
+            yield file
+
+
+def _lines(files: Sequence[str]) -> Iterator[bytes]:
+    """Yield the lines of files, of standard input if there are none."""
+    for stream in _streams(files):
+        yield from stream
 
 
 def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
@@ -102,7 +108,7 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 
 def run(
     path: str,
-    messages: Iterator[NewMessage | Bad],
+    messages: Iterable[NewMessage | Bad],
     sending: Sending,
     later: dict[str, Any],
     on_error: OnError | None,
@@ -126,9 +132,27 @@ def run(
             rate=sending.rate,
             skips=on_error is OnError.SKIP,
             refusals_stop=on_error is OnError.STOP,
+            columns=_column_work(messages),
         )
         _show_all(output, run, messages, Work(progress=progress).bar(output))
     return _end(run, stop)
+
+
+def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
+    """Return what makes columns of lines; its libraries are loaded when there are many."""
+    from rmqtool.broker.message_lines import GIVEN_BY_BROKERS, OVER, OWN, Objects
+
+    if not isinstance(messages, Objects):
+        return None
+    wanted = messages.wanted
+
+    def made() -> ColumnWork:
+        from rmqtool.bulk.incoming import Defaults, IncomingLines
+
+        dropped = GIVEN_BY_BROKERS, GIVEN_BY_BROKERS | OVER
+        return IncomingLines(Defaults(wanted.members, wanted.properties, OWN, *dropped, wanted.keeps_ids))
+
+    return made
 
 
 @contextmanager
@@ -152,7 +176,7 @@ def _text_of(store: MessageStore, name: str) -> SavedText:
     return config_text(store.setup.files, name)
 
 
-def _show_all(output: Output, run: Run, messages: Iterator[NewMessage | Bad], bar: Progress) -> None:
+def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], bar: Progress) -> None:
     """Show what becomes of the messages."""
     from rmqtool.broker.sent import Sent
 
@@ -161,7 +185,7 @@ def _show_all(output: Output, run: Run, messages: Iterator[NewMessage | Bad], ba
         if isinstance(sent, Sent):
             _show(output, sent)
             output.flush()
-            bar.advance(len(sent.rows))
+            bar.advance(len(sent))
         else:
             output.note(f"{sent.error.message}; left out")
     bar.finish()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.bulk.incoming import Incoming, IncomingLines
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.formats.java import string_hash
@@ -270,3 +271,71 @@ def test_ctrl_c_says_how_to_go_on(lab: str) -> None:
     assert f"tail -n +{count + 1}" in err.decode()
     assert len(stored(lab)) == count
     assert not (Path(lab) / "abort").exists()
+
+
+def test_many_lines_are_stored_as_one_by_one(
+    produce: Any, lab: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: Capture
+) -> None:
+    def line(number: int) -> dict[str, Any]:
+        value: dict[str, Any] = {"topic": "T", "body": f"body {number}", "keys": f"k{number}", "flag": number % 3}
+        value |= {"shardingKey": f"s{number % 7}"} if number % 5 == 0 else {"queueId": 3} if number % 5 == 1 else {}
+        value |= {"properties": {"p": str(number)}} if number % 2 else {"tags": "A"}
+        if number % 500 == 7:
+            value["body"] = "large" * 1000
+        if number % 500 == 8:
+            value |= {"body": base64.b64encode(bytes(range(256))).decode(), "bodyEncoding": "base64"}
+        return value
+
+    data = lines_of(*map(line, range(3000)))
+    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 10_000)
+    asked: list[int] = []
+    read = IncomingLines.read
+
+    def noted(self: IncomingLines, some: bytes) -> Incoming | None:
+        asked.append(len(some))
+        return read(self, some)
+
+    monkeypatch.setattr(IncomingLines, "read", noted)
+    status, shown, _ = produce("--jsonl", "--tag", "B", stdin=data)
+    assert (status, len(shown)) == (0, 3000)
+    assert sum(asked) > len(data) // 3
+    other = str(tmp_path / "other")
+    assert main(["init", other, "--as", "5.3", "--conf", "mappedFileSizeCommitLog=1048576"]) == 0
+    assert main(["topic", other, "create", "T", "--queues", "4"]) == 0
+    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 1 << 40)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    capsysbinary.readouterr()
+    assert main(["produce", other, "--jsonl", "--tag", "B"]) == 0
+    alone = capsysbinary.readouterr()[0].decode().splitlines()
+
+    def whole(root: str) -> list[Any]:
+        return [
+            (
+                (one.physical_offset, one.queue_id, one.queue_offset, one.flag, one.sys_flag, one.raw_body),
+                {name: value for name, value in one.properties.items() if name != "UNIQ_KEY"},
+            )
+            for one in stored(root)
+        ]
+
+    assert whole(lab) == whole(other)
+    assert len({one.uniq_key for one in stored(lab)}) == 3000
+    given_anew = ("msgId", "storeTimestamp")
+    for mine, theirs, record in zip(shown, alone, stored(lab), strict=True):
+        value, same = json.loads(mine), json.loads(theirs)
+        assert (value["msgId"], value["storeTimestamp"]) == (record.uniq_key, record.store_timestamp)
+        assert {**value, **dict.fromkeys(given_anew)} == {**same, **dict.fromkeys(given_anew)}
+
+
+def test_a_bad_line_among_many_is_named_and_those_before_it_are_stored(
+    produce: Any, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = [{"topic": "T", "body": f"b{number}"} for number in range(5000)]
+    data = lines_of(*good[:4000]) + b'{"topic": "T"\n' + lines_of(*good[4000:])
+    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 10_000)
+    status, shown, said = produce("--jsonl", stdin=data)
+    assert (status, len(shown)) == (Exit.USAGE, 4000)
+    assert "line 4001 is no JSON" in said
+    assert "4000 messages are stored" in said
+    assert [one.raw_body for one in stored(lab)] == [f"b{number}".encode() for number in range(4000)]
+    status, shown, said = produce("--jsonl", "--on-error", "skip", stdin=data)
+    assert (status, len(shown)) == (Exit.SKIPPED, 5000)
