@@ -250,6 +250,7 @@ class Check:
         log.finish(learn_end=self.summary.complete and not self.case.live)
         walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
         yield from self._guarded(log.odd_hosts())
+        yield from self._guarded(index.iter_files())
         yield from self._guarded(queues.settle(walk))
         yield from self._guarded(index.settle())
         yield from self._guarded(queues.iter_findings())

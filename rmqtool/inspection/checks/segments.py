@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def iter_reports(
     case: Case, index: IndexJudge, start: int, effort: Effort | None, crew: Crew | None
 ) -> Generator[SegmentReport, None, None]:
-    """Yield the report of each segment from ``start`` of the log on, in order."""
+    """Yield the report of each segment from ``start`` of the log on, in order; tell ``index`` of its links before."""
     from rmqtool.scan.batches import Inflating, Wanted
     from rmqtool.scan.ranges import Effort
-    from rmqtool.scan.report_work import IndexFileName, ReportWork, SegmentFile, iter_segment_reports
+    from rmqtool.scan.report_work import IndexFileName, LinkReport, ReportWork, SegmentFile, iter_work_reports
 
     wanted = Wanted(
         case.rules,
@@ -41,7 +41,7 @@ def iter_reports(
         _names(case.queues) if has_files else None,
         _names(case.exts),
         _names(case.batch_queues),
-        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _ in index.examined],
+        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _, _ in index.examined],
         case.store.is_dledger,
         case.end.physical_offset if case.live else None,
         _only_here(case),
@@ -51,7 +51,12 @@ def iter_reports(
         for segment in case.log
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
-    yield from iter_segment_reports(work, segments, effort or Effort(), crew)
+    entries = [examined.examination.entries for examined in index.examined]
+    for report in iter_work_reports(work, segments, entries, effort or Effort(), crew):
+        if isinstance(report, LinkReport):
+            index.take_links(report)
+        else:
+            yield report
 
 
 def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
