@@ -223,6 +223,7 @@ class Check:
                 yield from self._guarded(check(self.case))
         if self.options.wants("RX", "CQ"):
             yield from self._guarded(databases.check_databases(self.case, self._sequences))
+            self.summary.queues = len(self.case.queues.keys() | self.case.row_queues) + len(self.case.batch_queues)
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""

@@ -25,7 +25,8 @@ Work = Callable[[Any, Write], Any]
 
 _SLOTS = 2
 # Arrow's own allocator keeps a third more memory than it needs for a few hundredths of time. One process may have that.
-_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+# And no worker multiplies matrices: the threads for it would only spin.
+_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Done(NamedTuple):

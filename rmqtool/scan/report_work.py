@@ -10,17 +10,15 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.formats.layouts import IndexHeader
-from rmqtool.progress import Progress
 from rmqtool.scan.batches import Wanted
 from rmqtool.scan.columns import WINDOW, SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
 from rmqtool.scan.index_entries import IndexLinks, IndexPart, SlotPart, examine_links
 from rmqtool.scan.pool import Crew, Write, run_in_order
-from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reports import Against, Queue, SegmentReport, Unread, report_pieces
 from rmqtool.scan.segments import iter_batches
 from rmqtool.scan.units import BatchQueueUnits, QueueUnits
@@ -28,6 +26,11 @@ from rmqtool.storage.filesystem import ReadableFileSystem
 from rmqtool.storage.index_files import Geometry
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
+
+if TYPE_CHECKING:
+    # Workers load this module while the log waits: what only tells types is left out.
+    from rmqtool.progress import Progress
+    from rmqtool.scan.ranges import Effort
 
 # Of so many bytes a process makes a report at once; of less in all there is no use in a second process.
 RANGE = 64 << 20

@@ -137,9 +137,13 @@ class IndexJudge:
         """Yield what headers, slots and links show; everything has been taken."""
         if self._unread is not None:
             raise self._unread
+        before: IndexPart | None = None
         for part, examination, written in self.examined:
             yield from self._check_header(part, examination, written)
             yield from self._check_links(part.path, part.geometry, examination.links)
+            if before is not None and examination.entries > 0 and not self.case.live:
+                yield from _check_order(before, part)
+            before = part if examination.entries else before
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
         """Return whether one of some entries is that of a tag. The entries of a message stand together."""
@@ -344,6 +348,14 @@ class IndexJudge:
     def _is_first_record(self, physical_offset: int) -> bool:
         segment = self.case.log.find(physical_offset)
         return segment is not None and segment.base_offset == physical_offset
+
+
+def _check_order(before: IndexPart, part: IndexPart) -> Iterator[Finding]:
+    """A file is made when the one before, by its name, is full: it goes on where that one ended."""
+    begin, end = part.header.begin_phy_offset, before.header.end_phy_offset
+    if begin < end:
+        text = f"it begins at {begin}, and {before.path}, older by its name, ends at {end}"
+        yield _head(part.path, text, *_field("begin_phy_offset"))
 
 
 def _is_one_bit_off(key_hash: int, record: Message) -> bool:
