@@ -19,6 +19,7 @@ from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.engine.recovery.log_pass import LogPass
 from rmqtool.errors import Refused, RmqtoolError, StoreError
 from rmqtool.formats import paths
+from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.consume_queue import (
@@ -280,9 +281,12 @@ def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQ
 
 
 def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:
-    """Tell whether a record may be that of a unit; a recovery lets one stand whose header is wrong in one number."""
-    if record is None:
-        return False
+    """Tell whether a record may be that of a unit; a recovery lets one stand whose header is wrong in one number.
+
+    A bridge is where the units of the messages lead that it has taken the place of.
+    """
+    if record is None or is_bridge(record):
+        return record is not None
     entries = [*queue_entries(record, DispatchRules())]
     return any((entry.topic, entry.queue_id) == queue or entry.queue_offset == queue_offset for entry in entries)
 

@@ -20,6 +20,7 @@ from rmqtool.inspection.checks.indexes import IndexJudge, check_index_quickly
 from rmqtool.inspection.checks.log import LogJudge
 from rmqtool.inspection.checks.queues import QueueJudge
 from rmqtool.inspection.checks.segments import iter_reports, start_crew
+from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.store import Store
 
 if TYPE_CHECKING:
@@ -67,7 +68,10 @@ class CheckOptions:
 
 @dataclass
 class Summary:
-    """What a check came to. ``resume`` goes on where it ended early."""
+    """What a check came to. ``lost``: how many messages of each queue stood in what is damaged, as the queues say.
+
+    ``resume`` goes on where it ended early.
+    """
 
     errors: int = 0
     warnings: int = 0
@@ -77,6 +81,7 @@ class Summary:
     indexes: int = 0
     messages: int = 0
     bytes: int = 0
+    lost: dict[QueueId, int] = field(default_factory=dict)
     complete: bool = True
     resume: str | None = None
     proven: list[str] = field(default_factory=list)
@@ -104,6 +109,10 @@ class Summary:
             "files": self.files,
             "queues": self.queues,
             "indexes": self.indexes,
+            "lost": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
+                for queue, messages in sorted(self.lost.items())
+            ],
             "proven": self.proven,
             "notProven": self.not_proven,
         }
@@ -253,6 +262,7 @@ class Check:
         yield from self._guarded(log.odd_hosts())
         yield from self._guarded(index.iter_files())
         yield from self._guarded(queues.settle(walk))
+        self.summary.lost = queues.lost()
         yield from self._guarded(index.settle())
         yield from self._guarded(queues.iter_findings())
         yield from self._guarded(index.iter_findings(walk))

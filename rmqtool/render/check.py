@@ -10,7 +10,7 @@ from rmqtool.findings import FAMILIES, CodeEntry, Finding, Severity
 from rmqtool.render.findings import FindingCounts, place_of
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut
-from rmqtool.render.text import counted, duration, hanging, neutral, size
+from rmqtool.render.text import count, counted, duration, hanging, neutral, size
 from rmqtool.render.verdict import verdict_lines
 
 CODES = (
@@ -20,6 +20,7 @@ CODES = (
 )
 
 _INDENT = 12
+_LOST_NAMED = 6
 
 
 def summary_lines(
@@ -33,10 +34,23 @@ def summary_lines(
     if summary["indexes"]:
         looked.append(counted(summary["indexes"], "index file", "index files"))
     yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
+    if summary["lost"]:
+        yield from _labelled(output, "lost", _lost(summary["lost"]))
     for label, key in (("proven", "proven"), ("not proven", "notProven")):
         for words in summary[key]:
             yield from _labelled(output, label, words)
     yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
+
+
+def _lost(queues: list[Mapping[str, Any]]) -> str:
+    """Say whose messages stood in what is damaged, the queues that lost most first."""
+    most = sorted(queues, key=lambda queue: -int(queue["messages"]))
+    named = [
+        f"{neutral(queue['topic'])}/{queue['queueId']}\u00a0{count(queue['messages'])}" for queue in most[:_LOST_NAMED]
+    ]
+    rest = [f"{counted(len(most) - _LOST_NAMED, 'more queue', 'more queues')}"] if len(most) > _LOST_NAMED else []
+    total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
+    return f"{total} stood in what is damaged, as the queues say: {', '.join(named + rest)}"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

@@ -108,12 +108,15 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
 
 
 def place_of(finding: Finding) -> str:
-    """Return where a finding is: ``file@offset``, with topic and queue when it is about one."""
-    parts = []
-    if finding.file is not None:
-        parts.append(neutral(finding.file) + (f"@{finding.offset}" if finding.offset is not None else ""))
-    elif finding.offset is not None:
-        parts.append(f"@{finding.offset}")
+    """Return where a finding is: ``file@offset``, with topic and queue when it is about one.
+
+    Of a log the end is told too, so that people see how much is struck; ``dump`` takes the place as it stands.
+    """
+    at = ""
+    if finding.offset is not None:
+        is_span = finding.length is not None and finding.code.startswith(("CL-", "DL-"))
+        at = f"@{finding.offset}" + (f"-{finding.offset + (finding.length or 0)}" if is_span else "")
+    parts = [neutral(finding.file or "") + at] if finding.file is not None or at else []
     if finding.topic is not None:
         parts.append(neutral(finding.topic) + (f"/{finding.queue_id}" if finding.queue_id is not None else ""))
     return " ".join(parts)

@@ -35,4 +35,4 @@ def assumed(store: Store, outcome: StartOutcome) -> dict[str, object]:
     return assumed_settings(with_found_settings(store.config, store.listing), created)
 
 
-_LOOK = "info and dump show what is there"
+_LOOK = "rmqtool check STORE"

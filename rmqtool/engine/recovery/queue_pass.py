@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 FILLER_UNIT = _UNIT.encode(FILLER)
+# No record ends before its hosts do.
+_TOO_SHORT = 48
 # A gap wider than this is never believed: the queue would fill the disk with fillers.
 _WIDEST_GAP = 1 << 20
 _LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
@@ -245,11 +247,14 @@ class QueueCheck:
         """Return the unit of a message that is lost: it leads to what bridges the place where that stood.
 
         upstream: DefaultMessageStore.getMessage passes over the rest of a segment behind a unit that leads to nothing.
-        Not so where timers are read, which cannot take a record that is none of theirs.
+        Not so where delays and timers are read, which cannot take a record that is none of theirs: they pass over what
+        is too short to be one. A filler would claim the first 2 GiB of the log, and at the end of a queue a start takes
+        that for how far the log was dispatched.
         """
-        if bridge is None or self.key[0] in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        if bridge is None:
             return FILLER_UNIT
-        return _UNIT.encode(ConsumeQueueUnit(bridge.physical_offset, bridge.size, 0))
+        size = _TOO_SHORT if self.key[0] in (SCHEDULE_TOPIC, TIMER_TOPIC) else bridge.size
+        return _UNIT.encode(ConsumeQueueUnit(bridge.physical_offset, size, 0))
 
     def may_stay(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
         """Tell whether a unit that no record claims is that of a message that is lost, gone, or names another place."""

@@ -37,11 +37,10 @@ class Depth(IntEnum):
 
 @dataclass
 class Damage:
-    """Bytes of the log that hold no right record, from ``start`` to before ``end``, and how many units lead there."""
+    """Bytes of the log that hold no right record, from ``start`` to before ``end``."""
 
     start: int
     end: int
-    units: int = 0
 
 
 class Walk(NamedTuple):

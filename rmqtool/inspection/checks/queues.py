@@ -82,6 +82,10 @@ class QueueJudge:
         yield from self._strays()
         yield from self._pair(self._unclaimed)
 
+    def lost(self) -> dict[QueueId, int]:
+        """Return how many units of each queue lead into damage: the messages that stood there."""
+        return {queue: found.explained for queue, found in self._unclaimed.items() if found.explained}
+
     def iter_findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the queues."""
         unclaimed = self._unclaimed

@@ -35,8 +35,8 @@ class Unclaimed:
     """The unclaimed units of one queue.
 
     ``before`` lead to before the log, ``ahead`` behind its end, those in ``leading`` (and ``more`` that are not named)
-    into the log; ``fillers`` keep the numbers of messages before it. ``holds_nothing`` says that no unit of the queue
-    stands for a message.
+    into the log; ``fillers`` keep the numbers of messages before it; ``explained`` lead into damage. ``holds_nothing``
+    says that no unit of the queue stands for a message.
     """
 
     before: int = 0
@@ -123,5 +123,4 @@ def _unexplained(case: Case, found: Unclaimed, rows: Any, places: Any) -> Iterat
         if damage is None:
             yield row
         else:
-            damage.units += 1
             found.explained += 1
