@@ -23,6 +23,8 @@ Write = Callable[[Buffer], object]
 # What is done: given a task and where output goes, return a small value. Work, tasks and values are pickled.
 Work = Callable[[Any, Write], Any]
 
+# Reading so many bytes takes one process no longer than starting another.
+ALONE = 64 << 20
 _SLOTS = 2
 # Arrow's own allocator keeps a third more memory than it needs for a few hundredths of time. One process may have that.
 # And no worker multiplies matrices: the threads for it would only spin.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqtool.progress import Progress
     from rmqtool.scan.ranges import Effort
 
-# Of so many bytes a process makes a report at once; of less in all there is no use in a second process.
+# Of so many bytes a process makes a report at once.
 RANGE = 64 << 20
 # So many queue files are open at a time.
 _OPEN_FILES = 400
@@ -208,7 +208,7 @@ def iter_work_reports(
     """Yield what the links of each index file say, which has so many ``entries``, then the report of each segment."""
     jobs, progress = effort.jobs, effort.progress
     progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
-    cut = not work.dledger and jobs > 1 and sum(segment.size for segment in segments) > RANGE
+    cut = not work.dledger and jobs > 1
     ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
     several = jobs > 1 and len(ranges) > 1
     # Each process takes a part of the slots: files are too few to give each process its own.

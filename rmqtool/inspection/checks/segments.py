@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.formats import paths
@@ -52,7 +53,8 @@ def iter_reports(
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
     entries = [examined.examination.entries for examined in index.examined]
-    for report in iter_work_reports(work, segments, entries, effort or Effort(), crew):
+    effort = effort or Effort()
+    for report in iter_work_reports(work, segments, entries, effort if crew else replace(effort, jobs=1), crew):
         if isinstance(report, LinkReport):
             index.take_links(report)
         else:
@@ -68,13 +70,11 @@ def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
 
 def start_crew(case: Case, effort: Effort | None) -> Crew | None:
     """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
-    from rmqtool.scan.plan import RANGE
-    from rmqtool.scan.pool import Crew
+    from rmqtool.scan import pool
 
-    size = sum(segment.size for segment in case.log)
-    if effort is None or effort.jobs < 2 or case.store.is_dledger or size <= effort.jobs * RANGE:
+    if effort is None or effort.jobs < 2 or case.end.physical_offset - case.log.min_offset <= pool.ALONE:
         return None
-    return Crew(effort.jobs, "rmqtool.scan.report_work")
+    return pool.Crew(effort.jobs, "rmqtool.scan.report_work")
 
 
 def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:
