@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqtool.bulk.gather import Bytes, Ints, Mask, find_bytes
-from rmqtool.bulk.pieces import Coded, coded_texts, java_hashes, pieces, values_of
+from rmqtool.bulk.gather import Ints, Mask, find_bytes
+from rmqtool.bulk.hashes import java_hashes
+from rmqtool.bulk.pieces import Coded, coded_texts
 from rmqtool.bulk.properties import Properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats import index
@@ -33,10 +34,10 @@ def index_keys(records: Records, properties: Properties, rules: DispatchRules) -
     topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
-    hashes = [_key_hashes(part, topics, index.key_text) for part in parts]
+    hashes = [_key_hashes(properties, part, topics, index.key_text) for part in parts]
     if rules.tag_entries:
         parts.append(_whole_values(properties, "TAGS", indexed))
-        hashes.append(_key_hashes(parts[-1], topics, index.tag_key_text))
+        hashes.append(_key_hashes(properties, parts[-1], topics, index.tag_key_text))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
     return IndexKeys(rows[order], np.concatenate(hashes)[order])
@@ -47,14 +48,13 @@ def tag_keys(records: Records, properties: Properties) -> IndexKeys:
     topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     tags = _whole_values(properties, "TAGS", indexed)
-    return IndexKeys(tags.rows, _key_hashes(tags, topics, index.tag_key_text))
+    return IndexKeys(tags.rows, _key_hashes(properties, tags, topics, index.tag_key_text))
 
 
 class _Texts(NamedTuple):
-    """Texts that records are indexed under, in the order of the records."""
+    """Texts that records are indexed under, in the order of the records: places in the text of the properties."""
 
     rows: Ints
-    values: Bytes
     offsets: Ints
     lengths: Ints
 
@@ -62,27 +62,36 @@ class _Texts(NamedTuple):
 def _whole_values(properties: Properties, name: str, wanted: Mask) -> _Texts:
     found = properties.find(name)
     rows = np.flatnonzero(found.present & wanted)
-    return _Texts(rows, properties.text, found.offsets[rows], found.lengths[rows])
+    return _Texts(rows, found.offsets[rows], found.lengths[rows])
 
 
 def _tokens(properties: Properties, name: str, wanted: Mask) -> _Texts:
     """Return the words of a property between single spaces, the empty ones left out."""
     whole = _whole_values(properties, name, wanted)
-    values, bounds = values_of(pieces(whole.values, whole.offsets, whole.lengths))
-    spaces = find_bytes(values, lambda some: some == _KEY_SEPARATOR)
-    begins = np.sort(np.concatenate((bounds[:-1], spaces + 1)))
-    ends = np.sort(np.concatenate((bounds[1:], spaces)))
-    rows = np.repeat(whole.rows, np.diff(np.searchsorted(spaces, bounds)) + 1)
-    some = ends > begins
-    return _Texts(rows[some], values, begins[some], (ends - begins)[some])
+    begins, ends = whole.offsets, whole.offsets + whole.lengths
+    spaces = find_bytes(properties.text, lambda some: some == _KEY_SEPARATOR)
+    firsts, counts = np.searchsorted(spaces, begins), np.searchsorted(spaces, ends)
+    counts -= firsts
+    if not counts.any():
+        return whole
+    # Word i of a row begins behind its space i - 1 and ends before its space i.
+    rows = np.repeat(np.arange(len(begins)), counts + 1)
+    words = np.arange(len(rows)) - np.repeat(np.cumsum(counts + 1) - counts - 1, counts + 1)
+    spaces = np.append(spaces, 0)
+    starts = np.where(words > 0, spaces[firsts[rows] + words - 1] + 1, begins[rows])
+    stops = np.where(words < counts[rows], spaces[firsts[rows] + np.minimum(words, counts[rows])], ends[rows])
+    some = stops > starts
+    return _Texts(whole.rows[rows[some]], starts[some], (stops - starts)[some])
 
 
-def _key_hashes(texts: _Texts, topics: Coded, spell: Callable[[str, str], str]) -> npt.NDArray[np.int32]:
+def _key_hashes(
+    properties: Properties, texts: _Texts, topics: Coded, spell: Callable[[str, str], str]
+) -> npt.NDArray[np.int32]:
     """Return the hashes that index entries hold, of what ``spell`` makes of topic and text."""
     if not len(texts.rows):
         return np.empty(0, np.int32)
     prefixes = topics.each(lambda topic: string_hash(spell(topic, "")) & 0xFFFFFFFF, np.uint32)
-    hashes = java_hashes(pieces(texts.values, texts.offsets, texts.lengths)).behind(prefixes[texts.rows])
+    hashes = java_hashes(properties.text, texts.offsets, texts.lengths).behind(prefixes[texts.rows])
     # The hash whose absolute value is no int counts as 0.
     signed = np.where(hashes == _INT_MIN, 0, hashes).astype(np.uint32).view(np.int32)
     return np.abs(signed)

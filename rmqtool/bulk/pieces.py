@@ -1,4 +1,4 @@
-"""Many pieces of a buffer as one Arrow column: bytes, text by Java's rules, dictionaries, hashes.
+"""Many pieces of a buffer as one Arrow column: bytes, text by Java's rules, dictionaries.
 
 Arrow wants the values of a column back to back. So the buffer itself is dressed as a column whose values are, in
 turn, a wanted piece and what lies up to the next; taking every other value copies the wanted ones at C speed.
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rmqtool.bulk.gather import Bytes, Ints, Mask, iter_window_groups, windows
-from rmqtool.formats.java import decode_text, string_hash, string_length
+from rmqtool.bulk.gather import Bytes, Ints, Mask
+from rmqtool.formats.java import decode_text
 
 
 def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None = None) -> pa.LargeBinaryArray:
@@ -76,51 +76,3 @@ def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
         return Coded(raw.codes, texts)
     number = {text: code for code, text in enumerate(distinct)}
     return Coded(raw.each(lambda value: number[decode_text(value)], np.int32), distinct)
-
-
-class Hashes(NamedTuple):
-    """Java's ``hashCode`` of many texts (as unsigned), and their lengths in UTF-16 units."""
-
-    hashes: npt.NDArray[np.uint32]
-    lengths: Ints
-
-    def behind(self, prefix_hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Return the hashes of the texts with another before each, of which the hash is given."""
-        most = int(self.lengths.max(initial=0))
-        powers = np.cumprod(np.concatenate((np.ones(1, np.uint32), np.full(most, 31, np.uint32))), dtype=np.uint32)
-        return prefix_hashes * powers[self.lengths] + self.hashes
-
-
-def java_hashes(column: pa.LargeBinaryArray) -> Hashes:
-    """Return ``String.hashCode`` of every value of a column of UTF-8 texts."""
-    values, offsets = values_of(column)
-    lengths = np.diff(offsets)
-    hashes = np.zeros(len(lengths), np.uint32)
-    for rows, _ in iter_window_groups(lengths):
-        hashes[rows] = _hash_ascii(values, offsets[rows + 1], lengths[rows])
-    if (values & 0x80).any():
-        other = np.flatnonzero(np.logical_or.reduceat(np.append(values, 0) > 0x7F, offsets[:-1]) & (lengths > 0))
-        lengths = lengths.copy()
-        for row in other.tolist():
-            text = decode_text(values[offsets[row] : offsets[row + 1]].tobytes())
-            hashes[row] = string_hash(text) & 0xFFFFFFFF
-            lengths[row] = string_length(text)
-    return Hashes(hashes, lengths)
-
-
-def _hash_ascii(values: Bytes, ends: Ints, lengths: Ints) -> npt.NDArray[np.uint32]:
-    """Return the hashes by Horner's rule, column by column of windows that end where the values end.
-
-    What a window holds before its value is made zero, and leading zeros leave the hash at zero.
-    """
-    width = int(lengths.max(initial=0))
-    if not width:
-        return np.zeros(len(lengths), np.uint32)
-    padded = np.concatenate((np.zeros(width, np.uint8), values))
-    matrix = windows(padded, width)[ends].view(np.uint8).reshape(-1, width)
-    matrix[np.arange(width) < (width - lengths)[:, None]] = 0
-    hashes = np.zeros(len(lengths), np.uint32)
-    for units in matrix.T:
-        hashes *= np.uint32(31)
-        hashes += units
-    return hashes

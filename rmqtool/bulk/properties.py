@@ -7,14 +7,15 @@ first 0x01 of a piece parts name and value. What counts as a property is decided
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.bulk.gather import Bytes, Ints, Mask, find_bytes, windows
+from rmqtool.bulk.gather import Bytes, Ints, Mask, find_bytes, gather, windows
 from rmqtool.bulk.pieces import Coded, as_text, coded_texts, pieces, values_of
 from rmqtool.bulk.records import Records
 from rmqtool.formats.java import encode_text
@@ -23,6 +24,9 @@ from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 _NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
 _PIECE_END = ord(PROPERTY_SEPARATOR)
 _REPLACEMENT = "\ufffd"
+_HEAD = 8
+# Which bytes of a head belong to a name of that length.
+_HEAD_MASKS = np.frombuffer(b"".join((b"\xff" * length).ljust(_HEAD, b"\0") for length in range(_HEAD + 1)), np.uint64)
 
 
 class Found(NamedTuple):
@@ -37,7 +41,7 @@ class Found(NamedTuple):
         return self.lengths > 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Properties:
     """The properties of ``count`` records: pair i belongs to record ``rows[i]``, in the order they are stored."""
 
@@ -63,14 +67,20 @@ class Properties:
             codes = self.names()
             return np.flatnonzero(codes.each(lambda text: text == name, np.bool_)).astype(np.int64)
         raw = encode_text(name)
-        alike = np.flatnonzero(self.name_lengths == len(raw))
-        if not raw or not len(alike):
-            return alike[:0]
-        # Compared as numbers, the widest that divide the name.
-        unit = np.dtype(f"u{gcd(len(raw), 8)}")
-        stored = windows(self.text, len(raw))[self.name_offsets[alike]].view(unit).reshape(len(alike), -1)
-        same: Ints = alike[(stored == np.frombuffer(raw, unit)).all(axis=1)]
+        head = np.frombuffer(raw[:_HEAD].ljust(_HEAD, b"\0"), np.uint64)
+        alike = np.flatnonzero((self._name_heads == head) & (self.name_lengths == len(raw)))
+        if len(raw) <= _HEAD or not len(alike):
+            return alike
+        stored = windows(self.text, len(raw))[self.name_offsets[alike]].view(np.uint8).reshape(len(alike), -1)
+        same: Ints = alike[(stored == np.frombuffer(raw, np.uint8)).all(axis=1)]
         return same
+
+    @cached_property
+    def _name_heads(self) -> npt.NDArray[np.uint64]:
+        """The first bytes of each name as a number: comparing those is faster than comparing bytes."""
+        heads = gather(self.text, self.name_offsets, _HEAD).view(np.uint64).reshape(-1)
+        heads &= _HEAD_MASKS[np.minimum(self.name_lengths, _HEAD)]
+        return heads
 
     def raw_values(self, name: str) -> pa.LargeBinaryArray:
         """Return the stored bytes of the property called ``name`` as a column, null where there is none."""

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from rmqtool.bulk.declined import Declined
 from rmqtool.bulk.gather import Ints, Mask
-from rmqtool.bulk.pieces import Coded, coded, coded_texts, java_hashes
+from rmqtool.bulk.hashes import java_hashes
+from rmqtool.bulk.pieces import Coded, coded, coded_texts
 from rmqtool.bulk.properties import Properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats import layouts
@@ -104,8 +105,8 @@ def have_queue_unit(records: Records) -> Mask:
 
 def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
     """Return the tags code of each record's unit, before any extension."""
-    hashes = java_hashes(properties.raw_values("TAGS")).hashes
-    codes = hashes.view(np.int32).astype(np.int64)
+    tags = properties.find("TAGS")
+    codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
     delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
     for row in delayed:
         codes[row] = tags_code(_message(records, int(row)), rules.delays)
@@ -158,12 +159,14 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
     narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
     order = np.argsort(queues.codes.astype(narrow), kind="stable")
     ends = np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
+    queue_offsets = queue_offsets[order]
+    # The bare bytes: structures would be gathered field by field.
+    units = units.view(f"V{UNIT_SIZE}")[order].view(_UNIT)
+    firsts = order[[0, *ends[:-1]]]
     runs = []
     begin = 0
-    for end in ends:
-        rows = order[begin:end]
-        first = rows[0]
-        runs.append(QueueRun(topics[int(codes[first])], int(queue_ids[first]), queue_offsets[rows], units[rows]))
+    for end, code, queue_id in zip(ends, codes[firsts].tolist(), queue_ids[firsts].tolist(), strict=True):
+        runs.append(QueueRun(topics[code], queue_id, queue_offsets[begin:end], units[begin:end]))
         begin = end
     return runs
 

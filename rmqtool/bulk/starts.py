@@ -9,6 +9,7 @@ always that of the walk one by one.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,8 @@ def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) ->
     if len(sample) < _SAMPLE or at > end - _START.size:
         return _stopped(np.array(sample, np.int64), view, at)
     piece = as_bytes(view)
-    seeds = _find_seeds(piece, at, (at - file_offset) // _SAMPLE, _physical_base(view, file_offset))
+    longest = max(end - begin for begin, end in pairwise((*sample, at)))
+    seeds = _find_seeds(piece, at, ((at - file_offset) // _SAMPLE, longest), _physical_base(view, file_offset))
     walks = _walk_in_lock_step(piece, seeds)
     runs, at = _prove(view, walks)
     return _stopped(np.concatenate((np.array(sample, np.int64), *runs)), view, at)
@@ -97,12 +99,16 @@ def _physical_base(view: memoryview, file_offset: int) -> int:
     return int(physical_offset) - file_offset
 
 
-def _find_seeds(piece: Bytes, at: int, mean: int, base: int) -> Ints:
-    """Return ``at`` and, evenly spread behind it, offsets that look like records: a magic, and the right place."""
+def _find_seeds(piece: Bytes, at: int, lengths: tuple[int, int], base: int) -> Ints:
+    """Return ``at`` and, evenly spread behind it, offsets that look like records: a magic, and the right place.
+
+    ``lengths`` are how long records are, and the longest are, as far as is known.
+    """
+    mean, longest = lengths
     left = len(piece) - at
     walks = min(int((left / mean * _STEP_COST_IN_WALKS) ** 0.5), _MOST_WALKS)
     stride = max(left // max(walks, 1), MIN_RECORD_SIZE)
-    length = min(2 * mean, stride)
+    length = min(longest, 2 * mean, stride)
     last = len(piece) - max(length, MIN_RECORD_SIZE)
     regions = np.arange(at + stride, min(at + walks * stride, last + 1), stride)
     found = np.flatnonzero(windows(piece, length)[regions].view(np.uint8) == _MAGIC_START[0])

@@ -232,6 +232,7 @@ class Check:
                 yield from self._guarded(check(self.case))
         if self.options.wants("RX", "CQ"):
             yield from self._guarded(databases.check_databases(self.case, self._sequences))
+            self.summary.queues = len(self.case.queues.keys() | self.case.row_queues) + len(self.case.batch_queues)
 
     def _messages(self) -> Iterator[Finding]:
         """Read the log through, and judge queues and index by it."""
@@ -259,6 +260,7 @@ class Check:
         log.finish(learn_end=self.summary.complete and not self.case.live)
         walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
         yield from self._guarded(log.odd_hosts())
+        yield from self._guarded(index.iter_files())
         yield from self._guarded(queues.settle(walk))
         self.summary.lost = queues.lost()
         yield from self._guarded(index.settle())

@@ -27,7 +27,8 @@ from rmqtool.storage.index_files import Geometry
 ENTRY = np.dtype(layouts.INDEX_ENTRY.dtype())
 SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
 
-_AT_ONCE = 1 << 18
+_ROW_BITS = 18
+_AT_ONCE = 1 << _ROW_BITS
 # Of what is wrong in one file so much is named one by one.
 NAMED = 1000
 # More ascending runs than a few mean that the entries are in no order.
@@ -45,8 +46,27 @@ class WrongLink(NamedTuple):
 
 
 @dataclass
+class IndexLinks:
+    """Whether entries and slots lead to each other as they should; ``negative`` are entries with a negative hash."""
+
+    slots_used: int = 0
+    wrong_entries: list[WrongLink] = field(default_factory=list)
+    wrong_slots: list[WrongLink] = field(default_factory=list)
+    negative: list[int] = field(default_factory=list)
+    left_out: int = 0
+
+    def join(self, more: IndexLinks) -> None:
+        """Add what was found in other slots of the same file."""
+        self.slots_used += more.slots_used
+        self.wrong_entries = sorted(self.wrong_entries + more.wrong_entries)
+        self.wrong_slots = sorted(self.wrong_slots + more.wrong_slots)
+        self.negative = sorted(self.negative + more.negative)
+        self.left_out += more.left_out
+
+
+@dataclass
 class IndexExamination:
-    """What the entries and slots of a file say by themselves.
+    """What the entries of a file say by themselves; ``links`` is what they and the slots say of each other.
 
     ``runs`` are the numbers of the first and last entry of each ascending run.
     """
@@ -57,11 +77,18 @@ class IndexExamination:
     lowest: int = 0
     highest: int = -1
     runs: list[tuple[int, int]] = field(default_factory=list)
-    slots_used: int = 0
-    wrong_entries: list[WrongLink] = field(default_factory=list)
-    wrong_slots: list[WrongLink] = field(default_factory=list)
-    negative: list[int] = field(default_factory=list)
-    left_out: int = 0
+    links: IndexLinks = field(default_factory=IndexLinks)
+
+
+class SlotPart(NamedTuple):
+    """Some of the slots of a file: part ``number`` of ``parts`` that are alike."""
+
+    number: int = 0
+    parts: int = 1
+
+    def bounds(self, slots: int) -> tuple[int, int]:
+        """Return the first slot and the one behind the last."""
+        return slots * self.number // self.parts, slots * (self.number + 1) // self.parts
 
 
 def read_entries(file: ReadableFile, slots: int, start: int, end: int) -> Entries:
@@ -70,40 +97,57 @@ def read_entries(file: ReadableFile, slots: int, start: int, end: int) -> Entrie
     return np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
 
 
-def examine_index(file: ReadableFile, geometry: Geometry, entries: int) -> IndexExamination:
-    """Examine the entries of the numbers 1 to ``entries``, and the slots."""
+def examine_entries(file: ReadableFile, slots: int, entries: int) -> IndexExamination:
+    """Examine the entries of the numbers 1 to ``entries``, apart from their links."""
     examination = IndexExamination(entries)
-    newest = np.zeros(geometry.slots, np.int32)
     before = -1
-    for start in range(1, entries + 1, _AT_ONCE):
-        found = read_entries(file, geometry.slots, start, min(start + _AT_ONCE, entries + 1))
-        if not len(found):
-            break
-        _examine_links(examination, found, start, newest)
+    for start, found in _iter_entries(file, slots, entries):
         before = _examine_places(examination, found, start, before)
     if examination.runs:
         examination.runs[-1] = (examination.runs[-1][0], entries)
-    examination.slots_used = int(np.count_nonzero(newest))
-    _examine_slots(examination, file, geometry, newest)
     return examination
 
 
-def _examine_links(examination: IndexExamination, found: Entries, start: int, newest: npt.NDArray[np.int32]) -> None:
-    hashes = found["key_hash"].astype(np.int64)
-    for row in np.flatnonzero(hashes < 0)[:NAMED].tolist():
-        examination.negative.append(start + row)
-    slot_of = np.abs(hashes) % len(newest)
-    order = np.argsort(slot_of, kind="stable")
-    ordered = slot_of[order]
-    numbers = order + start
-    first = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) -> IndexLinks:
+    """Examine the links of the slots of a part, and of the entries that belong to them."""
+    links = IndexLinks()
+    low, high = part.bounds(slots)
+    newest = np.zeros(high - low, np.int32)
+    for start, found in _iter_entries(file, slots, entries):
+        hashes = found["key_hash"].astype(np.int64)
+        slot_of = np.abs(hashes) % slots - low
+        rows = np.flatnonzero((slot_of >= 0) & (slot_of < high - low))
+        links.negative += (start + rows[hashes[rows] < 0][:NAMED]).tolist()
+        _examine_chains(links, slot_of[rows], found["prev_index"][rows].astype(np.int64), start + rows, newest)
+    links.slots_used = int(np.count_nonzero(newest))
+    _examine_slots(links, file, newest, low, entries)
+    return links
+
+
+def _iter_entries(file: ReadableFile, slots: int, entries: int) -> Iterator[tuple[int, Entries]]:
+    for start in range(1, entries + 1, _AT_ONCE):
+        found = read_entries(file, slots, start, min(start + _AT_ONCE, entries + 1))
+        if not len(found):
+            break
+        yield start, found
+
+
+def _examine_chains(links: IndexLinks, slot_of: Ints, prev: Ints, numbers: Ints, newest: npt.NDArray[np.int32]) -> None:
+    """Compare links of entries with the newest entry before them in their slots, and remember the newest ones."""
+    if not len(slot_of):
+        return
+    # Slot and row as one number: sorting numbers is some times faster than finding the order of slots.
+    ordered = np.sort((slot_of << _ROW_BITS) | np.arange(len(slot_of)))
+    order = ordered & ((1 << _ROW_BITS) - 1)
+    ordered >>= _ROW_BITS
+    numbers, prev = numbers[order], prev[order]
+    first = np.append(True, ordered[1:] != ordered[:-1])
     due = np.empty(len(ordered), np.int64)
     due[1:] = numbers[:-1]
     due[first] = newest[ordered[first]]
     last = np.append(first[1:], True)
     newest[ordered[last]] = numbers[last]
-    found_prev = found["prev_index"][order].astype(np.int64)
-    _name(examination, examination.wrong_entries, found_prev != due, numbers, found_prev, due)
+    _name(links, links.wrong_entries, prev != due, numbers, prev, due)
 
 
 def _examine_places(examination: IndexExamination, found: Entries, start: int, before: int) -> int:
@@ -129,26 +173,22 @@ def _begin_run(examination: IndexExamination, index_no: int) -> None:
 
 
 def _examine_slots(
-    examination: IndexExamination, file: ReadableFile, geometry: Geometry, newest: npt.NDArray[np.int32]
+    links: IndexLinks, file: ReadableFile, newest: npt.NDArray[np.int32], low: int, entries: int
 ) -> None:
-    for start in range(0, geometry.slots, _AT_ONCE):
-        count = min(_AT_ONCE, geometry.slots - start)
-        data = file.pread(count * SLOT.itemsize, index.slot_offset(start))
+    for start in range(0, len(newest), _AT_ONCE):
+        data = file.pread(min(_AT_ONCE, len(newest) - start) * SLOT.itemsize, index.slot_offset(low + start))
         found = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)["index_no"].astype(np.int64)
         due = newest[start : start + len(found)].astype(np.int64)
         # An empty slot may hold any number that no entry has.
-        usual = np.where((found < 0) | (found > examination.entries), 0, found)
-        wrong = usual != due
-        _name(examination, examination.wrong_slots, wrong, np.arange(start, start + len(found)), found, due)
+        usual = np.where((found < 0) | (found > entries), 0, found)
+        _name(links, links.wrong_slots, usual != due, np.arange(len(found)) + (low + start), found, due)
 
 
-def _name(
-    examination: IndexExamination, to: list[WrongLink], wrong: Any, numbers: Ints, found: Ints, due: Ints
-) -> None:
+def _name(links: IndexLinks, to: list[WrongLink], wrong: Any, numbers: Ints, found: Ints, due: Ints) -> None:
     rows = np.flatnonzero(wrong)
     room = max(NAMED - len(to), 0)
     to += [WrongLink(int(numbers[row]), int(found[row]), int(due[row])) for row in rows[:room].tolist()]
-    examination.left_out += max(len(rows) - room, 0)
+    links.left_out += max(len(rows) - room, 0)
 
 
 class EntryFault(StrEnum):

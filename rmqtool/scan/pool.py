@@ -23,9 +23,12 @@ Write = Callable[[Buffer], object]
 # What is done: given a task and where output goes, return a small value. Work, tasks and values are pickled.
 Work = Callable[[Any, Write], Any]
 
+# Reading so many bytes takes one process no longer than starting another.
+ALONE = 64 << 20
 _SLOTS = 2
 # Arrow's own allocator keeps a third more memory than it needs for a few hundredths of time. One process may have that.
-_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+# And no worker multiplies matrices: the threads for it would only spin.
+_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Done(NamedTuple):

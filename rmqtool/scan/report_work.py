@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.formats.layouts import IndexHeader
-from rmqtool.progress import Progress
 from rmqtool.scan.batches import Wanted
-from rmqtool.scan.columns import SegmentScan
+from rmqtool.scan.columns import WINDOW, SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
-from rmqtool.scan.index_entries import IndexPart
+from rmqtool.scan.index_entries import IndexLinks, IndexPart, SlotPart, examine_links
 from rmqtool.scan.pool import Crew, Write, run_in_order
-from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reports import Against, Queue, SegmentReport, Unread, report_pieces
 from rmqtool.scan.segments import iter_batches
 from rmqtool.scan.units import BatchQueueUnits, QueueUnits
@@ -28,10 +27,15 @@ from rmqtool.storage.index_files import Geometry
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
 
-# Of so many bytes a process makes a report at once; of less in all there is no use in a second process.
+if TYPE_CHECKING:
+    # Workers load this module while the log waits: what only tells types is left out.
+    from rmqtool.progress import Progress
+    from rmqtool.scan.ranges import Effort
+
+# Of so many bytes a process makes a report at once.
 RANGE = 64 << 20
 # So many queue files are open at a time.
-_OPEN_FILES = 128
+_OPEN_FILES = 400
 
 
 class FileName(NamedTuple):
@@ -61,7 +65,7 @@ class ReportRange(NamedTuple):
 
 
 class IndexFileName(NamedTuple):
-    """An index file that has been examined."""
+    """An index file whose entries have been examined."""
 
     path: str
     geometry: Geometry
@@ -69,9 +73,27 @@ class IndexFileName(NamedTuple):
     runs: tuple[tuple[int, int], ...]
 
 
+class LinkTask(NamedTuple):
+    """Links of an index file that are to be examined: ``number`` is its place among those of the work."""
+
+    number: int
+    entries: int
+    part: SlotPart
+
+
+class LinkReport(NamedTuple):
+    """What the links of an index file say, or why they could not be read."""
+
+    number: int
+    links: IndexLinks
+    error: ReadFailed | None = None
+
+
 @dataclass
 class ReportWork:
-    """Makes the reports of ranges: plain values go to other processes, files are opened where they are needed.
+    """Makes the reports of ranges and of the links of index files.
+
+    Plain values go to other processes, files are opened where they are needed.
 
     ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
     ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them.
@@ -90,9 +112,26 @@ class ReportWork:
     _files: OpenFiles | None = None
     _units: dict[Queue, QueueUnits] = field(default_factory=dict)
     _parts: list[IndexPart] | None = None
+    _buffer: bytearray | None = None
 
-    def __call__(self, asked: ReportRange, write: Write) -> SegmentReport:  # noqa: ARG002  (nothing is written)
-        """Return the report of a range; of one that cannot be read, what was seen until then."""
+    def __call__(
+        self,
+        asked: ReportRange | LinkTask,
+        write: Write,  # noqa: ARG002  (nothing is written)
+    ) -> SegmentReport | LinkReport:
+        """Return the report of a task; of one that cannot be read, what was seen until then."""
+        return self.links(asked) if isinstance(asked, LinkTask) else self.report(asked)
+
+    def links(self, asked: LinkTask) -> LinkReport:
+        """Return what the links of an index file say."""
+        try:
+            part = self._against().index_parts[asked.number]
+            return LinkReport(asked.number, examine_links(part.file, part.geometry.slots, asked.entries, asked.part))
+        except ReadFailed as error:
+            return LinkReport(asked.number, IndexLinks(), error)
+
+    def report(self, asked: ReportRange) -> SegmentReport:
+        """Return the report of a range."""
         segment = asked.segment
         report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
         report.began = None if asked.is_guess else asked.start
@@ -113,7 +152,8 @@ class ReportWork:
                 report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
                 report.reached = entries.end
                 return
-            scan = SegmentScan(file, segment.base_offset)
+            self._buffer = self._buffer or bytearray(WINDOW)
+            scan = SegmentScan(file, segment.base_offset, buffer=self._buffer)
             report.began = scan.find_start(asked.start, asked.stop) if asked.is_guess else asked.start
             if report.began is not None:
                 pieces = scan.pieces(report.began, asked.stop)
@@ -159,23 +199,33 @@ class ReportWork:
             self._files.close()
             if self.root not in self.here:
                 self._filesystem.close()
-        self._filesystem, self._files, self._parts = None, None, None
+        self._filesystem, self._files, self._parts, self._buffer = None, None, None, None
 
 
-def iter_segment_reports(
-    work: ReportWork, segments: list[SegmentFile], effort: Effort, crew: Crew | None = None
-) -> Generator[SegmentReport, None, None]:
-    """Yield the report of each segment, in the order given."""
+def iter_work_reports(
+    work: ReportWork, segments: list[SegmentFile], entries: list[int], effort: Effort, crew: Crew | None = None
+) -> Generator[SegmentReport | LinkReport, None, None]:
+    """Yield what the links of each index file say, which has so many ``entries``, then the report of each segment."""
     jobs, progress = effort.jobs, effort.progress
     progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
-    cut = not work.dledger and jobs > 1 and sum(segment.size for segment in segments) > RANGE
+    cut = not work.dledger and jobs > 1
     ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
+    several = jobs > 1 and len(ranges) > 1
+    # Each process takes a part of the slots: files are too few to give each process its own.
+    links = [
+        LinkTask(number, count, SlotPart(part, jobs if several else 1))
+        for number, count in enumerate(entries)
+        for part in range(jobs if several else 1)
+    ]
     try:
-        if jobs == 1 or len(ranges) < 2:
+        if not several:
+            yield from map(work.links, links)
             yield from _joined(work, ranges, None, progress)
             return
-        with closing(run_in_order(work, ranges, jobs, crew)) as results:
-            yield from _joined(work, ranges, (done.value for done in results), progress)
+        with closing(run_in_order(work, [*links, *ranges], jobs, crew)) as results:
+            ahead = (done.value for done in results)
+            yield from islice(ahead, len(links))
+            yield from _joined(work, ranges, ahead, progress)
     finally:
         progress.finish()
         work.close()
@@ -199,7 +249,7 @@ def _joined(
         at = asked.start if whole is None else at
         if whole is None or (at is not None and at < end):
             fits = early is not None and early.began == at
-            found = early if early is not None and fits else work(asked._replace(start=at or 0, is_guess=False), _drop)
+            found = early if early is not None and fits else work.report(asked._replace(start=at or 0, is_guess=False))
             at = found.reached
             whole = found if whole is None else whole.join(found)
         progress.advance(end - asked.start)
@@ -207,7 +257,3 @@ def _joined(
         if following is None or following.segment != asked.segment:
             yield whole
             whole = None
-
-
-def _drop(_data: object) -> None:
-    raise AssertionError("a report is a value, nothing is written beside it")

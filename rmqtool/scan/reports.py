@@ -174,7 +174,7 @@ class Against(NamedTuple):
 
     queue_of: Callable[[Queue], QueueUnits] | None
     batch_queue_of: Callable[[Queue], BatchQueueUnits]
-    index_parts: Iterable[IndexPart] = ()
+    index_parts: list[IndexPart]
     end: int | None = None
 
 

@@ -192,7 +192,10 @@ def test_codes_are_explained(capsys):
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-@pytest.mark.parametrize("words", [["check", "{}"], ["check", "{}", "--deep"], ["diff", "{}", "{}"]])
+@pytest.mark.parametrize(
+    "words",
+    [["check", "{}", "--deep"], pytest.param(["check", "{}"], marks=pytest.mark.slow), ["diff", "{}", "{}"]],
+)
 def test_no_system_call_opens_a_file_of_the_store_for_writing(words, store, tmp_path):
     root, trace = store("54-combine"), tmp_path / "trace"
     command = [sys.executable, "-m", "rmqtool", *(word.format(root) for word in words)]

@@ -65,6 +65,7 @@ class Case:
     is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
     ``odd_times``, ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their
     own, or other properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
+    ``row_queues`` are the queues that are rows of a database, once those were read.
     """
 
     store: Store
@@ -77,6 +78,7 @@ class Case:
     odd_properties: set[int] = field(default_factory=set)
     last_seen: int = 0
     missing: OptionalMissing | None = None
+    row_queues: frozenset[QueueId] = frozenset()
 
     @classmethod
     def of(cls, store: Store, depth: Depth) -> Case:

@@ -17,6 +17,7 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.rocksdb_rows import QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.inspection.checks.case import Case
+from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.rocksdb import Database, has_rows, open_database
 
@@ -90,6 +91,7 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
             yield from _end_of_queue(case, current, sequences)
             seen.add(queue)
             current = _Rows(queue, decoded.queue_offset, decoded.queue_offset - 1)
+            yield from _begin_of_queue(case, current, sequences)
         if decoded.queue_offset != current.last + 1 and current.wrong < _NAMED:
             current.wrong += 1
             text = f"rows {current.last + 1} to {decoded.queue_offset - 1} are missing"
@@ -101,6 +103,7 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
             current.wrong += 1
             yield _queue_finding("CQ-WRONG", fault, queue, decoded.queue_offset)
     yield from _end_of_queue(case, current, sequences)
+    case.row_queues = frozenset(QueueId(*queue) for queue in seen)
     for queue, sequence in (sequences or {}).items():
         if queue not in seen and not case.store.has_file_queues:
             text = f"{counted(sequence.records, 'message has', 'messages have')} no row"
@@ -109,6 +112,16 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
 
 def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
     return new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+
+
+def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    """Compare the first row of a queue with the first message that the log has of it."""
+    sequence = None if sequences is None else sequences.get(rows.queue)
+    if sequence is None or case.live or case.store.has_file_queues or sequence.first >= rows.first:
+        return
+    rows.wrong += 1
+    text = f"rows {sequence.first} to {rows.first - 1} are missing: their messages are in the log"
+    yield _queue_finding("CQ-MISSING", text, rows.queue, sequence.first)
 
 
 def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
@@ -139,6 +152,8 @@ def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -
         return f"row {key.queue_offset} leads to {place}, the record of {said[0]}/{said[1]} @ {said[2]}"
     if record.total_size != value.size:
         return f"row {key.queue_offset} says {value.size} bytes, its record has {record.total_size}"
+    if record.store_timestamp != value.store_time:
+        return f"row {key.queue_offset} says store time {value.store_time}, its record {record.store_timestamp}"
     code = tags_code(record, case.rules.delays)
     if value.tags_code != code and record.topic != SCHEDULE_TOPIC:
         return f"row {key.queue_offset} has tags code {value.tags_code}, the message has {code}"

@@ -14,6 +14,8 @@ from rmqtool.inspection.checks.case import Case
 from rmqtool.storage.walk import walk_dledger
 
 _NAMED = 100
+# A node that has not voted yet does not say for whom.
+_NO_LEADER = "voteLeader"
 
 
 def check_dledger(case: Case) -> Iterator[Finding]:
@@ -25,6 +27,11 @@ def check_dledger(case: Case) -> Iterator[Finding]:
         decoded = control_texts.decode_dledger_state(file.what.name or "", data)
         if isinstance(decoded, Flaw):
             yield new_finding(decoded.code, decoded.message, Place(file.path, decoded.at, decoded.length))
+            continue
+        keys = control_texts.DLEDGER_KEYS[file.what.name or ""]
+        lacking = [key for key in keys if key not in decoded and key != _NO_LEADER]
+        if lacking and not case.live:
+            yield new_finding("DL-STATE", f"it does not say {' and '.join(lacking)}", Place(file.path, 0, len(data)))
     if case.store.is_dledger:
         yield from _check_entries(case)
 

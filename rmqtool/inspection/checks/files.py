@@ -88,7 +88,7 @@ def check_strangers(case: Case) -> Iterator[Finding]:
         if stranger.kind is Kind.SYMLINK:
             text = f"{stranger.path} is a symbolic link; it is not followed"
             yield new_finding("ST-LINK", text, Place(stranger.path))
-        elif directory in log_directories and paths.parse_numeric_name(name) is not None:
+        elif stranger.kind is Kind.FILE and directory in log_directories and paths.parse_numeric_name(name) is not None:
             text = f"{name} is a number, and not 20 digits: a broker takes it for a place of the log"
             yield new_finding("CL-NAME", text, Place(stranger.path))
         else:

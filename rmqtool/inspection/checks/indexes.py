@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.errors import ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.wording import counted
 from rmqtool.formats import index, layouts, paths
@@ -21,7 +22,8 @@ from rmqtool.storage.rocksdb import has_rows
 
 if TYPE_CHECKING:
     from rmqtool.formats.layouts import IndexHeader
-    from rmqtool.scan.index_entries import EntryFlaw, IndexExamination, IndexPart, KeysMissing, WrongLink
+    from rmqtool.scan.index_entries import EntryFlaw, IndexExamination, IndexLinks, IndexPart, KeysMissing, WrongLink
+    from rmqtool.scan.report_work import LinkReport
     from rmqtool.scan.reports import SegmentReport
     from rmqtool.storage.filesystem import ReadableFile
 
@@ -40,10 +42,14 @@ _TIME = "its time is not that of its record"
 
 
 class ExaminedIndex(NamedTuple):
-    """An index file whose geometry is known, open, and what its entries say by themselves."""
+    """An index file whose geometry is known, open, and what its entries say by themselves.
+
+    ``written`` is the number of the last entry that was written, whatever the header says.
+    """
 
     part: IndexPart
     examination: IndexExamination
+    written: int
 
 
 class IndexJudge:
@@ -58,6 +64,7 @@ class IndexJudge:
         self._missing: list[KeysMissing] = []
         self._flaws: list[EntryFlaw] = []
         self._left_out = 0
+        self._unread: ReadFailed | None = None
         self._untimed: set[str] = set()
         self._before: SegmentReport | None = None
         # The files stay open: segments are compared with their entries.
@@ -78,12 +85,12 @@ class IndexJudge:
             if self.case.live and file is files[-1] and (header is None or opened.size() != usual):
                 continue  # it is being made
             if header is None:
-                yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
+                yield _head(file.path, f"{file.size} bytes are less than a header", 0, file.size)
                 continue
             if hints and file.size != index.file_size(*hints[0]):
                 text = f"{file.size} bytes, the others have {index.file_size(*hints[0])}"
                 fits = open_index(opened, hints) is not None
-                yield _head(file, text, 0, file.size, Severity.NOTICE if fits else None)
+                yield _head(file.path, text, 0, file.size, Severity.NOTICE if fits else None)
             yield from self._examine(file, opened, header, hints)
 
     def _hints(self, files: list[FoundFile]) -> list[Geometry]:
@@ -104,24 +111,39 @@ class IndexJudge:
     def _examine(
         self, file: FoundFile, opened: ReadableFile, header: IndexHeader, hints: list[Geometry]
     ) -> Iterator[Finding]:
-        from rmqtool.scan.index_entries import IndexPart, examine_index
+        from rmqtool.scan.index_entries import IndexPart, examine_entries
 
         fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
         known = None if fitting else open_index(opened, hints)
         if not fitting and known is None:
             if not hints and not self.case.live:
-                yield _head(file, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
+                yield _head(file.path, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
             return
         geometry = fitting[0] if known is None else known.geometry
         count = header.index_count - 1
         written = _last_written(opened, geometry, count)
         entries = count if 0 < count <= written else written
-        examination = examine_index(opened, geometry, entries)
+        examination = examine_entries(opened, geometry.slots, entries)
         part = IndexPart(opened, file.path, geometry, header, tuple(examination.runs))
-        self.examined.append(ExaminedIndex(part, examination))
+        self.examined.append(ExaminedIndex(part, examination, written))
         self.tagged = self.tagged or self._holds_tags(part, entries)
-        yield from self._check_header(file, header, examination, written)
-        yield from self._check_links(file, geometry, examination)
+
+    def take_links(self, report: LinkReport) -> None:
+        """Add what some of the links of one file say."""
+        self.examined[report.number].examination.links.join(report.links)
+        self._unread = self._unread or report.error
+
+    def iter_files(self) -> Iterator[Finding]:
+        """Yield what headers, slots and links show; everything has been taken."""
+        if self._unread is not None:
+            raise self._unread
+        before: IndexPart | None = None
+        for part, examination, written in self.examined:
+            yield from self._check_header(part, examination, written)
+            yield from self._check_links(part.path, part.geometry, examination.links)
+            if before is not None and examination.entries > 0 and not self.case.live:
+                yield from _check_order(before, part)
+            before = part if examination.entries else before
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
         """Return whether one of some entries is that of a tag. The entries of a message stand together."""
@@ -141,9 +163,8 @@ class IndexJudge:
                 return True
         return False
 
-    def _check_header(
-        self, file: FoundFile, header: IndexHeader, examination: IndexExamination, written: int
-    ) -> Iterator[Finding]:
+    def _check_header(self, part: IndexPart, examination: IndexExamination, written: int) -> Iterator[Finding]:
+        file, header, used = part.path, part.header, examination.links.slots_used
         count = header.index_count - 1
         if self.case.live or (count <= 0 and not written):
             return
@@ -151,8 +172,8 @@ class IndexJudge:
         if not 0 <= written - count <= (1 if self.case.abort else 0):
             text = f"indexCount is {header.index_count}, {counted(written, 'entry is', 'entries are')} written"
             yield _head(file, text, *_field("index_count"))
-        if examination.slots_used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
-            text = f"hashSlotCount is {header.hash_slot_count}, {examination.slots_used} slots are in use"
+        if used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
+            text = f"hashSlotCount is {header.hash_slot_count}, {used} slots are in use"
             yield _head(file, text, *_field("hash_slot_count"))
         for name, edge in (("begin", examination.first), ("end", examination.last)):
             if edge is None:
@@ -163,32 +184,32 @@ class IndexJudge:
                 yield _head(file, text, *_field(f"{name}_phy_offset"))
             yield from self._check_time(file, header, name, edge[0])
 
-    def _check_time(self, file: FoundFile, header: IndexHeader, name: str, physical_offset: int) -> Iterator[Finding]:
+    def _check_time(self, file: str, header: IndexHeader, name: str, physical_offset: int) -> Iterator[Finding]:
         record = read_record(self.case.log, physical_offset)
         said = getattr(header, f"{name}_timestamp")
         if record is not None and record.store_timestamp != said and self.case.explains(physical_offset) is None:
-            self._untimed.add(file.path)
+            self._untimed.add(file)
             text = f"{name}Timestamp is {said}, its message was stored at {record.store_timestamp}"
             yield _head(file, text, *_field(f"{name}_timestamp"))
 
-    def _check_links(self, file: FoundFile, geometry: Geometry, examination: IndexExamination) -> Iterator[Finding]:
-        for number in examination.negative[:_NAMED]:
-            place = _entry_place(file.path, geometry, number)
+    def _check_links(self, file: str, geometry: Geometry, links: IndexLinks) -> Iterator[Finding]:
+        for number in links.negative[:_NAMED]:
+            place = _entry_place(file, geometry, number)
             yield new_finding("IX-WRONG", f"entry {number} has a negative hash", place)
-        for link in examination.wrong_entries[:_NAMED]:
+        for link in links.wrong_entries[:_NAMED]:
             text = f"entry {link.index_no} leads to entry {link.found}, the one before in its slot is {link.due}"
-            yield new_finding("IX-LOOP", text, _entry_place(file.path, geometry, link.index_no))
-        for link in self._wrong_slots(examination)[:_NAMED]:
+            yield new_finding("IX-LOOP", text, _entry_place(file, geometry, link.index_no))
+        for link in self._wrong_slots(links)[:_NAMED]:
             text = f"slot {link.index_no} leads to entry {link.found}, its newest is {link.due}"
-            place = Place(file.path, index.slot_offset(link.index_no), index.SLOT_SIZE)
+            place = Place(file, index.slot_offset(link.index_no), index.SLOT_SIZE)
             yield new_finding("IX-LOOP", text, place)
-        many = len(examination.wrong_entries) + len(self._wrong_slots(examination)) + examination.left_out
+        many = len(links.wrong_entries) + len(self._wrong_slots(links)) + links.left_out
         if many > 2 * _NAMED:
-            yield new_finding("IX-LOOP", f"{many} links in all are wrong", Place(file.path), links=many)
+            yield new_finding("IX-LOOP", f"{many} links in all are wrong", Place(file), links=many)
 
-    def _wrong_slots(self, examination: IndexExamination) -> list[WrongLink]:
+    def _wrong_slots(self, links: IndexLinks) -> list[WrongLink]:
         # Of a store at work an entry behind the count of the header is on its way.
-        return [] if self.case.live else examination.wrong_slots
+        return [] if self.case.live else links.wrong_slots
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
@@ -215,7 +236,7 @@ class IndexJudge:
             if len(flaws) > max(_FEW, examined.examination.entries // 10):
                 continue  # so many records are not wrong at once: the file is
             edges = {number for run in examined.part.runs for number in run} if len(examined.part.runs) > 1 else set()
-            unsafe = edges | {link.index_no for link in examined.examination.wrong_entries}
+            unsafe = edges | {link.index_no for link in examined.examination.links.wrong_entries}
             for flaw in flaws:
                 if flaw.index_no not in unsafe and flaw.entry[1] not in self.case.odd_records:
                     blamed.setdefault(flaw.entry[1], []).append(flaw)
@@ -267,7 +288,7 @@ class IndexJudge:
         return flaw.fault == _TIME and (flaw.file in self._untimed or self.case.is_odd_in_time(place))
 
     def _ahead(self, end: int) -> Iterator[Finding]:
-        for part, examination in ((examined.part, examined.examination) for examined in self.examined):
+        for part, examination, _ in self.examined:
             if examination.highest < end or self.case.live:
                 continue
             numbers = [
@@ -329,6 +350,14 @@ class IndexJudge:
         return segment is not None and segment.base_offset == physical_offset
 
 
+def _check_order(before: IndexPart, part: IndexPart) -> Iterator[Finding]:
+    """A file is made when the one before, by its name, is full: it goes on where that one ended."""
+    begin, end = part.header.begin_phy_offset, before.header.end_phy_offset
+    if begin < end:
+        text = f"it begins at {begin}, and {before.path}, older by its name, ends at {end}"
+        yield _head(part.path, text, *_field("begin_phy_offset"))
+
+
 def _is_one_bit_off(key_hash: int, record: Message) -> bool:
     """Return whether a hash differs from that of one of a record's keys in one bit."""
     keys = [*key_tokens(record.properties), *([record.uniq_key] if record.uniq_key else [])]
@@ -369,8 +398,8 @@ def _field(name: str) -> tuple[int, int]:
     return field.offset, field.size
 
 
-def _head(file: FoundFile, text: str, offset: int, length: int, severity: Severity | None = None) -> Finding:
-    return new_finding("IX-HEAD", text, Place(file.path, offset, length), severity=severity)
+def _head(file: str, text: str, offset: int, length: int, severity: Severity | None = None) -> Finding:
+    return new_finding("IX-HEAD", text, Place(file, offset, length), severity=severity)
 
 
 def _entry_place(file: str, geometry: Geometry, index_no: int) -> Place:
@@ -382,9 +411,9 @@ def check_index_quickly(case: Case) -> Iterator[Finding]:
     assert case.depth is Depth.QUICK
     for file in case.files(FileKind.INDEX):
         if file.size < index.HEADER_SIZE:
-            yield _head(file, f"{file.size} bytes are less than a header", 0, file.size)
+            yield _head(file.path, f"{file.size} bytes are less than a header", 0, file.size)
             continue
         with case.store.filesystem.open_read(file.path) as opened:
             header = read_header(opened)
         if header is not None and header.index_count < 0:
-            yield _head(file, f"indexCount is {header.index_count}", *_field("index_count"))
+            yield _head(file.path, f"indexCount is {header.index_count}", *_field("index_count"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.formats import paths
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 def iter_reports(
     case: Case, index: IndexJudge, start: int, effort: Effort | None, crew: Crew | None
 ) -> Generator[SegmentReport, None, None]:
-    """Yield the report of each segment from ``start`` of the log on, in order."""
+    """Yield the report of each segment from ``start`` of the log on, in order; tell ``index`` of its links before."""
     from rmqtool.scan.batches import Inflating, Wanted
     from rmqtool.scan.ranges import Effort
-    from rmqtool.scan.report_work import IndexFileName, ReportWork, SegmentFile, iter_segment_reports
+    from rmqtool.scan.report_work import IndexFileName, LinkReport, ReportWork, SegmentFile, iter_work_reports
 
     wanted = Wanted(
         case.rules,
@@ -41,7 +42,7 @@ def iter_reports(
         _names(case.queues) if has_files else None,
         _names(case.exts),
         _names(case.batch_queues),
-        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _ in index.examined],
+        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _, _ in index.examined],
         case.store.is_dledger,
         case.end.physical_offset if case.live else None,
         _only_here(case),
@@ -51,7 +52,13 @@ def iter_reports(
         for segment in case.log
         if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
     ]
-    yield from iter_segment_reports(work, segments, effort or Effort(), crew)
+    entries = [examined.examination.entries for examined in index.examined]
+    effort = effort or Effort()
+    for report in iter_work_reports(work, segments, entries, effort if crew else replace(effort, jobs=1), crew):
+        if isinstance(report, LinkReport):
+            index.take_links(report)
+        else:
+            yield report
 
 
 def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
@@ -63,13 +70,11 @@ def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
 
 def start_crew(case: Case, effort: Effort | None) -> Crew | None:
     """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
-    from rmqtool.scan.plan import RANGE
-    from rmqtool.scan.pool import Crew
+    from rmqtool.scan import pool
 
-    size = sum(segment.size for segment in case.log)
-    if effort is None or effort.jobs < 2 or case.store.is_dledger or size <= effort.jobs * RANGE:
+    if effort is None or effort.jobs < 2 or case.end.physical_offset - case.log.min_offset <= pool.ALONE:
         return None
-    return Crew(effort.jobs, "rmqtool.scan.report_work")
+    return pool.Crew(effort.jobs, "rmqtool.scan.report_work")
 
 
 def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:

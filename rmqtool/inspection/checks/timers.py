@@ -17,6 +17,8 @@ from rmqtool.storage.log_end import read_record
 _FOLLOWED = 20_000
 _NAMED = 100
 _PIECE = 1 << 20
+# A broker may run on for long without a message; not for that long.
+_MOST_AHEAD_MS = 20 * 365 * 86_400_000
 _NO_SLOT = TimerSlot(0, 0, 0, 0, 0)
 
 
@@ -25,6 +27,7 @@ def check_timers(case: Case) -> Iterator[Finding]:
     files = sorted(case.files(FileKind.TIMER_LOG), key=lambda file: file.what.base_offset or 0)
     slots: dict[int, TimerSlot] = {}
     judge = _TimerLog(case, slots)
+    yield from _check_begin(case, files)
     for file in files:
         yield from judge.check(file, is_last=file is files[-1])
     if case.live:
@@ -33,6 +36,14 @@ def check_timers(case: Case) -> Iterator[Finding]:
         if file.what.base_offset is None:
             yield from _check_wheel(case, file, slots, judge)
     yield from _check_timer_checkpoint(case, judge.end)
+
+
+def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
+    """A broker deletes a file of the timer log when the messages that it leads to are deleted, not before."""
+    begin = (files[0].what.base_offset or 0) if files else 0
+    if begin > 0 and len(case.log) and case.log.min_offset == 0:
+        text = f"the timer log begins at {begin}, and nothing of the commit log was deleted: {begin} bytes are missing"
+        yield new_finding("TM-WRONG", text, Place(files[0].path, 0))
 
 
 class _TimerLog:
@@ -153,6 +164,12 @@ def _check_timer_checkpoint(case: Case, end: int) -> Iterator[Finding]:
         text = f"{len(data)} bytes, a timer checkpoint has {checkpoints.PAGE_SIZE}"
         yield new_finding("CP-BAD", text, Place(path, 0, len(data)))
     found = checkpoints.decode_timer_checkpoint(data)
+    told, stored = found.last_read_time_ms, case.end.last
+    newest = stored.store_timestamp if stored is not None else 0
+    if told < 0 or (newest and told > newest + _MOST_AHEAD_MS):
+        field = layouts.TIMER_CHECKPOINT.field("last_read_time_ms")
+        text = f"lastReadTimeMs is {told}: timers up to then would count as delivered"
+        yield new_finding("CP-AHEAD", text, Place(path, field.offset, field.size))
     if found.last_timer_log_flush_pos > end:
         field = layouts.TIMER_CHECKPOINT.field("last_timer_log_flush_pos")
         text = f"lastTimerLogFlushPos is {found.last_timer_log_flush_pos}, the timer log ends at {end}"

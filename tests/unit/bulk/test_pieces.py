@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.bulk.pieces import as_text, coded, coded_texts, java_hashes, pieces, values_of
+from rmqtool.bulk.hashes import column_hashes
+from rmqtool.bulk.pieces import as_text, coded, coded_texts, pieces, values_of
 from rmqtool.formats.java import decode_text
 from tests.builders import java_hash
 
@@ -47,7 +48,7 @@ def test_none() -> None:
     assert found.to_pylist() == []
     values, offsets = values_of(found)
     assert (values.tolist(), offsets.tolist()) == ([], [0])
-    assert java_hashes(found).hashes.tolist() == []
+    assert column_hashes(found).hashes.tolist() == []
 
 
 def test_values_of_a_part_of_a_column() -> None:
@@ -81,7 +82,7 @@ def test_texts_that_differ_as_bytes_only_are_one() -> None:
 
 @given(st.lists(BYTES), st.sampled_from(["", "Topic#", "Тема#", "a" * 100]))
 def test_hashes_are_javas(values: list[bytes], prefix: str) -> None:
-    found = java_hashes(column(values))
+    found = column_hashes(column(values))
     texts = [decode_text(value) for value in values]
     assert found.hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
     prefixes = np.full(len(values), java_hash(prefix) & 0xFFFFFFFF, np.uint32)
@@ -93,7 +94,7 @@ def test_hashes_of_texts_of_all_lengths(seed: int) -> None:
     rng = random.Random(seed)
     texts = ["".join(rng.choices("abcXYZ019-_", k=rng.choice((0, 1, 7, 31, 32, 33, 44, 64, 500)))) for _ in range(300)]
     texts += ["k" * 40_000, "é" * 9000, "vlsoaerz"]
-    found = java_hashes(column([text.encode() for text in texts]))
+    found = column_hashes(column([text.encode() for text in texts]))
     assert found.hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
 
 
@@ -101,5 +102,5 @@ def test_hash_vectors() -> None:
     """The vectors of the specification."""
     vectors = {"": 0, "TagA": 2598919, "TagABCDEF": -1105932195, "中文": 646394, "\U0001d11e": 1772394}
     vectors["TopicTest#vlsoaerz"] = -(1 << 31)
-    found = java_hashes(column([text.encode() for text in vectors])).hashes.view(np.int32).tolist()
+    found = column_hashes(column([text.encode() for text in vectors])).hashes.view(np.int32).tolist()
     assert found == list(vectors.values())

@@ -79,6 +79,7 @@ def test_turns_find_nothing_in_a_sound_store(name, store):
 
 def test_two_processes_find_what_one_finds(workshop, monkeypatch):
     monkeypatch.setattr("rmqtool.scan.report_work.RANGE", 20_000)
+    monkeypatch.setattr("rmqtool.scan.pool.ALONE", 40_000)
     mutation = mutations("4.9.8")["A/fuzz-001"]
     with workshop.damaged("4.9.8", mutation, abort=False) as root:
         one = findings_of(root)

@@ -1,0 +1,71 @@
+"""Java's ``String.hashCode`` of many pieces of a text, without a loop over them.
+
+A hash is the sum of each unit times a power of 31, modulo 2**32, where 31 has an inverse: so the powers can be counted
+from where a piece begins, and its length matters only in the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rmqtool.bulk.gather import Bytes, Ints, find_bytes, gather, iter_window_groups
+from rmqtool.bulk.pieces import values_of
+from rmqtool.formats.java import decode_text, string_hash, string_length
+
+Hash = npt.NDArray[np.uint32]
+
+_FACTOR = 31
+_MODULUS = 1 << 32
+_ASCII = 0x7F
+_INVERSE = pow(_FACTOR, -1, _MODULUS)
+
+
+def _powers(base: int, count: int) -> Hash:
+    """Return ``base ** 0`` up to ``base ** (count - 1)``, modulo 2**32."""
+    factors = np.full(count, base, np.uint32)
+    factors[:1] = 1
+    found: Hash = np.cumprod(factors, dtype=np.uint32)
+    return found
+
+
+class Hashes(NamedTuple):
+    """Java's ``hashCode`` of many texts (as unsigned), and their lengths in UTF-16 units."""
+
+    hashes: Hash
+    lengths: Ints
+
+    def behind(self, prefix_hashes: Hash) -> Hash:
+        """Return the hashes of the texts with another before each, of which the hash is given."""
+        powers = _powers(_FACTOR, int(self.lengths.max(initial=0)) + 1)
+        found: Hash = prefix_hashes * powers[self.lengths] + self.hashes
+        return found
+
+
+def java_hashes(text: Bytes, offsets: Ints, lengths: Ints) -> Hashes:
+    """Return ``String.hashCode`` of the pieces of a text of UTF-8 at some offsets."""
+    hashes = np.zeros(len(lengths), np.uint32)
+    for rows, width in iter_window_groups(lengths):
+        units = gather(text, offsets[rows], width)
+        units *= np.arange(width, dtype=np.int32) < lengths[rows].astype(np.int32)[:, None]
+        sums = np.einsum("ij,j->i", units.astype(np.uint32), _powers(_INVERSE, width + 1)[1:])
+        hashes[rows] = sums * _powers(_FACTOR, width + 1)[lengths[rows]]
+    if text.max(initial=0) <= _ASCII:
+        return Hashes(hashes, lengths)
+    wide = find_bytes(text, lambda some: some > _ASCII)
+    lengths = lengths.copy()
+    ends = offsets + lengths
+    for row in np.flatnonzero(np.searchsorted(wide, offsets) < np.searchsorted(wide, ends)).tolist():
+        piece = decode_text(text[int(offsets[row]) : int(ends[row])].tobytes())
+        hashes[row] = string_hash(piece) & (_MODULUS - 1)
+        lengths[row] = string_length(piece)
+    return Hashes(hashes, lengths)
+
+
+def column_hashes(column: pa.LargeBinaryArray) -> Hashes:
+    """Return ``String.hashCode`` of every value of a column of UTF-8 texts."""
+    values, offsets = values_of(column)
+    return java_hashes(values, offsets[:-1], np.diff(offsets))
