@@ -53,7 +53,7 @@ def test_content_is_the_same_at_every_width_and_commands_are_never_broken() -> N
             show_findings(output, FINDINGS)
         texts.append(out.getvalue().decode())
         assert FINDINGS[0].fix in texts[-1]
-        assert "commitlog/00000000142807662592@524061696 Orders/3" in texts[-1]
+        assert "commitlog/00000000142807662592@524061696-524063836 Orders/3" in texts[-1]
         assert "\x1b" not in texts[-1]
     assert len({"".join(text.split()) for text in texts}) == 1
 
