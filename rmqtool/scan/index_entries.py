@@ -53,7 +53,8 @@ class IndexLinks:
     wrong_entries: list[WrongLink] = field(default_factory=list)
     wrong_slots: list[WrongLink] = field(default_factory=list)
     negative: list[int] = field(default_factory=list)
-    left_out: int = 0
+    entries_left_out: int = 0
+    slots_left_out: int = 0
 
     def join(self, more: IndexLinks) -> None:
         """Add what was found in other slots of the same file."""
@@ -61,7 +62,8 @@ class IndexLinks:
         self.wrong_entries = sorted(self.wrong_entries + more.wrong_entries)
         self.wrong_slots = sorted(self.wrong_slots + more.wrong_slots)
         self.negative = sorted(self.negative + more.negative)
-        self.left_out += more.left_out
+        self.entries_left_out += more.entries_left_out
+        self.slots_left_out += more.slots_left_out
 
 
 @dataclass
@@ -147,7 +149,7 @@ def _examine_chains(links: IndexLinks, slot_of: Ints, prev: Ints, numbers: Ints,
     due[first] = newest[ordered[first]]
     last = np.append(first[1:], True)
     newest[ordered[last]] = numbers[last]
-    _name(links, links.wrong_entries, prev != due, numbers, prev, due)
+    links.entries_left_out += _name(links.wrong_entries, prev != due, numbers, prev, due)
 
 
 def _examine_places(examination: IndexExamination, found: Entries, start: int, before: int) -> int:
@@ -181,14 +183,16 @@ def _examine_slots(
         due = newest[start : start + len(found)].astype(np.int64)
         # An empty slot may hold any number that no entry has.
         usual = np.where((found < 0) | (found > entries), 0, found)
-        _name(links, links.wrong_slots, usual != due, np.arange(len(found)) + (low + start), found, due)
+        numbers = np.arange(len(found)) + (low + start)
+        links.slots_left_out += _name(links.wrong_slots, usual != due, numbers, found, due)
 
 
-def _name(links: IndexLinks, to: list[WrongLink], wrong: Any, numbers: Ints, found: Ints, due: Ints) -> None:
+def _name(to: list[WrongLink], wrong: Any, numbers: Ints, found: Ints, due: Ints) -> int:
+    """Add what is wrong to a list, as long as it is short; return how many were left out."""
     rows = np.flatnonzero(wrong)
     room = max(NAMED - len(to), 0)
     to += [WrongLink(int(numbers[row]), int(found[row]), int(due[row])) for row in rows[:room].tolist()]
-    links.left_out += max(len(rows) - room, 0)
+    return max(len(rows) - room, 0)
 
 
 class EntryFault(StrEnum):

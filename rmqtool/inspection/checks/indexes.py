@@ -22,7 +22,7 @@ from rmqtool.storage.rocksdb import has_rows
 
 if TYPE_CHECKING:
     from rmqtool.formats.layouts import IndexHeader
-    from rmqtool.scan.index_entries import EntryFlaw, IndexExamination, IndexLinks, IndexPart, KeysMissing, WrongLink
+    from rmqtool.scan.index_entries import EntryFlaw, IndexExamination, IndexLinks, IndexPart, KeysMissing
     from rmqtool.scan.report_work import LinkReport
     from rmqtool.scan.reports import SegmentReport
     from rmqtool.storage.filesystem import ReadableFile
@@ -199,17 +199,16 @@ class IndexJudge:
         for link in links.wrong_entries[:_NAMED]:
             text = f"entry {link.index_no} leads to entry {link.found}, the one before in its slot is {link.due}"
             yield new_finding("IX-LOOP", text, _entry_place(file, geometry, link.index_no))
-        for link in self._wrong_slots(links)[:_NAMED]:
+        # Of a store at work an entry behind the count of the header is on its way.
+        slots = [] if self.case.live else links.wrong_slots
+        for link in slots[:_NAMED]:
             text = f"slot {link.index_no} leads to entry {link.found}, its newest is {link.due}"
             place = Place(file, index.slot_offset(link.index_no), index.SLOT_SIZE)
             yield new_finding("IX-LOOP", text, place)
-        many = len(links.wrong_entries) + len(self._wrong_slots(links)) + links.left_out
+        many = len(links.wrong_entries) + links.entries_left_out
+        many += 0 if self.case.live else len(slots) + links.slots_left_out
         if many > 2 * _NAMED:
             yield new_finding("IX-LOOP", f"{many} links in all are wrong", Place(file), links=many)
-
-    def _wrong_slots(self, links: IndexLinks) -> list[WrongLink]:
-        # Of a store at work an entry behind the count of the header is on its way.
-        return [] if self.case.live else links.wrong_slots
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""

@@ -10,7 +10,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.errors import UsageError
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.inspection.check import Check, CheckOptions
-from rmqtool.inspection.checks.case import Depth
+from rmqtool.inspection.checks.case import Case, Depth
 from rmqtool.scan.ranges import Effort
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import open_store
@@ -133,3 +133,22 @@ def test_entries_of_tags_are_seen_however_regularly_the_entries_repeat(tmp_path)
         store.tick()
         store.close()
     assert findings_of(root) == []
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_many_entries_of_a_store_at_work_may_be_on_their_way(live, tmp_path, monkeypatch):
+    """Slots are read after the header: by then a busy broker has led more of them on than are named one by one."""
+    config = small_config(Version.V4_9, maxHashSlotNum=4000, maxIndexNum=8000, mappedFileSizeCommitLog=1 << 20)
+    count = 1500
+    with PosixWritableFileSystem(str(tmp_path)) as files, MessageStore.create(Setup(files, config)) as writer:
+        for number in range(2 * count):
+            writer.put(a_message(properties={"KEYS": f"k{number % count}", "UNIQ_KEY": f"k{number % count}"}))
+    [path] = (tmp_path / "index").iterdir()
+    data = bytearray(path.read_bytes())
+    assert data[36:40] == (4 * count + 1).to_bytes(4, "big")
+    data[36:40] = (2 * count + 1).to_bytes(4, "big")
+    path.write_bytes(data)
+    (tmp_path / "broker.conf").write_text("maxHashSlotNum=4000\nmaxIndexNum=8000\n")
+    monkeypatch.setattr(Case, "live", live)
+    links = [finding for finding in findings_of(tmp_path) if finding.code == "IX-LOOP"]
+    assert bool(links) is not live
