@@ -169,7 +169,13 @@ class Objects:
         return next(self._messages)
 
     def look_ahead(self, most: int) -> bytes:
-        """Return the next lines, about ``most`` bytes of them; they are taken as messages, or by ``pass_over``."""
+        """Return the next lines, about ``most`` bytes of them; they are taken as messages, or by ``pass_over``.
+
+        Those that were looked at and not taken come first, and alone.
+        """
+        if self._ahead is not None and (left := self._ahead.read()):
+            self._ahead = io.BytesIO(left)
+            return left
         parts: list[bytes] = []
         try:
             while (size := sum(map(len, parts))) < most:

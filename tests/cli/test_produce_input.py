@@ -339,3 +339,17 @@ def test_a_bad_line_among_many_is_named_and_those_before_it_are_stored(
     assert [one.raw_body for one in stored(lab)] == [f"b{number}".encode() for number in range(4000)]
     status, shown, said = produce("--jsonl", "--on-error", "skip", stdin=data)
     assert (status, len(shown)) == (Exit.SKIPPED, 5000)
+
+
+def test_lines_behind_one_that_is_no_plain_message_are_not_lost(
+    produce: Any, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def line(number: int) -> dict[str, object]:
+        return {"topic": "T", "queueId": 0, "body": str(number), "delayLevel": 0 if number == 2000 else None}
+
+    # A piece of lines that is declined holds more messages than are then sent one by one before the next is looked at.
+    monkeypatch.setattr("rmqtool.broker.sending_runs._MOST", 2048)
+    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 400_000)
+    status, shown, _ = produce("--jsonl", stdin=lines_of(*map(line, range(9000))))
+    assert (status, len(shown)) == (0, 9000)
+    assert [one.raw_body for one in stored(lab)] == [str(number).encode() for number in range(9000)]
