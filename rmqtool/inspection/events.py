@@ -10,7 +10,10 @@ from rmqtool.formats.commit_log import Message
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened, by the record that shows it. ``about`` are further facts, by the names of the contract."""
+    """What happened, by the record that shows it. ``about`` are further facts, by the names of the contract.
+
+    A ``timestamp`` among them is when it happened, where that is not when the record was stored; None: not known.
+    """
 
     event: str
     message: Message

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.config import Version
 from rmqtool.errors import OptionalMissing
-from rmqtool.formats import topics
+from rmqtool.formats import paths, topics
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import is_ext_address
@@ -19,11 +19,11 @@ from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic
 from rmqtool.inspection.events import Event
 from rmqtool.inspection.key_search import KeySearch
 from rmqtool.inspection.log_search import LogSearch
-from rmqtool.inspection.pop_history import is_pop_topic, iter_pop_events
+from rmqtool.inspection.pop_history import is_pop_topic, iter_ordered_pops, iter_pop_events
 from rmqtool.inspection.question import Narrowing, QuestionKind
 from rmqtool.inspection.queue_messages import iter_messages_since
 from rmqtool.inspection.queue_search import find_in_queue
-from rmqtool.storage.configs import Configs, read_configs
+from rmqtool.storage.configs import Configs, read_config, read_configs
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store
@@ -93,15 +93,16 @@ def tell_stories(store: Store, messages: Iterable[Message], group: str | None = 
         configs = Configs()
     if group is not None:
         configs.offsets = {place: offsets for place, offsets in configs.offsets.items() if place[1] == group}
+    in_order = (read_config(store, paths.CONSUMER_ORDER_INFO)[0] or {}).get("table") or {}
     stories: dict[str, Story] = {}
     for message in messages:
         key = message.uniq_key or f"@{message.physical_offset}"
         if key not in stories and len(stories) < MOST_STORIES:
-            stories[key] = _tell(store, configs, message)
+            stories[key] = _tell(store, configs, in_order, message)
     return list(stories.values())
 
 
-def _tell(store: Store, configs: Configs, message: Message) -> Story:
+def _tell(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
     records = _find_records(store, message) if message.uniq_key else [message]
     events = [Event(*_name_event(record, store)) for record in records]
     events += _decisions(store, records)
@@ -111,6 +112,7 @@ def _tell(store: Store, configs: Configs, message: Message) -> Story:
             queue = QueueId(record.topic, record.queue_id)
             marks = iter_messages_since(store, is_pop_topic, record.physical_offset)
             events += iter_pop_events(marks, queue, record.queue_offset)
+            events += iter_ordered_pops(in_order, record)
     events.sort(key=lambda event: event.message.physical_offset)
     positions = [position for record in records for position in _iter_positions(configs, record)]
     return Story(message.uniq_key, events, positions, _state(events))

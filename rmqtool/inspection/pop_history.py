@@ -1,8 +1,11 @@
-"""Who popped a message, and what became of it: from the check points and acks that a broker keeps as messages."""
+"""Who popped a message, and what became of it: from the check points and acks that a broker keeps as messages.
+
+A group that pops in order makes no such records: a file of the configuration holds what it has in flight.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqtool.formats.commit_log import Message
@@ -46,6 +49,41 @@ def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: in
                 popped[group] = pop_time
         elif queue_offset in (body.get("aol") or [body["ao"]]) and popped.get(group, pop_time) == pop_time:
             yield Event("acked", record, about)
+
+
+def iter_ordered_pops(in_flight: Mapping[str, Any], message: Message) -> Iterator[Event]:
+    """Yield who has popped ``message`` in order and what became of it, from the ``table`` of consumerOrderInfo.json.
+
+    That tells of the last pop of a queue only, and not when a message was acked or got more time.
+    Upstream: ``ConsumerOrderInfoManager.OrderInfo``.
+    """
+    for name, queues in sorted(in_flight.items()):
+        topic, _, group = name.partition("@")
+        order = queues.get(message.queue_id) if topic == message.topic else None
+        popped = _offsets_of(order) if order else []
+        if order and message.queue_offset in popped:
+            yield from _iter_in_flight(order, popped.index(message.queue_offset), group, message)
+
+
+def _iter_in_flight(order: Mapping[str, Any], at: int, group: str, message: Message) -> Iterator[Event]:
+    pop_time, offset = order["popTime"], message.queue_offset
+    about = {"group": group, "popTimestamp": pop_time}
+    invisible, times, later = order.get("i"), (order.get("oc") or {}).get(offset), (order.get("ot") or {}).get(offset)
+    due = None if invisible is None else pop_time + invisible
+    yield Event("popped", message, {**about, "timestamp": pop_time, "dueTimestamp": due, "times": times})
+    if later is not None:
+        yield Event("renewed", message, {**about, "timestamp": None, "dueTimestamp": later})
+    if (order.get("cm") or 0) >> at & 1:
+        yield Event("acked", message, {**about, "timestamp": None})
+
+
+def _offsets_of(order: Mapping[str, Any]) -> list[int]:
+    """Return the queue offsets that were popped: the first is written whole, the others count from it.
+
+    5.0.0 had other names, and did not keep the time of the pop: nothing can be told from it.
+    """
+    offsets = order.get("o") or [] if order.get("popTime") else []
+    return [*offsets[:1], *(offsets[0] + offset for offset in offsets[1:])]
 
 
 def _find_body(record: Message, queue: QueueId, seen: set[str]) -> dict[str, Any] | None:

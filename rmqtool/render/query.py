@@ -172,7 +172,8 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
 def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
     about = []
     if event.get("dueTimestamp"):
-        span = text.duration(event["dueTimestamp"] - event["timestamp"])
+        since = event["popTimestamp"] if event["timestamp"] is None else event["timestamp"]
+        span = text.duration(event["dueTimestamp"] - since)
         about.append(f"{'for' if event['event'] in ('popped', 'renewed') else 'due after'} {span}")
     if event.get("level"):
         about.append(f"level {event['level']}")

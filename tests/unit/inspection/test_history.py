@@ -101,6 +101,57 @@ def test_pops(name, store):
         assert "revived" in names(story)
 
 
+@pytest.mark.parametrize("name", BROKERS)
+def test_pops_in_order(name, store):
+    """The broker's own file has what is in flight: the first of three is acked, the group has not gone on."""
+    told = truth(name)["configFiles"]["consumerOrderInfo.json"]["table"]["T_popfifo@G_popfifo"]["0"]
+    popped, later = fates(name)["popFifo"], [m for m in truth(name)["messages"] if m["topic"] == "T_popfifo"][3:]
+    assert (len(popped), len(later)) == (3, 6)
+    stories = [tell(store(name), name, key) for key in popped]
+    assert [names(story) for story in stories] == [["stored", "popped", "acked"]] + 2 * [["stored", "popped"]]
+    assert [story.state for story in stories] == ["acked"] + 2 * ["popped, not acked"]
+    for story in stories:
+        assert story.events_json()[1] == {
+            **story.events[0].as_json(),
+            "event": "popped",
+            "timestamp": told["popTime"],
+            "group": "G_popfifo",
+            "popTimestamp": told["popTime"],
+            "dueTimestamp": told["popTime"] + told["i"],
+            "times": None,
+        }
+    assert stories[0].events_json()[2]["timestamp"] is None
+    for message in later:
+        assert names(tell(store(name), name, message["uniqKey"])) == ["stored"]
+
+
+def test_pops_in_order_again_and_with_more_time(writable_store):
+    """By hand from the layout: ``oc`` counts how often before, ``ot`` is when a message comes back instead."""
+    root = writable_store("53-broker")
+    order = '{"a":"x","cm":4,"i":60000,"l":5,"o":[\n0,1,2],"oc":{1:2},"ot":{1:90000},"popTime":4000}'
+    text = f'{{"table":{{"T_popfifo@G_popfifo":{{0:{order}}},"T_popfifo@torn":{{0:{{}}}},"T_popfifo@empty":{{}}}}}}'
+    (root / "config/consumerOrderInfo.json").write_text(text)
+    first, second, third = (tell(root, "53-broker", key) for key in fates("53-broker")["popFifo"])
+    assert [names(story) for story in (first, second, third)] == [
+        ["stored", "popped"],
+        ["stored", "popped", "renewed"],
+        ["stored", "popped", "acked"],
+    ]
+    assert second.events[1].about["times"] == 2
+    assert second.events[2].as_json()["dueTimestamp"] == 90000
+
+
+@pytest.mark.parametrize(
+    "order",
+    ['{"o":[0]}', '{"popTime":1}', '{"o":null,"popTime":1}', '{"o":[0],"popTime":null}',
+     '{"consumedCount":1,"commitOffsetBit":0,"lastConsumeTimestamp":7,"offsetList":[0]}'],
+)  # fmt: skip
+def test_an_order_without_a_pop_tells_nothing(order, writable_store):
+    root = writable_store("53-broker")
+    (root / "config/consumerOrderInfo.json").write_text(f'{{"table":{{"T_popfifo@G_popfifo":{{0:{order}}}}}}}')
+    assert names(tell(root, "53-broker", fates("53-broker")["popFifo"][0])) == ["stored"]
+
+
 def test_timers_that_roll_and_that_are_cancelled(store):
     root, known = store("53-timer"), fates("53-timer")
     first, second, third = known["deletePairs"]
