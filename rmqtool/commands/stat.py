@@ -161,13 +161,14 @@ def _write_page(path: str, store: Store, selection: Selection, effort: Effort, w
     zone = wish.zone
     wishes = [
         Wish(wish.by, zone, wish.top if wish.top is not None else _TOP, wish.least, wish.normal_only),
-        *(Wish((name,), zone) for name in ("hour", "kind", "size")),
-        *(Wish((name,), zone, _TOP) for name in ("topic", "producer", "tag", "group")),
+        Wish(("hour",), zone),
+        *(Wish((name,), zone) for name in ("kind", "size") if (name,) != wish.by),
+        *(Wish((name,), zone, _TOP) for name in ("topic", "producer", "tag", "group") if (name,) != wish.by),
     ]
     counted = read_statistics(store, selection, wishes, effort)
     titles = ["by " + ", ".join(wish.by), "over time", *(f"by {name}" for wish in wishes[2:] for name in wish.by)]
     sections = [
-        Section(title[:1].upper() + title[1:], found.as_json(), found.by == ("hour",))
+        Section(title[:1].upper() + title[1:], found.as_json(), title == "over time")
         for title, found in zip(titles, counted, strict=True)
     ]
     beside = f"{path}.part"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 from rmqtool.render import text
@@ -32,17 +32,28 @@ p { color: var(--soft); margin: .25rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th:first-child, td:first-child { padding-left: 0; }
+th:last-child, td:last-child { padding-right: 0; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.name { overflow-wrap: anywhere; min-width: 8rem; }
+td.name { overflow-wrap: anywhere; min-width: 6rem; }
+td.time { white-space: nowrap; }
 td.bar { width: 28%; min-width: 8rem; }
 td.bar div { background: var(--bar); height: .8rem; border-radius: .15rem; min-width: 1px; margin-top: .35rem; }
-svg { width: 100%; height: auto; display: block; }
+svg { width: 100%; height: 10rem; display: block; border-bottom: 1px solid var(--line); }
 svg rect { fill: var(--bar); }
-svg text { fill: var(--soft); font: 11px system-ui, sans-serif; }
-svg line { stroke: var(--line); }
+.axis { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 1rem; font-size: .85rem; }
+@media (max-width: 40rem) {
+  body { padding: 1.25rem 1rem 3rem; }
+  th, td { padding: .3rem; }
+  td.bar { width: 16%; min-width: 2.5rem; }
+}
 """.strip()
-_WIDTH, _HEIGHT, _FOOT = 1000, 160, 18
+_WIDTH, _HEIGHT = 1000, 160
+# More columns than this are thinner than a pixel of a phone, so several hours become one: a part of a day, or days.
+_MOST_COLUMNS = 180
+_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 720, 8760)
+_HOUR = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def _bars(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
     yield f'<div class="scroll"><table><tr>{heads}<th></th>'
     yield '<th class="number">messages</th><th class="number">bytes</th><th class="number">share</th></tr>'
     for row in shown["rows"]:
-        names = "".join(f'<td class="name">{_cell(c, row[c.key], zone)}</td>' for c in named)
+        names = "".join(f'<td class="{_class(c)}">{_cell(c, row[c.key], zone)}</td>' for c in named)
         share = row["bytes"] / shown["total"]["bytes"] if shown["total"]["bytes"] else 0.0
         yield f'<tr>{names}<td class="bar"><div style="width:{row["bytes"] / largest:.1%}"></div></td>'
         yield f'<td class="number">{text.count(row["messages"])}</td>'
@@ -115,34 +126,46 @@ def _bars(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
         yield f"<p>and {text.count(more)} more</p>"
 
 
+def _class(column: Column) -> str:
+    return "time" if column.key in ("hour", "day") else "name"
+
+
 def _cell(column: Column, value: object, zone: tzinfo | None) -> str:
-    if column.key in ("hour", "day") and isinstance(value, int):
+    if _class(column) == "time" and isinstance(value, int):
         return escape(text.timestamp(value, zone)[:16])
     return escape(cell_text(column, value, zone))
 
 
 def _columns(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
-    """Yield a picture of messages over time: a column for each hour or day there are any."""
-    (name,) = shown["by"]
-    rows = sorted((row for row in shown["rows"] if row[name] is not None), key=lambda row: row[name])
-    start, end = rows[0][name], rows[-1][name]
-    step = min((b[name] - a[name] for a, b in pairwise(rows)), default=1)
-    slots = (end - start) // step + 1
-    width = _WIDTH / max(slots, 12)
-    most = max(row["messages"] for row in rows)
-    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" role="img" aria-label="messages by {name}">'
-    for row in rows:
-        height = max(row["messages"] / most * (_HEIGHT - 16), 1)
-        x = (row[name] - start) // step * width
-        words = (
-            f"{text.timestamp(row[name], zone)}: {text.counted(row['messages'], 'message')}, {text.size(row['bytes'])}"
-        )
-        yield f'<rect x="{x:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" height="{height:.1f}">'
+    """Yield a picture of messages over time: a column for each span of some hours that has any."""
+    rows = sorted((row for row in shown["rows"] if row["hour"] is not None), key=lambda row: row["hour"])
+    start, end = rows[0]["hour"], rows[-1]["hour"]
+    hours, messages, sizes = _spans(rows)
+    width = _WIDTH / max((end - start) // (hours * _HOUR) + 1, 12)
+    most = max(messages.values())
+    span = "hour" if hours == 1 else f"{hours} hours"
+    yield f'<p class="axis">At most {text.counted(most, "message")} in {"one " * (hours == 1)}{span}.</p>'
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img"'
+    yield f' aria-label="messages by {span}">'
+    for place, count in messages.items():
+        height = max(count / most * _HEIGHT, 1)
+        when = text.timestamp(start + place * hours * _HOUR, zone)[:16]
+        words = f"{when}, {span}: {text.counted(count, 'message')}, {text.size(sizes[place])}"
+        x, y = place * width, _HEIGHT - height
+        yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width * 0.85:.1f}" height="{height:.1f}">'
         yield f"<title>{_safe(words)}</title></rect>"
-    yield f'<line x1="0" y1="{_HEIGHT}" x2="{_WIDTH}" y2="{_HEIGHT}"/>'
-    most_words = text.counted(most, "message")
-    yield f'<text x="0" y="11">at most {most_words} in one {name}</text>'
-    yield f'<text x="0" y="{_HEIGHT + 14}">{_safe(text.timestamp(start, zone))}</text>'
-    if slots > 1:
-        yield f'<text x="{_WIDTH}" y="{_HEIGHT + 14}" text-anchor="end">{_safe(text.timestamp(end, zone))}</text>'
     yield "</svg>"
+    ends = [text.timestamp(when, zone)[:16] for when in dict.fromkeys((start, end))]
+    yield f'<p class="axis">{"".join(f"<span>{_safe(words)}</span>" for words in ends)}</p>'
+
+
+def _spans(rows: Sequence[Mapping[str, Any]]) -> tuple[int, Counter[int], Counter[int]]:
+    """Return how many hours a column stands for, and the messages and bytes of each column; ``rows`` are by hour."""
+    start, end = rows[0]["hour"], rows[-1]["hour"]
+    hours = next((some for some in _HOURS if (end - start) // (some * _HOUR) < _MOST_COLUMNS), _HOURS[-1])
+    messages, sizes = Counter[int](), Counter[int]()
+    for row in rows:
+        place = (row["hour"] - start) // (hours * _HOUR)
+        messages[place] += row["messages"]
+        sizes[place] += row["bytes"]
+    return hours, messages, sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -117,6 +118,16 @@ def test_the_page_is_whole_and_loads_nothing(name, store, capsysbinary, tmp_path
     assert "@import" not in page.words
     assert "url(" not in page.words
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("by", ["topic", "hour", "kind", "topic,tag"])
+def test_each_count_has_one_chart(by, store, capsysbinary, tmp_path):
+    path = tmp_path / "page.html"
+    assert run(capsysbinary, "stat", store("49-lmq"), "--html", path, "--by", by, "--quiet")[0] == Exit.DONE
+    titles = re.findall(r"<h2>(.*?)</h2>", path.read_text(encoding="utf-8"))
+    assert titles[:2] == ["By " + by.replace(",", ", "), "Over time"]
+    assert sorted({"By kind", "By size", "By topic", "By producer", "By tag", "By group"} - {*titles}) == []
+    assert len(titles) == len({*titles})
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing(store, capsysbinary, tmp_path):
