@@ -20,7 +20,7 @@ from typer.models import CommandInfo
 
 from rmqtool import __version__
 from rmqtool.commands.table import COMMANDS, OTHER_NAMES, Entry, Panel
-from rmqtool.errors import Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
+from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
 
 NAME = "rmqtool"
 _DEBUG = "--debug"
@@ -48,7 +48,7 @@ def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -
         return status or Exit.CLOSED_PIPE
     except OSError as error:
         _give_up(sys.stdout)
-        return _tell(WriteFailed(f"standard output could not be written: {error.strerror}"), as_json)
+        return _tell(WriteFailed(f"standard output could not be written: {error.strerror}", hint=NO_OUTPUT), as_json)
     return status
 
 

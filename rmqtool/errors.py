@@ -37,6 +37,10 @@ PRECEDENCE = (
 )
 
 
+# The way out where the result has no place to go.
+NO_OUTPUT = "make room where standard output goes, or send it elsewhere: > FILE"
+
+
 def worst(*statuses: int) -> Exit:
     """Return the status that speaks for all of ``statuses``."""
     for candidate in PRECEDENCE:

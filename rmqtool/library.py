@@ -123,7 +123,7 @@ def query(
     try:
         question = guess_question(what, int) if kind is None else ask(what, QuestionKind(kind), int)
     except (NoSuchQuestion, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(str(error), hint=f"kinds are {', '.join(QuestionKind)}") from error
     narrowed = _selection(which)
     narrowing = Narrowing(
         topics=narrowed.topics, queue_id=narrowed.queue_id, begin=narrowed.begin, end=narrowed.end, limit=limit
@@ -226,7 +226,7 @@ def export(
 
     unknown = set(which) - {"topics", "queue", "begin", "end"}
     if unknown:
-        raise UsageError(f"export does not choose by {', '.join(sorted(unknown))}")
+        raise UsageError(f"export does not choose by {', '.join(sorted(unknown))}", hint="topics, queue, begin, end")
     wanted = _selection(which)
     choice = Choice(
         topics=wanted.topics.patterns,

@@ -40,6 +40,8 @@ _NUMBERS = ("queueId", "flag", "delayLevel", "deliverAt")
 _STORED = "commitLogOffset"
 _LINE_ENDS = ("\n", "", "\r\n")
 _LARGEST_FIELD = 64 << 20
+_LEFT_OUT = "write it without quotes, or leave it out"
+_SKIP = "mend the line; --on-error skip goes on behind it"
 
 
 class Bad(NamedTuple):
@@ -62,7 +64,7 @@ class Wanted(NamedTuple):
         Raises ``UsageError`` with what is wrong.
         """
         if not isinstance(value, dict):
-            raise UsageError('a message must be a JSON object, as in {"topic": "T", "body": "text"}')
+            raise UsageError("a message must be a JSON object", hint='as in {"topic": "T", "body": "text"}')
         for name, member in self.members.items():
             if value.get(name) is None:
                 value[name] = member
@@ -72,7 +74,7 @@ class Wanted(NamedTuple):
         if topic.__class__ is not str or not topic:
             raise UsageError('"topic" is missing', hint="name one with -t")
         if queue.__class__ is not int or flag.__class__ is not int or not _are_ints(queue, flag):
-            raise UsageError('"queueId" and "flag" must be whole numbers')
+            raise UsageError('"queueId" and "flag" must be whole numbers', hint=_LEFT_OUT)
         encoding = get("bodyEncoding")
         if encoding == "utf8" and body.__class__ is str:
             data = body.encode("utf-8", "surrogateescape")
@@ -83,7 +85,7 @@ class Wanted(NamedTuple):
     def _properties(self, value: dict[str, Any]) -> dict[str, str]:
         given = value.get("properties") or {}
         if not isinstance(given, dict):
-            raise UsageError('"properties" must be an object, as in {"name": "value"}')
+            raise UsageError('"properties" must be an object', hint='as in {"name": "value"}')
         kept, values = _kept(tuple(given), is_stored=value.get(_STORED) is not None)
         properties: dict[str, Any] = dict(zip(kept, values(given), strict=True))
         if None in properties.values():
@@ -125,23 +127,30 @@ def _body(text: object, encoding: object) -> bytes:
     if encoding == "none" or (text is None and encoding is None):
         return b""
     if not isinstance(text, str):
-        raise UsageError('"body" must be a text')
+        raise UsageError('"body" must be a text', hint='bytes are base64, with "bodyEncoding": "base64"')
     if encoding in ("utf8", None):
         return text.encode("utf-8", "surrogateescape")
     if encoding != "base64":
-        raise UsageError(f'"bodyEncoding" is utf8, base64 or none, not {encoding!r}')
+        raise UsageError(f'"bodyEncoding" {encoding!r} is not known', hint="one of utf8, base64, none")
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise UsageError('"body" is not base64, as "bodyEncoding" says') from None
+        raise UsageError(
+            '"body" is not base64, as "bodyEncoding" says', hint='a plain text needs no "bodyEncoding"'
+        ) from None
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise UsageError(f"the property {name} is no text")
+        raise UsageError(
+            f"the property {name} is no text", hint="put it into quotes; what has parts goes into the body"
+        )
     text = str(value)
     if any(separator in name or separator in text for separator in _SEPARATORS):
-        raise UsageError(f"the property {name!r} holds a byte 1 or 2, which separates properties")
+        raise UsageError(
+            f"the property {name!r} holds a byte 1 or 2, which separates properties",
+            hint="take it out; what is no plain text goes into the body",
+        )
     return text
 
 
@@ -256,7 +265,7 @@ def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | 
             elif cells:
                 yield wanted.message_of(_object_of(header, cells))
         except csv.Error as error:
-            yield Bad(number, UsageError(f"line {number} is no CSV: {error}"))
+            yield Bad(number, UsageError(f"line {number} is no CSV: {error}", hint=_SKIP))
         except UsageError as error:
             yield Bad(number, _at_line(number, error))
             if header is None:
@@ -269,7 +278,7 @@ def _look_again(number: int, line: bytes, wanted: Wanted) -> Iterator[NewMessage
         if line.strip():
             yield wanted.message_of(json.loads(line))
     except (ValueError, RecursionError) as error:
-        yield Bad(number, UsageError(f"line {number} is no JSON: {error}"))
+        yield Bad(number, UsageError(f"line {number} is no JSON: {error}", hint=_SKIP))
     except UsageError as error:
         yield Bad(number, _at_line(number, error))
 
@@ -283,19 +292,21 @@ def _checked_header(names: list[str]) -> list[str]:
 def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
     """Return the object of a row. ``properties`` is JSON; what is empty is not there, but a body."""
     if len(cells) != len(header):
-        raise UsageError(f"{len(cells)} cells, the first line has {len(header)}")
+        raise UsageError(
+            f"{len(cells)} cells, the first line has {len(header)}", hint="a cell with a comma in it stands in quotes"
+        )
     value: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell or name == "body"}
     for name in _NUMBERS:
         if name in value:
             try:
                 value[name] = int(value[name])
             except ValueError:
-                raise UsageError(f'"{name}" must be a whole number, not {value[name]!r}') from None
+                raise UsageError(f'"{name}" must be a whole number, not {value[name]!r}', hint=_LEFT_OUT) from None
     if "properties" in value:
         try:
             value["properties"] = json.loads(value["properties"])
         except ValueError as error:
-            raise UsageError(f'"properties" is no JSON: {error}') from None
+            raise UsageError(f'"properties" is no JSON: {error}', hint='as in {"name": "value"}') from None
     return value
 
 

@@ -178,7 +178,7 @@ class Producer:
         """Store messages of one topic as a client's batch: in one queue, all of them or none."""
         refusal = check_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
         if refusal is not None:
-            raise UsageError(refusal)
+            raise UsageError(refusal, hint="--batch 1 sends each by itself")
         first = self._placed(messages[0])
         keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
         items = [self._batch_item(message, key) for message, key in zip(messages, keys, strict=True)]
@@ -253,7 +253,7 @@ class Producer:
         if refusal is None and not is_allowed_to_send(topic, version):
             refusal = f"topic {topic} is the broker's own, and clients do not send to it"
         if refusal is not None:
-            raise UsageError(refusal)
+            raise UsageError(refusal, hint="rmqtool topic STORE list")
         config = self._topics.find(topic)
         if config is None and self._creates:
             config = self._make(topic)

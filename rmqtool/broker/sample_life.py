@@ -17,6 +17,7 @@ from rmqtool.formats.codes import TransactionType
 ORDERS, PAYMENTS, REMINDERS = "Orders", "Payments", "Reminders"
 SHIPPING, PAYMENT_SERVICE = "shipping", "payment-service"
 FIRST_ORDER = 4700
+_LOOK = "see what the store says: rmqtool check STORE"
 _TAGS = ("open", "paid", "sent")
 _QUEUES = 4
 # The first level is a second, the sixteenth half an hour.
@@ -36,7 +37,7 @@ def live(services: Services, orders: int) -> None:
     place = [*sent.objects()][orders // 3]["commitLogOffset"]
     given_up = services.store.reader.message_at(place)
     if given_up is None:
-        raise WriteFailed("an order that was stored is not there")
+        raise WriteFailed("an order that was stored is not there", hint=_LOOK)
     services.retry.send_back(SHIPPING, given_up, delay_level=-1)
     for queue_id in range(_QUEUES):
         end = services.store.reader.bounds(ORDERS, queue_id).max_offset
@@ -67,7 +68,7 @@ def _pay(services: Services, key: str, *, decide: bool) -> None:
     message = NewMessage(PAYMENTS, b'{"paid": true}', 0, properties, 0, int(TransactionType.PREPARED))
     ticket = services.transactions.prepare(message)
     if isinstance(ticket, EndStatus) or ticket.physical_offset is None:
-        raise WriteFailed("a payment could not be prepared")
+        raise WriteFailed("a payment could not be prepared", hint=_LOOK)
     services.store.dispatch_now()
     if decide:
         place = (ticket.physical_offset, ticket.queue_offset)

@@ -155,7 +155,10 @@ class Run:
                 f"{sent.failed} messages could not be stored", hint="see what the store says: rmqtool check STORE"
             )
         elif sent.refused and self.refusals_stop:
-            self.error = UsageError(f"{sent.refused} messages were refused")
+            self.error = UsageError(
+                f"{sent.refused} messages were refused",
+                hint="the notes above say why; --on-error skip goes on without them",
+            )
         return sent
 
     def _batches(self, piece: list[NewMessage]) -> Iterator[list[NewMessage]]:

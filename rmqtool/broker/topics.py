@@ -76,7 +76,7 @@ class TopicConfigs:
         """Make a topic; the name must be free."""
         refusal = check_topic_name(topic, self._version.value)
         if refusal is not None:
-            raise UsageError(refusal)
+            raise UsageError(refusal, hint="for example: rmqtool topic STORE create Orders")
         if topic in self.table:
             raise Refused(f"there is a topic {topic} already", hint=f"rmqtool topic STORE alter {topic}")
         self._refuse_own(topic)
@@ -155,9 +155,14 @@ class TopicConfigs:
         for name in ("readQueueNums", "writeQueueNums"):
             count = settings.get(name)
             if count is not None and not 1 <= count <= _MOST_QUEUES:
-                raise UsageError(f"{count} queues: a topic has between 1 and {_MOST_QUEUES}")
+                raise UsageError(
+                    f"a topic cannot have {count} queues",
+                    hint=f"between 1 and {_MOST_QUEUES}; clients divide them among each other",
+                )
         if settings.get("attributes") and self._version is Version.V4_9:
-            raise UsageError("a topic of 4.9 has no attributes")
+            raise UsageError(
+                "a topic of 4.9 has no attributes", hint="leave them out, or take --as 5.3 for a newer broker"
+            )
         return {name: value for name, value in settings.items() if value not in (None, {})}
 
     def _set(self, topic: str, config: TopicConfig) -> TopicConfig:

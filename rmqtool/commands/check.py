@@ -57,7 +57,7 @@ def check(
     if explain is not None:
         return _explain(show, explain)
     if quick and deep:
-        raise UsageError("--quick and --deep exclude each other")
+        raise UsageError("--quick and --deep exclude each other", hint="without either, all is read once")
     options = _options(quick, deep, (only, topic), (max_time, resume))
     report_kind(report)
     return _run(choose_store([store] if store else []).store, options, (fail_on, report), broker, (work, show))
@@ -162,7 +162,9 @@ def _write_report(path: str, name: str, findings: list[Finding], checked: Check)
         with open(path, "w", encoding="utf-8") as file:
             file.write(make(name, findings, summary))
     except OSError as error:
-        raise WriteFailed(f"{path} cannot be written: {error.strerror}", file=path) from error
+        raise WriteFailed(
+            f"{path} cannot be written: {error.strerror}", file=path, hint="name another place for --report"
+        ) from error
 
 
 def _explain(show: Show, word: str) -> Exit:

@@ -88,7 +88,7 @@ def consume(
     if (way.commit or way.broadcast) and not group:
         raise UsageError("whose progress is that?", hint="name the group with -g")
     if tag is not None and where is not None:
-        raise UsageError("a group subscribes by tag or by SQL, not by both")
+        raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
     path = choose_store([store] if store is not None else []).store
     filters = (tag, where)
     if way.invisible is not None and not way.pop:

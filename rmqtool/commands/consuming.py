@@ -228,7 +228,11 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     if store.listing.find(ABORT) is not None:
         raise Refused("the store was not closed: abort is there", file=ABORT, hint="rmqtool recover STORE --apply")
     if any(directory.startswith("config/") for directory in store.listing.databases()):
-        raise StoreError("progress is kept in RocksDB here; only a broker can write it", file=store.root)
+        raise StoreError(
+            "progress is kept in RocksDB here; only a broker can write it",
+            file=store.root,
+            hint="without --commit messages can be read all the same",
+        )
     files = stack.enter_context(PosixWritableFileSystem(store.root))
     lmq = store.config.enable_lmq
     return ConsumerOffsets(

@@ -127,7 +127,9 @@ def _request(
     if len(stores) < 2:
         raise UsageError("where to? copy takes the stores to read and the new one", hint="rmqtool copy SRC DST")
     if unread != (group is not None):
-        raise UsageError("--unread and -g belong together: -g GROUP --unread")
+        raise UsageError(
+            "--unread and -g belong together", hint="-g GROUP --unread copies what the group has not consumed"
+        )
     selection = select_messages(scope, bounds, filters)
     return CopyRequest(
         target=stores[-1],

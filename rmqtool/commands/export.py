@@ -163,9 +163,15 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, content: Content, 
     partition_by = tuple(_word(PartitionBy, word, "--partition-by") for word in _words(content.partition_by) or ())
     for by in partition_by:
         if by.source not in choice.columns:
-            raise UsageError(f"--columns {by.source} is missing: --partition-by {by} is made of it")
+            raise UsageError(
+                f"--partition-by {by} is made of the column {by.source}, which --columns leaves out",
+                hint=f"add it: --columns {by.source},...",
+            )
     if since_last and (mode != "error" or choice.begin is not None or choice.end is not None):
-        raise UsageError("--since-last goes on where the last export ended; --mode, --begin and --end contradict it")
+        raise UsageError(
+            "--since-last goes on where the last export ended; --mode, --begin and --end contradict it",
+            hint="leave them out, or export to another directory",
+        )
     return Request(
         paths=paths,
         directory=to,

@@ -35,7 +35,9 @@ def init(
     try:
         os.makedirs(root, exist_ok=True)
     except OSError as error:
-        raise WriteFailed(f"{root} cannot be made: {error.strerror}", file=root) from error
+        raise WriteFailed(
+            f"{root} cannot be made: {error.strerror}", file=root, hint="name a place where you may write"
+        ) from error
     with PosixWritableFileSystem(root) as filesystem:
         create_store(filesystem, config)
     with show.output() as output:

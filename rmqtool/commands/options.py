@@ -43,13 +43,18 @@ class When(StrEnum):
 def _number(option: str, least: int = 0) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if option == "--limit" and ":" in text:
-            raise UsageError(f'-n is --limit here, not a name server, so it takes a number, not "{text}"')
+            raise UsageError(
+                f'-n is --limit here and takes a number, not "{text}"',
+                hint="no name server is asked: put the directory of the store first",
+            )
         try:
             number = int(text)
         except ValueError:
-            raise UsageError(f'{option} takes a whole number, not "{text}"') from None
+            raise UsageError(
+                f'{option} takes a whole number, not "{text}"', hint=f"for example: {option} {max(least, 10)}"
+            ) from None
         if number < least:
-            raise UsageError(f"{option} takes a number from {least} up, not {number}")
+            raise UsageError(f"{option} {number} is too small", hint=f"{least} is the least")
         return number
 
     return parse
@@ -226,7 +231,9 @@ class Show:
 
         wanted = [mode for mode in Mode if getattr(self, mode, None) not in (None, False)]
         if len(wanted) > 1:
-            raise UsageError("only one of " + ", ".join(f"--{mode}" for mode in wanted) + " can be shown")
+            raise UsageError(
+                "only one of " + ", ".join(f"--{mode}" for mode in wanted) + " can be shown", hint=f"--{wanted[0]}"
+            )
         is_terminal = sys.stdout is not None and sys.stdout.isatty()
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         return Look(

@@ -81,7 +81,10 @@ def _queues(services: Services, scope: Scope) -> dict[str, list[int]]:
     if config.version is Version.V4_9:
         raise Refused("a broker of 4.9 has no pop", hint="--as 5.3")
     if not services.timers.is_enabled or config.pop_consumer_kv_service_enable:
-        raise Refused("check points are kept in RocksDB, or timers are off: only a broker can pop here")
+        raise Refused(
+            "check points are kept in RocksDB, or timers are off: only a broker can pop here",
+            hint="without --pop messages can be read all the same",
+        )
     known = {*services.topics.table, *(queue.key[0] for queue in services.store.queues())}
     wanted = parse_patterns(scope.topic or ())
     names = wanted.select(sorted(known)) if wanted.patterns else []

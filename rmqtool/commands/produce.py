@@ -119,7 +119,7 @@ def produce(
 
     choice = choose_store(words or [], takes_words=True)
     if choice.words and source.file:
-        raise UsageError("bodies are given as words or as files, not as both")
+        raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
     wanted = wanted_of(topic, queue, marks, keeps_ids=source.keep_ids)
     messages = open_input(choice.words, source.file or [], wanted, show)
     return run(

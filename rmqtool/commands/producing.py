@@ -47,11 +47,13 @@ def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     from rmqtool.broker.served_producing import DEFAULT_GROUP, Outcome, Wish
 
     if later.delay is not None and later.at is not None:
-        raise UsageError("--delay and --at both say when")
+        raise UsageError("--delay and --at both say when", hint="--delay 90s counts from now, --at is a moment")
     if later.tx is not None and (later.delay is not None or later.at is not None):
-        raise UsageError("a transaction is not delayed: its check would never find it")
+        raise UsageError(
+            "a transaction is not delayed: its check would never find it", hint="leave out --delay and --at"
+        )
     if later.tx is not None and later.tx not in list(Outcome):
-        raise UsageError(f"--tx is commit, rollback or pending, not {later.tx!r}")
+        raise UsageError(f"--tx {later.tx!r} is not known", hint="one of commit, rollback, pending")
     wish = Wish()
     if later.at is not None:
         wish = Wish(at=parse_time(later.at, now=now_ms(), zone=parse_zone(zone)))
@@ -103,7 +105,9 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
     try:
         return open(path, "rb")
     except OSError as error:
-        raise ReadFailed(f"{path} cannot be read: {error.strerror}", file=path) from error
+        raise ReadFailed(
+            f"{path} cannot be read: {error.strerror}", file=path, hint="nothing of it was stored"
+        ) from error
 
 
 def run(

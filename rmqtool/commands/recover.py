@@ -66,7 +66,9 @@ def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show
     from rmqtool.commands.recover_apply import apply_recovery
 
     if to is not None:
-        raise UsageError("--to writes what a broker would do, --apply does better: only one of them")
+        raise UsageError(
+            "--to and --apply exclude each other", hint="--to writes what a broker would do, --apply does better"
+        )
     return apply_recovery(_whole_store(store), broker, work, show)
 
 
@@ -118,6 +120,8 @@ def _write(rehearsal: Rehearsal, target: str) -> None:
     try:
         os.makedirs(target, exist_ok=True)
     except OSError as error:
-        raise WriteFailed(f"{target} cannot be made: {error.strerror}", file=target) from error
+        raise WriteFailed(
+            f"{target} cannot be made: {error.strerror}", file=target, hint="name a place where you may write"
+        ) from error
     with PosixWritableFileSystem(target) as filesystem:
         rehearsal.overlay.write_to(filesystem)

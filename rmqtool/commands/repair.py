@@ -113,7 +113,7 @@ def _damaged(bridge: bool, truncate: bool, allow: str | None) -> Damaged | None:
     from rmqtool.repair.plan import Damaged
 
     if bridge and truncate:
-        raise UsageError("--bridge keeps what --truncate cuts off: only one of them")
+        raise UsageError("--bridge and --truncate exclude each other", hint="--bridge keeps what --truncate cuts off")
     if (bridge or truncate) and "primary" not in (allow or "").split(","):
         raise Refused("this would change the commit log; nothing was done", hint="repeat it with --allow primary")
     return Damaged.BRIDGE if bridge else Damaged.TRUNCATE if truncate else None

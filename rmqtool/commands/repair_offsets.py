@@ -97,8 +97,8 @@ class OffsetsWanted:
                 offset = int(self.to)
                 if not bounds.min_offset <= offset <= bounds.max_offset:
                     raise UsageError(
-                        f"{queue.topic}/{queue.queue_id} has offsets {bounds.min_offset} to {bounds.max_offset},"
-                        f" not {offset}"
+                        f"{queue.topic}/{queue.queue_id} has no offset {offset}",
+                        hint=f"it has {bounds.min_offset} to {bounds.max_offset}; min and max fit every queue",
                     )
             else:
                 offset = lookup.find(queue, self.timestamp(), Boundary.LOWER)

@@ -37,7 +37,10 @@ def parse_body_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise UsageError(f"--body-re {text!r} is no regular expression: {error}") from error
+        raise UsageError(
+            f"--body-re {text!r} is no regular expression: {error}",
+            hint="a \\ before . ? * + ( ) [ ] takes them as they are",
+        ) from error
 
 
 def unread_by(store: Store, group: str, selection: Selection) -> Selection:

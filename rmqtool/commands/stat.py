@@ -179,4 +179,6 @@ def _write_page(path: str, store: Store, selection: Selection, effort: Effort, w
     except OSError as error:
         with suppress(OSError):
             os.unlink(beside)
-        raise WriteFailed(f"{path} cannot be written: {error.strerror}", file=path) from error
+        raise WriteFailed(
+            f"{path} cannot be written: {error.strerror}", file=path, hint="name another place for --html"
+        ) from error

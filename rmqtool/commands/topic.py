@@ -61,7 +61,9 @@ def _wanted(words: tuple[str, ...]) -> tuple[Action, str]:
     if action not in list(Action):
         raise UsageError(f"{action!r} is nothing that can be done", hint="list, create, alter or delete")
     if len(words) != (1 if action == Action.LIST else 2) and words:
-        raise UsageError("name one topic" if action != Action.LIST else "list takes no topic")
+        only = "rmqtool topic STORE list"
+        hint = only if action == Action.LIST else f"rmqtool topic STORE {action} TOPIC; the topics: {only}"
+        raise UsageError("list takes no topic" if action == Action.LIST else "name one topic", hint=hint)
     return Action(action), words[1] if len(words) > 1 else ""
 
 

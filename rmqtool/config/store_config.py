@@ -119,13 +119,15 @@ class StoreConfig(Settings):
                 hint = f"did you mean {near[0]}?" if near else "the names are those of broker.conf"
                 raise UsageError(f"{name} is not a setting that changes anything here", hint=hint)
             if row.since > self.version:
-                raise UsageError(f"{name} is new in {row.since}; a {self.version} broker does not read it")
+                hint = f"leave it out, or look as that broker: --as {row.since}"
+                raise UsageError(f"{name} is new in {row.since}; a {self.version} broker does not read it", hint=hint)
             if row.kind is bool and text.lower() not in ("true", "false"):
-                raise UsageError(f"{name}={text} is neither true nor false")
+                raise UsageError(f"{name}={text} is neither true nor false", hint=f"--conf {name}=true")
             try:
                 values[name] = _from_java_text(row, text, self.version)
             except _NotTaken as wanted:
-                raise UsageError(f"{name}={text} is not {wanted}") from None
+                hint = f"left out it is {row.defaults[self.version]}"
+                raise UsageError(f"{name}={text} is not {wanted}", hint=hint) from None
         return self.with_values(values, origin)
 
     def as_version(self, version: Version) -> Self:

@@ -41,7 +41,10 @@ def append_packed(packed: Packed, log: CommitLog) -> Ints:
 
     largest = int(packed.sizes.max(initial=0))
     if largest > log.largest_record:
-        raise StoreError(f"a record of {largest} bytes fits into no segment of {log.segment_size} bytes")
+        raise StoreError(
+            f"a record of {largest} bytes fits into no segment of {log.segment_size} bytes",
+            hint="take a larger mappedFileSizeCommitLog (--conf), or leave such messages out",
+        )
     ends = np.cumsum(packed.sizes)
     places = np.empty(len(packed), np.int64)
     at = 0

@@ -199,5 +199,10 @@ class _Import:
         message = columns.message(row)
         text = f"{status}: message {self.count + row} of topic {message.topic}, {len(message.body or b'')} bytes"
         if status.is_about_message:
-            return StoreError(f"{text}, is none that this store may hold; nothing was stored")
-        return WriteFailed(f"{text}, could not be stored, and nothing was")
+            return StoreError(
+                f"{text}, is none that this store may hold; nothing was stored",
+                hint="leave such messages out: filter by topic or size",
+            )
+        return WriteFailed(
+            f"{text}, could not be stored, and nothing was", hint="see what the store says: rmqtool check STORE"
+        )

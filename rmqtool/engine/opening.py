@@ -42,6 +42,9 @@ from rmqtool.storage.log_end import find_log_end, read_record
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
 from rmqtool.storage.walk import SegmentWalk
 
+# What can be done with a store that only its own broker writes.
+_COPY = "its messages can be put into a store of files: rmqtool copy STORE DST"
+
 
 class QueueEnd(NamedTuple):
     """Where a simple queue ends, in units, and the log behind its last message; and where its extension ends."""
@@ -165,10 +168,12 @@ def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError 
     """Return what about a store only its own broker can keep."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
-        return StoreError("the log is DLedger's; only its group may append to it", file=shown)
+        return StoreError("the log is DLedger's; only its group may append to it", file=shown, hint=_COPY)
     in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
     if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
-        return StoreError("the queues of this store are in RocksDB; only its broker can write them", file=shown)
+        return StoreError(
+            "the queues of this store are in RocksDB; only its broker can write them", file=shown, hint=_COPY
+        )
     return None
 
 

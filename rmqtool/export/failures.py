@@ -26,5 +26,7 @@ def writing(path: str) -> Iterator[None]:
                 hint="free some space, or export to another disk (--to)",
             ) from error
         raise WriteFailed(
-            f"{path} could not be written: {reason}; nothing of this export was left at the target", file=path
+            f"{path} could not be written: {reason}; nothing of this export was left at the target",
+            file=path,
+            hint="export to another place (--to)",
         ) from error

@@ -70,7 +70,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         found = json.loads(data)
         if found["manifestVersion"] != VERSION:
             raise StoreError(
-                f"{path} is of version {found['manifestVersion']}; this rmqtool knows {VERSION}", file=path
+                f"{path} is of version {found['manifestVersion']}; this rmqtool knows {VERSION}",
+                file=path,
+                hint="go on with the rmqtool that wrote it, or export to another directory (--to)",
             )
         return Manifest(
             number=int(found["number"]),

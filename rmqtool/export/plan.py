@@ -41,7 +41,7 @@ def plan_sources(
     With ``settled``, and wherever a broker is writing, nothing behind the record that is the last one now is read.
     """
     if not paths:
-        raise UsageError("no store is named")
+        raise UsageError("no store is named", hint="give the storePathRootDir of at least one broker")
     # Who reads may be a process of another machine, which has another current directory.
     logs = [read_store_log(os.path.abspath(path)) for path in paths]
     names = broker_names(logs)

@@ -623,6 +623,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _NOTICE,
         "A body is marked as compressed and does not inflate, although its checksum is right: it was sent like this.",
         "consumers fail to decode the message",
+        _KEEP,
     ),
 )
 

@@ -47,7 +47,7 @@ def parse_target(text: str) -> Target:
         return Target(match[1], start)
     end = int(match[4]) if match[3] == "-" else start + int(match[4])
     if end <= start:
-        raise UsageError(f"{text}: the span is empty")
+        raise UsageError(f"{text}: the span is empty", hint="FILE@START-END, or FILE@START+LENGTH")
     return Target(match[1], start, end)
 
 

@@ -20,7 +20,7 @@ from itertools import islice
 from types import TracebackType
 from typing import IO, Protocol, Self
 
-from rmqtool.errors import WriteFailed
+from rmqtool.errors import NO_OUTPUT, WriteFailed
 from rmqtool.render.tables import Column, lay_out
 from rmqtool.render.template import Template
 from rmqtool.render.text import guard_formula, hanging, neutral, timestamp
@@ -268,7 +268,9 @@ class Output:
             raise
         except OSError as error:
             self._pending.clear()
-            raise WriteFailed(f"the result could not be written to standard output: {error.strerror}") from error
+            raise WriteFailed(
+                f"the result could not be written to standard output: {error.strerror}", hint=NO_OUTPUT
+            ) from error
 
     def _spell_rows(self, rows: Iterable[Row], fields: tuple[str, ...], screen: Screen) -> int:
         mode = self.look.mode
@@ -360,7 +362,7 @@ class Output:
         if self._stdout is not None:
             return self._stdout
         if sys.stdout is None:
-            raise WriteFailed("standard output is closed, so the result has no place to go")
+            raise WriteFailed("standard output is closed, so the result has no place to go", hint="leave out >&-")
         return sys.stdout.buffer
 
 

@@ -28,7 +28,10 @@ class BodyProgram:
                 errors="replace",
             )
         except OSError as error:
-            raise UsageError(f"--decode: {self.command[0]} cannot be run: {error.strerror}") from error
+            raise UsageError(
+                f"--decode: {self.command[0]} cannot be run: {error.strerror}",
+                hint="give its whole path, and make it executable (chmod +x)",
+            ) from error
 
     def __enter__(self) -> Self:
         return self

@@ -117,7 +117,9 @@ class _Worker:
         except (EOFError, ConnectionResetError):
             raise self._death() from None
         if isinstance(answer, Failed):
-            raise answer.error or Bug(f"a worker process failed:\n{answer.text}")
+            raise answer.error or Bug(
+                f"a worker process failed:\n{answer.text}", hint="Please report it; -j 1 works without such processes."
+            )
         value, size = answer
         return Done(value, _read(self.slots[number % _SLOTS], size))
 

@@ -84,7 +84,9 @@ def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> lis
     names = [name if often[name] == 1 else root for name, root in zip(names, roots, strict=True)]
     for root, times in Counter(roots).items():
         if times > 1:
-            raise UsageError(f"{root} is named {times} times")
+            raise UsageError(
+                f"{root} is named {times} times: each message would be counted as often", hint="name it once"
+            )
     return names
 
 

@@ -143,4 +143,7 @@ def _in_a_sentence(error: Exception) -> RmqtoolError:
         if found is not None:
             return OptionalMissing(sentence.format(found[1]), hint=_PACKED)
     said = [line for line in text.splitlines() if line.strip()]
-    return WriteFailed(f"Spark gave the export up: {said[0] if said else type(error).__name__}")
+    return WriteFailed(
+        f"Spark gave the export up: {said[0] if said else type(error).__name__}",
+        hint="nothing was left at the target; --engine local does the same without Spark",
+    )

@@ -86,7 +86,9 @@ def _following(given: Mapping[str, str]) -> Following:
     most, lag, fails = (given.get(name) for name in ("maxBytesPerTrigger", "safetyLag", "failOnDataLoss"))
     max_bytes = _size("maxBytesPerTrigger", most) if most is not None else None
     if max_bytes == 0:
-        raise UsageError("maxBytesPerTrigger: with 0 nothing would ever be read")
+        raise UsageError(
+            "maxBytesPerTrigger: with 0 nothing would ever be read", hint="try 64m, 1g; left out: all there is"
+        )
     return Following(
         max_bytes=max_bytes,
         safety_lag=_duration("safetyLag", lag) if lag is not None else _DEFAULT.safety_lag,
@@ -137,7 +139,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not text.isdecimal():
-        raise UsageError(f'{name} takes a whole number, not "{text}"')
+        raise UsageError(f'{name} takes a whole number, not "{text}"', hint=f'option("{name}", 10)')
     return int(text)
 
 
@@ -171,7 +173,7 @@ def _duration(name: str, text: str) -> int:
 
 def _boolean(name: str, text: str) -> bool:
     if text.lower() not in _BOOLEANS:
-        raise UsageError(f'{name} is true or false, not "{text}"')
+        raise UsageError(f'{name} is neither true nor false: "{text}"', hint=f'option("{name}", "true")')
     return _BOOLEANS[text.lower()]
 
 
@@ -190,4 +192,4 @@ def _on_corrupt(text: str) -> OnCorrupt:
 
 def _require_order(low: int | None, high: int | None, names: str) -> None:
     if low is not None and high is not None and low >= high:
-        raise UsageError(f"nothing lies between {names}: the second does not belong to the range")
+        raise UsageError(f"nothing lies between {names}", hint="the first belongs to the range, the second does not")

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+_UNMOUNTED = 'is the volume of its commit log mounted? option("onCorrupt", "skip") reads the other stores'
+
 
 class Split(InputPartition):
     """One range of a store's file, and what only the plan knows of it."""
@@ -78,7 +80,7 @@ class RocketMQReader(DataSourceReader):
         """Raise where a log is empty beside its queues: a table without rows would hide it."""
         if not source.plan.files and self.choice.on_corrupt is not OnCorrupt.SKIP:
             for damage in find_missing_end(source.plan, settled=False):
-                raise StoreError(f"{damage.code}: {damage.message}", file=source.log.root)
+                raise StoreError(f"{damage.code}: {damage.message}", file=source.log.root, hint=_UNMOUNTED)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a split; where the plan has none, Spark asks for a partition of its own making."""

@@ -57,7 +57,10 @@ class RocketMQWriter(DataSourceArrowWriter):
             for batch in iterator:
                 found = stage_messages(batch)
                 if isinstance(found, Refusal):
-                    raise StoreError(f"row {row + found.row} of a partition is no message: {found.reason}")
+                    raise StoreError(
+                        f"row {row + found.row} of a partition is no message: {found.reason}",
+                        hint="nothing was stored; leave such rows out with a filter",
+                    )
                 writer.write(found)
                 row += batch.num_rows
         return Staged(writer.file())
@@ -88,4 +91,6 @@ def _check_schema(schema: StructType) -> None:
             hint = f"did you mean {near[0]}?" if near else "put it into properties, or drop it"
             raise UsageError(f"a message has no column {name!r}", hint=hint)
         if found not in wanted:
-            raise UsageError(f"{name} must be {' or '.join(wanted)}, not {found}")
+            raise UsageError(
+                f"{name} must be {' or '.join(wanted)}, not {found}", hint=f'cast it: col("{name}").cast("{wanted[0]}")'
+            )

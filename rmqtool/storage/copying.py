@@ -23,7 +23,11 @@ def copy_tree(source: ReadableFileSystem, target: WritableFileSystem) -> list[st
     it. A copy that fails is left as far as it came; it is the caller's to remove, or to name only when it is whole.
     """
     if target.listdir():
-        raise WriteFailed(f"{target.shown('')} is not empty", file=target.shown(""))
+        raise WriteFailed(
+            f"{target.shown('')} is not empty: what is there would mix with the copy",
+            file=target.shown(""),
+            hint="name a directory that is empty or not there yet",
+        )
     left_out = []
     directories = [""]
     for path, kind in iter_tree(source):

@@ -29,6 +29,7 @@ from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
 
 _NAME_LIMIT = 255
 _OFFSET_LIMIT = 2**63 - 1
+_VANISHED = "if a broker is running, it may have removed it: run the command again"
 # So many are asked for owner and mode; the rest of a directory of a hundred thousand topics is not.
 _NEIGHBOURS = 64
 
@@ -159,9 +160,10 @@ class ReadableFile(Closable, Protocol):
         found = self.pread(length, file_offset)
         if len(found) < length:
             raise ReadFailed(
-                f"{self.shown} has {self.size()} bytes; {length} were wanted at {file_offset}",
+                f"{self.shown} ends too early: {length} bytes were wanted, and it has {self.size()}",
                 file=self.shown,
                 offset=file_offset,
+                hint="a writer may have cut it meanwhile: run the command again; rmqtool dump FILE shows what is there",
             )
         return found
 
@@ -224,7 +226,7 @@ class ReadableFileSystem(Closable, Protocol):
         """Return what bears the name."""
         found = self.find_stat(path)
         if found is None:
-            raise FileMissing(f"{self.shown(path)} is not there", file=self.shown(path))
+            raise FileMissing(f"{self.shown(path)} is not there", file=self.shown(path), hint=_VANISHED)
         return found
 
     def exists(self, path: str) -> bool:
@@ -381,7 +383,11 @@ def make_directories(files: WritableFileSystem, path: str) -> None:
             files.fsync_dir(directory)
         elif status.kind is not Kind.DIRECTORY:
             shown = files.shown(below)
-            raise WriteFailed(f"{shown} is a {status.kind}, not a directory", file=shown)
+            raise WriteFailed(
+                f"{shown} is a {status.kind}, not a directory",
+                file=shown,
+                hint="move it away, then run the command again",
+            )
         directory = below
 
 

@@ -52,7 +52,11 @@ class JournalledFileSystem(WritableFileSystem):
     def __init__(self, files: WritableFileSystem, journal: WritableFileSystem, about: Mapping[str, object]) -> None:
         """Begin a journal in an empty directory, which the caller has made durable; ``about`` is kept for readers."""
         if journal.listdir():
-            raise WriteFailed(f"{journal.shown('')} is not empty: one journal, one directory", file=journal.shown(""))
+            raise WriteFailed(
+                f"{journal.shown('')} is not empty: one journal, one directory",
+                file=journal.shown(""),
+                hint="name an empty directory for the journal",
+            )
         self._files = files
         self._told = Journal()
         self._guard = threading.RLock()

@@ -182,7 +182,11 @@ def _read_lines(journal: ReadableFileSystem) -> list[JournalLine]:
     if not {LOG, OLD_BYTES} <= names:
         if names <= {LOG, OLD_BYTES}:
             return []  # interrupted while it was begun: nothing had been changed
-        raise ReadFailed(f"{journal.shown('')} is no journal", file=journal.shown(""))
+        raise ReadFailed(
+            f"{journal.shown('')} is no journal",
+            file=journal.shown(""),
+            hint=f"a journal holds {LOG} and {OLD_BYTES}; repair --apply says where it is",
+        )
     valid: list[JournalLine] = []
     with journal.open_read(LOG) as log:
         torn = False

@@ -97,7 +97,9 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             access = AccessType.read_only()
             opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
         except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
-            raise ReadFailed(f"RocksDB does not open {directory}: {error}", file=directory) from error
+            raise ReadFailed(
+                f"RocksDB does not open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
+            ) from error
         try:
             yield Database(opened, families)
         finally:

@@ -202,7 +202,9 @@ def _read_conf(conf: str | None) -> bytes | None:
         with open(conf, "rb") as file:
             return file.read()
     except OSError as error:
-        raise ReadFailed(f"{conf} cannot be read: {error.strerror}", file=conf) from error
+        raise ReadFailed(
+            f"{conf} cannot be read: {error.strerror}", file=conf, hint="run the command as who may read it"
+        ) from error
 
 
 def _config(

@@ -114,7 +114,11 @@ class _Restoration:
         else:
             if not self._files.exists(path):
                 shown = self._files.shown(path)
-                raise WriteFailed(f"{shown} is gone, and was not the journal's to restore", file=shown)
+                raise WriteFailed(
+                    f"{shown} is gone, and was not the journal's to restore",
+                    file=shown,
+                    hint="put it back, then undo again",
+                )
             file = self._files.open_write(path)
         with file:
             self._restore_bytes(file, original)

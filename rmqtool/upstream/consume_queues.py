@@ -418,7 +418,10 @@ def _resolved(path: str) -> str:
     for name in path.split("/"):
         if name == "..":
             if not names:
-                raise StoreError(f"a record's topic makes {path!r} of its queue, which lies outside of the store")
+                raise StoreError(
+                    f"a record's topic makes {path!r} of its queue, which lies outside of the store",
+                    hint="rmqtool check STORE --only CL-TOPIC",
+                )
             names.pop()
         elif name not in ("", "."):
             names.append(name)

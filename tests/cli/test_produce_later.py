@@ -107,7 +107,7 @@ def test_4_9_delays_by_levels_only(tmp_path: Path, capsys: Capture) -> None:
     ("words", "says"),
     [
         (("--delay", "1", "--at", "2030-01-01"), "both say when"),
-        (("--tx", "maybe"), "commit, rollback or pending"),
+        (("--tx", "maybe"), "one of commit, rollback, pending"),
         (("--tx", "commit", "--delay", "1"), "not delayed"),
         (("--delay", "soon"), "span"),
         (("--at", "soon"), "time"),

@@ -13,6 +13,12 @@ def test_every_text_of_an_error() -> None:
     assert "".join(texts) == (GOLDEN_TEXTS / "errors.txt").read_text("utf-8"), "run `make docs`, and read what changed"
 
 
+def test_every_error_says_what_to_do_next() -> None:
+    """A command, or a sentence that shows a way out: nobody is left with the news alone, but who pressed Ctrl-C."""
+    alone = [text for text in error_texts() if "\n    next: " not in text]
+    assert alone == ["cli.py: Interrupted: interrupted\n"]
+
+
 def test_every_text_of_a_finding() -> None:
     told = (GOLDEN_TEXTS / "findings.txt").read_text("utf-8")
     assert "".join(finding_texts()) == told, "run `make docs`, and read what changed"

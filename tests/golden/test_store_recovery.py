@@ -175,4 +175,4 @@ def test_the_command_recovers_and_says_what_a_broker_would_still_destroy(tmp_pat
 
 def test_applying_and_rehearsing_elsewhere_exclude_each_other(tmp_path, capsys):
     assert main(["recover", str(tmp_path), "--apply", "--to", str(tmp_path / "x")]) == Exit.USAGE
-    assert "only one of them" in capsys.readouterr().err
+    assert "exclude each other" in capsys.readouterr().err

@@ -95,7 +95,7 @@ def test_what_is_not_there_or_is_there_already_is_refused():
         configs.create("SCHEDULE_TOPIC_XXXX")
     with pytest.raises(UsageError, match="characters other than"):
         configs.create("a b")
-    with pytest.raises(UsageError, match="between 1 and"):
+    with pytest.raises(UsageError, match="cannot have 0 queues"):
         configs.create("None", readQueueNums=0)
 
 

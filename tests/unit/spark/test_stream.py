@@ -369,7 +369,7 @@ SENTENCES: dict[str, tuple[dict[str, str], str]] = {
     "size": ({"maxBytesPerTrigger": "much"}, 'maxBytesPerTrigger: "much" is not a size'),
     "nothing": ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger: with 0 nothing would ever be read"),
     "lag": ({"safetyLag": "long"}, 'safetyLag: "long" is no length of time'),
-    "boolean": ({"failOnDataLoss": "perhaps"}, 'failOnDataLoss is true or false, not "perhaps"'),
+    "boolean": ({"failOnDataLoss": "perhaps"}, 'failOnDataLoss is neither true nor false: "perhaps"'),
 }
 
 

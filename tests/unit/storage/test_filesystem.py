@@ -168,6 +168,6 @@ def test_bytes_that_must_be_there_and_are_not() -> None:
     files = FaultyFileSystem(FaultyDisk())
     with files.create("checkpoint", 10) as file:
         assert file.pread_exactly(4, 6) == bytes(4)
-        with pytest.raises(ReadFailed, match="checkpoint has 10 bytes; 5 were wanted at 6") as caught:
+        with pytest.raises(ReadFailed, match="checkpoint ends too early: 5 bytes were wanted, and it has 10") as caught:
             file.pread_exactly(5, 6)
         assert caught.value.offset == 6
