@@ -120,43 +120,31 @@ def _check(which: Which, look: Look, offset: int | None, group: str | None, limi
     arranged = look.order is not OrderBy.LOG or which.sample is not None
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     clashes = (
-        (which.unread and group is None, "--unread of which group?", "-g GROUP --unread"),
-        (
-            group is not None and not which.unread,
-            f"-g {group} selects nothing by itself",
-            f"-g {group} --unread shows what it has not consumed",
-        ),
-        (
-            which.unread and offset is not None,
-            "--unread says itself from which offset on",
-            "leave out one of --unread and --offset",
-        ),
-        (
-            which.follow and (arranged or look.count),
-            "-f shows messages as they are written: no order, sample or count",
-            _LEAVE,
-        ),
-        (which.carve and (which.follow or arranged or which.unread or offset is not None), _CARVE, _LEAVE),
-        (
-            look.count and (arranged or limit is not None or look.decode is not None),
-            "--count counts all there are",
-            _LEAVE,
-        ),
-        (look.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are no rows", "--body base64"),
-        (look.body is BodyStyle.RAW and is_terminal, "raw bodies are not for a terminal", "> FILE, or --body hex"),
-        (
-            look.body is BodyStyle.HEX and (show.json or show.jsonl),
-            "JSON holds bodies as text or as base 64",
-            "--body base64, or leave out --json",
-        ),
+        (which.unread and group is None, _WHOSE),
+        (group is not None and not which.unread, _NOTHING),
+        (which.unread and offset is not None, _WHENCE),
+        (which.follow and (arranged or look.count), _AS_WRITTEN),
+        (which.carve and (which.follow or arranged or which.unread or offset is not None), _CARVE),
+        (look.count and (arranged or limit is not None or look.decode is not None), _ALL),
+        (look.body is BodyStyle.RAW and not show.is_for_people, _NO_ROWS),
+        (look.body is BodyStyle.RAW and is_terminal, _NO_TERMINAL),
+        (look.body is BodyStyle.HEX and (show.json or show.jsonl), _NO_HEX),
     )
-    for clash, why, hint in clashes:
+    for clash, (why, hint) in clashes:
         if clash:
             raise UsageError(why, hint=hint)
 
 
 _LEAVE = "leave out one of the two"
-_CARVE = "--carve looks into any file: there is no queue, order, offset or end to go by"
+_WHOSE = ("--unread of which group?", "-g GROUP --unread")
+_NOTHING = ("-g GROUP selects nothing by itself", "-g GROUP --unread shows what it has not consumed")
+_WHENCE = ("--unread says itself from which offset on", "leave out one of --unread and --offset")
+_AS_WRITTEN = ("-f shows messages as they are written: no order, sample or count", _LEAVE)
+_CARVE = ("--carve looks into any file: there is no queue, order, offset or end to go by", _LEAVE)
+_ALL = ("--count counts all there are", _LEAVE)
+_NO_ROWS = ("raw bodies are no rows", "--body base64")
+_NO_TERMINAL = ("raw bodies are not for a terminal", "> FILE, or --body hex")
+_NO_HEX = ("JSON holds bodies as text or as base 64", "--body base64, or leave out --json")
 
 
 def _request(

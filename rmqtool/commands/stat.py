@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
 _REPORTS = ("delay", "tx", "retry", "retention")
 _DUPLICATES = {"uniq": ("topic", "uniqKey"), "body": ("topic", "body")}
+_OVER_TIME = "over time"
 _TOP = 20
 
 
@@ -155,26 +156,19 @@ def _show_map(output: Output, store: Store, selection: Selection, effort: Effort
 def _write_page(path: str, store: Store, selection: Selection, effort: Effort, wish: Wish) -> None:
     """Write the page beside its place first, so that it is there whole or not at all."""
     from rmqtool import __version__
-    from rmqtool.inspection.statistics import Wish, read_statistics
+    from rmqtool.inspection.statistics import read_statistics
     from rmqtool.render.stat_page import Section, page
 
-    zone = wish.zone
-    wishes = [
-        Wish(wish.by, zone, wish.top if wish.top is not None else _TOP, wish.least, wish.normal_only),
-        Wish(("hour",), zone),
-        *(Wish((name,), zone) for name in ("kind", "size") if (name,) != wish.by),
-        *(Wish((name,), zone, _TOP) for name in ("topic", "producer", "tag", "group") if (name,) != wish.by),
-    ]
-    counted = read_statistics(store, selection, wishes, effort)
-    titles = ["by " + ", ".join(wish.by), "over time", *(f"by {name}" for wish in wishes[2:] for name in wish.by)]
+    wishes = _charts(wish)
+    counted = read_statistics(store, selection, list(wishes.values()), effort)
     sections = [
-        Section(title[:1].upper() + title[1:], found.as_json(), title == "over time")
-        for title, found in zip(titles, counted, strict=True)
+        Section(title[:1].upper() + title[1:], found.as_json(), title == _OVER_TIME)
+        for title, found in zip(wishes, counted, strict=True)
     ]
     beside = f"{path}.part"
     try:
         with open(beside, "w", encoding="utf-8") as file:
-            file.write(page(store.root, __version__, sections, zone))
+            file.write(page(store.root, __version__, sections, wish.zone))
         os.replace(beside, path)
     except OSError as error:
         with suppress(OSError):
@@ -182,3 +176,15 @@ def _write_page(path: str, store: Store, selection: Selection, effort: Effort, w
         raise WriteFailed(
             f"{path} cannot be written: {error.strerror}", file=path, hint="name another place for --html"
         ) from error
+
+
+def _charts(wish: Wish) -> dict[str, Wish]:
+    """Return what the page shows, by title: what was asked for, then all else that there is to count by."""
+    from rmqtool.inspection.statistics import Wish
+
+    zone, top = wish.zone, wish.top if wish.top is not None else _TOP
+    charts = {"by " + ", ".join(wish.by): Wish(wish.by, zone, top, wish.least, wish.normal_only)}
+    charts[_OVER_TIME] = Wish(("hour",), zone)
+    for name in ("kind", "size", "topic", "producer", "tag", "group"):
+        charts.setdefault(f"by {name}", Wish((name,), zone, None if name in ("kind", "size") else _TOP))
+    return charts
