@@ -7,6 +7,7 @@ were; where messages between are left out their numbers stay free. Queues, index
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from rmqtool.repair.carried_config import Carrying, carry, merged, read_texts, w
 from rmqtool.repair.carried_services import carry_services
 from rmqtool.repair.id_map import IdMap
 from rmqtool.repair.lost_and_found import LostAndFound
-from rmqtool.repair.staging import Staging, staged
+from rmqtool.repair.staging import Staging, require_outside, staged
 from rmqtool.repair.target import Target
 from rmqtool.scan.ranges import Effort
 from rmqtool.storage.store import Store
@@ -88,8 +89,8 @@ class _Reading:
         selection = request.select(self.store)
         groups = self.texts.get("subscriptionGroup.json", {}).get("subscriptionGroupTable") or {}
         self.topics = {topic for topic, _ in self.maxima}
-        known = self.topics | self._topic_table().keys()
-        self.belonging: Belonging = Belonging.of(selection.topics, request.purged, known, groups)
+        self.known_topics = self.topics | self._topic_table().keys()
+        self.belonging: Belonging = Belonging.of(selection.topics, request.purged, self.known_topics, groups)
         self._unread = None if selection.least_offsets is None else {topic for topic, _ in selection.least_offsets}
         if selection.queue_id is None and self._unread is None:
             selection = replace(selection, topics=self.belonging.read_topics())
@@ -99,6 +100,10 @@ class _Reading:
         }
         redaction = Redaction.of(request.redact, request.store_host)
         self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
+
+    def places(self) -> list[str]:
+        """Return the directories that the source lies in."""
+        return [self.store.root, *(os.path.join(one.directory, one.path) for one in self.source.directories)]
 
     def keeps(self, topic: str) -> bool:
         """Return whether the copy has a topic of this source."""
@@ -146,12 +151,23 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
     batch_topics = frozenset().union(*(reading.batch_topics for reading in readings))
     widest = max([WIDEST_GAP, *(end for reading in readings for end in reading.maxima.values())])
     first = readings[0].store
+    for path in filter(None, (request.target, request.ids)):
+        require_outside(path, [place for reading in readings for place in reading.places()])
     with staged(request.target, first.root, sum(_size(reading) for reading in readings)) as staging:
         with Target(staging.store, first, batch_topics, widest) as target:
             copying = _Copying(readings, target, staging, request, numbering)
+            copying.notes += _unknown(request.purged, readings)
             copying.run(effort)
         copying.complete()
         return copying.outcome()
+
+
+def _unknown(purged: Sequence[str], readings: Sequence[_Reading]) -> list[str]:
+    """Return a note for each pattern that is to be purged and meets no topic: it may be misspelt."""
+    from rmqtool.scan.belonging import without_match
+
+    known = {topic for reading in readings for topic in reading.known_topics}
+    return [f'no store has a topic "{pattern}" to be purged' for pattern in without_match(purged, known)]
 
 
 def _may_begin_anew(topic: str, batch_topics: frozenset[str]) -> bool:

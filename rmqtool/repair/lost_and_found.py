@@ -32,9 +32,11 @@ class LostAndFound:
         try:
             os.makedirs(self.directory, exist_ok=True)
             name = None
-            if file is not None and damage.length:
-                name = f"{len(self.damages):06d}-{split(damage.file)[1]}@{damage.file_offset}+{damage.length}"
-                self._save(name, file, damage)
+            # Of a file that was cut short not all that the queues know of is there.
+            length = min(damage.length, file.size - damage.file_offset) if file is not None else 0
+            if file is not None and length > 0:
+                name = f"{len(self.damages):06d}-{split(damage.file)[1]}@{damage.file_offset}+{length}"
+                self._save(name, file, damage.file_offset, length)
             self.damages.append((store, damage))
             self._note({**damage.as_json(), "store": store, "saved": name})
         except OSError as error:
@@ -44,19 +46,18 @@ class LostAndFound:
         with open(os.path.join(self.directory, LIST), "a", encoding="utf-8") as listing:
             listing.write(json.dumps(line) + "\n")
 
-    def _save(self, name: str, file: LogFile, damage: Damage) -> None:
-        end = damage.file_offset + damage.length
+    def _save(self, name: str, file: LogFile, begin: int, length: int) -> None:
         with open(os.path.join(self.directory, name), "xb") as out:
             try:
                 with file.open() as opened:
-                    for extent in opened.iter_data(damage.file_offset, end):
+                    for extent in opened.iter_data(begin, begin + length):
                         for at in range(extent.file_offset, extent.end, _CHUNK):
                             data = _read(opened, at, min(_CHUNK, extent.end - at))
-                            out.seek(at - damage.file_offset)
+                            out.seek(at - begin)
                             out.write(data)
             except ReadFailed:  # the list names it; what could be read is there
                 pass
-            out.truncate(damage.length)
+            out.truncate(length)
 
 
 def _read(file: ReadableFile, at: int, length: int) -> bytes:

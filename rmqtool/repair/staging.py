@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import BinaryIO
 
@@ -140,6 +140,18 @@ class Staging:
         """Give the lock back."""
         if self._lock is not None:
             self._lock.close()
+
+
+def require_outside(path: str, sources: Iterable[str]) -> None:
+    """Refuse a place within a source: that is not to be touched, and a broker does not start with what is foreign."""
+    for source in sources:
+        real = os.path.realpath(source)
+        if os.path.commonpath([real, os.path.realpath(path)]) == real:
+            raise Refused(
+                f"{path} lies in {source}, which is only read; nothing was copied",
+                file=path,
+                hint="name a place beside it",
+            )
 
 
 @contextmanager

@@ -6,7 +6,7 @@ one lies in its group's topic. Who takes a topic along wants what still waits fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +39,11 @@ _REAL = "REAL_TOPIC"
 _ORIGINS = (_REAL, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
 _TARGETS = "INNER_MULTI_DISPATCH"
 _NONE = parse_patterns(())
+
+
+def without_match(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
+    """Return the patterns that mean none of ``topics``."""
+    return [pattern for pattern in patterns if not parse_patterns([pattern]).select(topics)]
 
 
 @dataclass(frozen=True)
