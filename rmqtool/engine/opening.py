@@ -155,7 +155,9 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
             file=shown,
             hint=f"give the broker's setting: --conf storePathCommitLog={found}",
         )
-    return StoreError(f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init STORE")
+    return _queues_alone(listing) or StoreError(
+        f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init STORE"
+    )
 
 
 def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
@@ -179,12 +181,18 @@ def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError 
 
 def refuse_without_log(listing: StoreListing) -> None:
     """Refuse a store whose log is not there while its queues are."""
-    if not listing.log_segments and any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
-        raise Refused(
-            "the commit log is empty, but there are queues: writing now would number messages anew",
-            file=listing.filesystem.shown(""),
-            hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
-        )
+    if (refusal := _queues_alone(listing)) is not None:
+        raise refusal
+
+
+def _queues_alone(listing: StoreListing) -> Refused | None:
+    if listing.log_segments or not any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
+        return None
+    return Refused(
+        "the commit log is empty, but there are queues: writing now would number messages anew",
+        file=listing.filesystem.shown(""),
+        hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
+    )
 
 
 def _needs_recovery(reason: str, file: str) -> Refused:

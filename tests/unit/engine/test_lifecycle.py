@@ -188,6 +188,9 @@ def test_a_log_that_is_gone_is_not_begun_anew() -> None:
     setup.files.unlink(f"commitlog/{0:020d}")
     with pytest.raises(Refused, match="there are queues"):
         MessageStore.open(setup)
+    setup.files.rmdir("commitlog")
+    with pytest.raises(Refused, match="there are queues"):
+        MessageStore.open(setup)
 
 
 def test_what_is_no_store_is_not_made_one_by_opening() -> None:
