@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqtool.formats.config_files import decode_config
-from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import Copy, FileKind, config_path
+from rmqtool.storage.configs import loads
 from rmqtool.storage.discovery import StoreListing
 from rmqtool.storage.filesystem import WritableFileSystem
 
@@ -23,7 +22,7 @@ def restore_copies(files: WritableFileSystem, listing: StoreListing) -> Iterator
     for name in sorted(name for name in names if name is not None):
         main, copy = config_path(name), config_path(name, Copy.BAK)
         texts = {path: _read(files, path) for path in (main, copy)}
-        good = {path: text is not None and _loads(name, text) for path, text in texts.items()}
+        good = {path: text is not None and loads(name, text) for path, text in texts.items()}
         if good[copy] and not good[main]:
             _write(files, main, texts[copy] or b"")
             yield (
@@ -40,13 +39,6 @@ def _read(files: WritableFileSystem, path: str) -> bytes | None:
         return None
     with files.open_read(path) as file:
         return file.pread(file.size(), 0)
-
-
-def _loads(name: str, text: bytes) -> bool:
-    if not text.strip(_BLANK):
-        return False
-    decoded = decode_config(name, text)
-    return not isinstance(decoded, Flaw) and isinstance(decoded.value, dict)
 
 
 def _write(files: WritableFileSystem, path: str, text: bytes) -> None:

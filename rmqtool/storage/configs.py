@@ -58,6 +58,14 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
     return None, findings
 
 
+def loads(name: str, text: bytes) -> bool:
+    """Tell whether a text is what a broker would load; one of nothing but blanks is not."""
+    if not text.strip(_BLANK):
+        return False
+    decoded = decode_config(name, text)
+    return not isinstance(decoded, Flaw) and isinstance(decoded.value, dict)
+
+
 def _nothing(data: bytes) -> str:
     return f"nothing but {len(data)} zeros and blanks" if data else "empty"
 

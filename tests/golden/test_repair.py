@@ -29,6 +29,8 @@ REMARKABLE = {
     ("5.3.3", "A/cl-extra-gap"): [],
     ("5.4.0", "A/storets-nonmonotonic@last-all"): ["CL-HEAD", "CL-TIME"],
     ("4.9.8", "A/stale-record-after-tail"): [],
+    ("4.9.8", "A/fuzz-078"): [],
+    ("4.9.8", "A/cfg-delayoffset-truncated-nobak"): ["CF-JSON"],
     ("5.3.3", "A/body-flip@seg0-first"): [],
     ("5.4.0", "A/cl-missing@middle"): ["CL-GAP"],
 }
@@ -110,6 +112,11 @@ def test_what_is_left_is_what_nobody_can_restore(version, key, tmp_path, capsysb
     with Workshop(tmp_path).damaged(version, mutations(version)[key], abort=False) as root:
         left = check_repaired(root, version, capsysbinary)["left"]
     assert sorted({finding["code"] for finding in left}) == REMARKABLE[version, key]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_may_be_a_volume_that_is_not_mounted_is_left_alone(name, tmp_path, capsysbinary):
+    check_variant(Workshop(tmp_path), "4.9.8", f"A/{name}", capsysbinary)
 
 
 def test_a_log_whose_files_were_all_cut_short_keeps_every_message_that_is_left(tmp_path, capsysbinary):

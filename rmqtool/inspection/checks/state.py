@@ -17,6 +17,7 @@ from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.inspection.checks.case import Case
+from rmqtool.storage.configs import loads
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.index_files import read_header
@@ -109,6 +110,10 @@ def _index_times(case: Case) -> list[tuple[bool, int]]:
 
 def check_configs(case: Case) -> Iterator[Finding]:
     """Yield what is wrong with the configuration files and their copies."""
+    return (_with_cure(case, finding) for finding in _iter_configs(case))
+
+
+def _iter_configs(case: Case) -> Iterator[Finding]:
     told = {finding.file for finding in case.configs.findings}
     yield from map(_with_registered, case.configs.findings)
     yield from _check_tables(case)
@@ -137,6 +142,20 @@ def _with_registered(finding: Finding) -> Finding:
     """Return a finding of the readers with what is registered for its code."""
     entry = find_code(finding.code)
     return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
+
+
+def _with_cure(case: Case, finding: Finding) -> Finding:
+    """Return a finding with another next step where a repair has no copy to take: what a broker would start with."""
+    lost = find_code("CF-EMPTY")
+    if finding.code != "CF-JSON" or finding.fix is None or finding.file is None or lost is None:
+        return finding
+    what = paths.classify(finding.file, ())
+    if what.kind is FileKind.CONFIG and what.name is not None:
+        others = {paths.config_path(what.name, copy) for copy in (Copy.MAIN, Copy.BAK)} - {finding.file}
+        texts = (case.store.read_file(path, _LARGEST) for path in others)
+        if any(loads(what.name, text) for text in texts if text is not None):
+            return finding
+    return replace(finding, fix=lost.fix)
 
 
 def _check_tables(case: Case) -> Iterator[Finding]:
