@@ -87,14 +87,26 @@ def _record_at(data: bytes, at: int, topic_length_size: int, base: int) -> Valid
 
 def unserved(root: Path, records: Iterable[Valid]) -> list[Valid]:
     """Return the records that do not stand in the queue, and at the offset, that they name."""
-    return [record for record in records if record.dispatched and not _stands(root, record)]
+    queues: dict[tuple[str, int], dict[int, bytes]] = {}
+    found = []
+    for record in records:
+        if record.dispatched:
+            key = (record.topic, record.queue_id)
+            if key not in queues:
+                queues[key] = _read_queue(root / "consumequeue" / record.topic / str(record.queue_id))
+            if not _stands(queues[key], record):
+                found.append(record)
+    return found
 
 
-def _stands(root: Path, record: Valid) -> bool:
-    directory = root / "consumequeue" / record.topic / str(record.queue_id)
-    for path in directory.iterdir() if directory.is_dir() else ():
-        at = record.queue_offset * _UNIT.size - int(path.name)
-        data = path.read_bytes()
+def _read_queue(directory: Path) -> dict[int, bytes]:
+    """Return the files of a queue by the place where they begin."""
+    return {int(path.name): path.read_bytes() for path in (directory.iterdir() if directory.is_dir() else ())}
+
+
+def _stands(files: dict[int, bytes], record: Valid) -> bool:
+    for begin, data in files.items():
+        at = record.queue_offset * _UNIT.size - begin
         if 0 <= at < len(data):
             offset, size, _ = _UNIT.unpack_from(data, at)
             return bool((offset, size) == (record.physical_offset, record.size))

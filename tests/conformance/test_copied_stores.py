@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
+from tests.cli.test_copy import OVERLAP
 from tests.conformance.oracle.runs import read_json, start_many
 from tests.damaged import Workshop, mutations, outcomes
 from tests.recovered import Valid, valid_records
@@ -19,12 +20,13 @@ from tests.recovery import VERSIONS, base_sizes, sizes_as_words
 
 pytestmark = pytest.mark.conformance
 SALVAGED = 6
+PIECES = 8
 
 
-def copied(place: Path, sources: list[Path], *words: str, version: str) -> Path:
+def copied(place: Path, sources: list[Path], *words: str, version: str, base: str = "A") -> Path:
     """Copy into a store of its own."""
     place.mkdir()
-    settings = [word for setting in sizes_as_words(base_sizes(version, "A")) for word in ("--conf", setting)]
+    settings = [word for setting in sizes_as_words(base_sizes(version, base)) for word in ("--conf", setting)]
     given = ["copy", *map(str, sources), str(place / "store"), "--as", VERSIONS[version].value, *settings, *words]
     assert main([*given, "--quiet"]) in (Exit.DONE, Exit.SKIPPED)
     return place / "store"
@@ -49,11 +51,11 @@ def by_queue(records: list[Valid]) -> dict[tuple[str, str], list[Valid]]:
     return found
 
 
-def serve(version: str, stores: dict[str, Path]) -> None:
+def serve(version: str, stores: dict[str, Path], base: str = "A") -> None:
     """Start the stores; each queue must serve exactly the messages that name it, in their order."""
     outs = {name: root.parent / "out.json" for name, root in stores.items()}
     expected = {name: by_queue(valid_records(root)) for name, root in stores.items()}
-    settings = dict(word.split("=") for word in sizes_as_words(base_sizes(version, "A")))
+    settings = dict(word.split("=") for word in sizes_as_words(base_sizes(version, base)))
     start_many(version, list(stores.values()), list(outs.values()), settings=settings)
     wrong: list[tuple[object, ...]] = []
     for name, out in outs.items():
@@ -106,3 +108,34 @@ def test_the_real_classes_serve_what_was_copied(
     begins = {records[0].queue_offset for records in by_queue(valid_records(stores["renumbered"])).values()}
     assert begins == {0}
     serve(version, stores)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", range(PIECES))
+@pytest.mark.parametrize("version", sorted(VERSIONS))
+def test_the_real_classes_serve_what_was_salvaged_of_every_damaged_store(
+    version: str, piece: int, real_classes: Callable[[str], None], tmp_path: Path
+) -> None:
+    """The pieces together are every variant of which anything is left; each can be run alone."""
+    real_classes(version)
+    workshop = Workshop(tmp_path / "bases")
+    workshop.directory.mkdir()
+    told = outcomes(version)
+    for base, stores in salvaged(version, piece, workshop, tmp_path).items():
+        for key, root in stores.items():
+            expected = told[key]["valid_in_mutated"] - (key == OVERLAP)
+            assert (key, len(valid_records(root))) == (key, expected)
+        serve(version, stores, base)
+
+
+def salvaged(version: str, piece: int, workshop: Workshop, place: Path) -> dict[str, dict[str, Path]]:
+    """Salvage the variants of a piece; return the copies by base."""
+    keys = sorted(key for key in mutations(version) if outcomes(version)[key]["valid_in_mutated"])
+    random.Random(f"salvaged {version}").shuffle(keys)
+    found: dict[str, dict[str, Path]] = {}
+    for number, key in enumerate(keys[piece::PIECES]):
+        mutation = mutations(version)[key]
+        with workshop.damaged(version, mutation, abort=True) as root:
+            target = copied(place / f"{number}", [root], "--salvage", version=version, base=mutation.base)
+        found.setdefault(mutation.base, {})[key] = target
+    return found

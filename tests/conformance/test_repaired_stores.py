@@ -29,7 +29,7 @@ QUARANTINE = "RMQTOOL_QUARANTINE"
 
 
 def candidates(version: str) -> list[Case]:
-    every = {(case.mutation.key, case.outcome["abort"]): case for case in cases(version) if case.mutation.base == "A"}
+    every = {(case.mutation.key, case.outcome["abort"]): case for case in cases(version)}
     usable = [case for _, case in sorted(every.items()) if case.mutation.name not in REFUSED]
     random.Random(f"repaired {version}").shuffle(usable)
     return usable
@@ -65,8 +65,12 @@ def serve(version: str, stores: list[tuple[Case, Path, dict[str, Any]]]) -> None
     """Start the stores with the real classes; they must load, and serve as many whole messages as are there."""
     outs = [root.parent / "out.json" for _, root, _ in stores]
     expected = [(served_places(root), valid_records(root)) for _, root, _ in stores]
-    settings = dict(word.split("=") for word in sizes_as_words(stores[0][0].sizes))
-    start_many(version, [root for _, root, _ in stores], outs, settings=settings)
+    by_settings: dict[tuple[str, ...], list[int]] = {}
+    for number, (case, _, _) in enumerate(stores):
+        by_settings.setdefault(tuple(sizes_as_words(case.sizes)), []).append(number)
+    for words, numbers in by_settings.items():
+        settings = dict(word.split("=") for word in words)
+        start_many(version, [stores[n][1] for n in numbers], [outs[n] for n in numbers], settings=settings)
     wrong = []
     for (case, _, shown), out, (places, records) in zip(stores, outs, expected, strict=True):
         answer = read_json(out)
