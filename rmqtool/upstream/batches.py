@@ -213,14 +213,14 @@ class Batch:
         return {}
 
 
-def walk(data: bytes, at: int, magics: Collection[int]) -> list[int]:
-    """Return where records begin from ``at`` on, as far as each goes by its size; all lie within ``data``."""
+def walk(data: bytes, at: int, end: int, magics: Collection[int]) -> list[int]:
+    """Return where records begin from ``at`` on, as far as each goes by its size; all lie in front of ``end``."""
     unpack = _START.unpack_from
     starts = []
-    last = len(data) - _PREFIX.size
+    last = end - _PREFIX.size
     while at <= last:
         total_size, magic = unpack(data, at)
-        if magic not in magics or total_size < MIN_RECORD_SIZE or at + total_size > len(data):
+        if magic not in magics or total_size < MIN_RECORD_SIZE or at + total_size > end:
             break
         starts.append(at)
         at += total_size

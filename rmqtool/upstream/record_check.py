@@ -147,12 +147,16 @@ class RecordCheck:
             return self._failed()
 
     def find_batch(self, window: SegmentWindow, at: int, limit: int) -> Batch | None:
-        """Return the records from ``at`` on that are in memory; None where there are too few to gain by it."""
+        """Return the records from ``at`` on that are in memory; None where there are too few to gain by it.
+
+        What stands behind ``limit`` is no part of the log, however sound it is.
+        """
         if not self._plain:
             return None
         if not 0 <= at - window.start <= len(window.data) - _BATCH_LEAST:
             window.slide(at, min(limit - at, _BATCH_MOST))
-        starts = walk(window.data, at - window.start, self._magics)
+        end = min(limit - window.start, len(window.data))
+        starts = walk(window.data, at - window.start, end, self._magics)
         if len(starts) < _BATCH_FEWEST:
             return None
         return Batch(window.data, starts, self._settings.rules.multi_dispatch)

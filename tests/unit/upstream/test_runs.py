@@ -117,9 +117,19 @@ def a_queue_that_is_ahead(root: Path) -> None:
     (directory / f"{QUEUE_FILE:020d}").write_bytes((builders.queue_unit(0, 1, 0) * 30).ljust(QUEUE_FILE, b"\0"))
 
 
+def a_flipped_body(root: Path) -> None:
+    """Recovery cuts the log in the middle of its only file; what is behind the cut stays there."""
+    path = root / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    at = data.index(b"b700")
+    path.write_bytes(data[:at] + b"c" + data[at + 1 :])
+
+
 @pytest.mark.parametrize("version", ["4.9.8", "5.3.3", "5.4.0"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
-@pytest.mark.parametrize("change", [nothing, a_file_for_a_queue, a_queue_that_ends_early, a_queue_that_is_ahead])
+@pytest.mark.parametrize(
+    "change", [nothing, a_file_for_a_queue, a_queue_that_ends_early, a_queue_that_is_ahead, a_flipped_body]
+)
 def test_queues_are_built_alike(version: str, clean: bool, change: Callable[[Path], None], tmp_path: Path) -> None:
     root = tmp_path / "store"
     write_log(root, draw(random.Random(5), 3000, first=40))
