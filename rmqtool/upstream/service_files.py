@@ -15,6 +15,7 @@ from rmqtool.upstream.config_load import load_table
 from rmqtool.upstream.consume_queues import ConsumeQueueStore
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.mapped_files import LoadRefused
+from rmqtool.upstream.settings import StartSettings
 
 BACKUP = ".bak"
 
@@ -61,14 +62,35 @@ def _corrected(level: int, offset: int, queues: ConsumeQueueStore, levels: int, 
     return corrected
 
 
-def persist_compaction_positions(files: StoreFiles, version: Version) -> None:
-    """Write how far each topic is compacted, which a start does not change. upstream: ``CompactionPositionMgr``."""
-    positions: Any = {}
-    if files.is_file(_COMPACTION_POSITIONS):
-        decoded = decode_config(paths.POSITION_CHECKPOINT, files.read_whole(_COMPACTION_POSITIONS))
-        positions = {} if isinstance(decoded, Flaw) else decoded.value.get("queueOffsetMap") or {}
-    value = {"empty": not positions, "queueOffsetMap": positions}
-    persist(files, _COMPACTION_POSITIONS, encode_config(paths.POSITION_CHECKPOINT, value, dialect_of(str(version))))
+class CompactionPositions:
+    """How far each topic is compacted. upstream: ``CompactionPositionMgr``, which loads while it is constructed.
+
+    A file that gives way to its copy is deleted by 5.4, so that no later save makes it the copy.
+    """
+
+    def __init__(self, files: StoreFiles, settings: StartSettings) -> None:
+        self._files = files
+        self._version = settings.version
+        main, backup = _COMPACTION_POSITIONS, _COMPACTION_POSITIONS + BACKUP
+        positions = self._read(main)
+        if positions is None:
+            if settings.is_5_4 and files.is_file(main):
+                files.delete(main)
+            positions = self._read(backup)
+        self._positions = positions or {}
+
+    def _read(self, path: str) -> dict[Any, Any] | None:
+        data = self._files.read_whole(path) if self._files.is_file(path) else b""
+        decoded = decode_config(paths.POSITION_CHECKPOINT, data, dialect_of(str(self._version))) if data else None
+        if decoded is None or isinstance(decoded, Flaw):
+            return None
+        return decoded.value.get("queueOffsetMap") or {}
+
+    def persist(self) -> None:
+        """Write the table, which a start does not change."""
+        value = {"empty": not self._positions, "queueOffsetMap": self._positions}
+        data = encode_config(paths.POSITION_CHECKPOINT, value, dialect_of(str(self._version)))
+        persist(self._files, _COMPACTION_POSITIONS, data)
 
 
 def wipe_consumer_offsets(files: StoreFiles) -> None:

@@ -21,7 +21,7 @@ from rmqtool.upstream.index import IndexService
 from rmqtool.upstream.mapped_files import LoadRefused
 from rmqtool.upstream.record_check import OutOfMemory
 from rmqtool.upstream.reput import Hangs, Reput
-from rmqtool.upstream.service_files import BACKUP, DelayOffsets, persist_compaction_positions
+from rmqtool.upstream.service_files import BACKUP, CompactionPositions, DelayOffsets
 from rmqtool.upstream.settings import StartSettings
 
 HANGS: Literal["hangs"] = "hangs"
@@ -60,6 +60,7 @@ class MessageStore:
         self.backlog = 0
         self._checkpoint: Checkpoint | None = None
         self._delay_offsets = DelayOffsets(files)
+        self._compaction: CompactionPositions | None = None
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -73,6 +74,8 @@ class MessageStore:
             self.log.warn(broker_log.HA_SERVICE)
         for directory in (*self.settings.commit_log_dirs, paths.CONSUME_QUEUE):
             self.files.make_directories(directory)
+        if self.settings.compaction and not self.settings.is_4_9:
+            self._compaction = CompactionPositions(self.files, self.settings)
         if self.files.is_directory(paths.LOCK):
             self.reason = f"{paths.LOCK} is a directory"
             return False
@@ -260,8 +263,8 @@ class MessageStore:
                 self._close()
         elif self.settings.is_5_4 or started:
             self.index.shutdown()
-            if self.settings.compaction:
-                persist_compaction_positions(self.files, self.settings.version)
+            if self._compaction is not None:
+                self._compaction.persist()
             if started is None:
                 self.backlog = self.commit_log.mapped.max_offset
             self._close()
