@@ -48,6 +48,7 @@ class Damage:
         self._index = self._files("index")
         self._records = list(self._walk())
         self._gone: list[str] = []
+        self._made: list[str] = []
 
     def _files(self, directory: str) -> list[str]:
         paths = (path for path in (self._root / directory).rglob("*") if path.is_file())
@@ -70,19 +71,28 @@ class Damage:
             *[self._flip, self._number, self._zeros, self._noise, self._tail, self._copied_record] * 2,
             *[self._unit, self._last_units, self._queue_file, self._queue_directory] * 2,
             *[self._segment, self._checkpoint] * 2,
-            self._index_file,
-            self._topic,
-            self._stranger,
+            *[self._several_segments, self._pages, self._longer_record, self._queue_shift, self._every_queue],
+            *[self._index_file, self._index_directory, self._topic, self._stranger, self._settings_file, self._lock],
         ]
         found: list[Operation] = []
         for kind in self._random.choices(kinds, k=self._random.choice((1, 1, 1, 2, 2, 3, 4))):
             for operation in kind():
-                named = [operation["path"], *([operation["to"]] if "to" in operation else [])]
-                if not any(path == gone or path.startswith(gone + "/") for path in named for gone in self._gone):
+                if self._is_possible(operation):
                     found.append(operation)
-                    if operation["op"] in ("delete", "move", "truncate"):
-                        self._gone.append(operation["path"])
         return found
+
+    def _is_possible(self, operation: Operation) -> bool:
+        """Return whether what an operation works on is as it was, and remember what is not any more."""
+        path, makes = operation["path"], operation["op"] in ("create", "mkdir")
+        touched = [path, *([operation["to"]] if operation["op"] == "copyrange" else [])]
+        if makes:
+            possible = path not in self._made
+            self._made.append(path)
+        else:
+            possible = not any(one == gone or one.startswith(gone + "/") for one in touched for gone in self._gone)
+        if possible and (makes or operation["op"] in ("delete", "move", "truncate")):
+            self._gone.append(path)
+        return possible
 
     def _size(self, path: str) -> int:
         return (self._root / path).stat().st_size
@@ -203,10 +213,16 @@ class Damage:
 
     def _queue_directory(self) -> Iterator[Operation]:
         directory = os.path.dirname(self._random.choice(self._queues))
-        kind = self._random.choice(("queue", "queue", "topic", "all", "copy"))
+        kind = self._random.choice(("queue", "queue", "topic", "all", "copy", "blank", "number"))
         if kind == "copy":
-            number = self._random.choice(("0", "3", "007", "abc"))
+            number = self._random.choice(("0", "3", "007", "-1", "abc"))
             yield {"op": "copy", "path": directory, "to": f"consumequeue/Copied{len(self._gone)}/{number}"}
+        elif kind == "blank":
+            units = queue_unit(0, (1 << 31) - 1, 0) * self._random.choice((0, 3))
+            size = self._size(self._queues[0])
+            yield {"op": "create", "path": f"consumequeue/Blank/0/{0:020d}", "hex": units.ljust(size, b"\0").hex()}
+        elif kind == "number":
+            yield {"op": "create", "path": f"{os.path.dirname(directory)}/99", "len": self._random.choice((0, 12))}
         else:
             path = {"queue": directory, "topic": os.path.dirname(directory), "all": "consumequeue"}[kind]
             yield {"op": "delete", "path": path}
@@ -214,34 +230,100 @@ class Damage:
     def _segment(self) -> Iterator[Operation]:
         path = self._random.choice(self._log[-4:] if self._random.random() < 0.6 else self._log)
         size, last = self._size(path), int(os.path.basename(self._log[-1]))
-        kind = self._random.choice(("delete", "delete", "zero", "short", "empty", "copy", "next", "name"))
+        kind = self._random.choice(("delete", "delete", "zero", "short", "long", "empty", "copy", "next", "name"))
         if kind == "delete":
             yield {"op": "delete", "path": path}
+        elif kind == "long":
+            yield {"op": "extend", "path": path, "len": self._random.choice((1, 4096))}
         elif kind == "zero":
             yield {"op": "zero", "path": path, "offset": 0, "len": size}
         elif kind == "copy":
             other = self._random.choice(self._log)
             yield {"op": "copyrange", "path": other, "offset": 0, "len": size, "to": path, "to_offset": 0}
         elif kind == "next":
-            start = last + size * self._random.choice((1, 1, 2))
-            yield {"op": "create", "path": f"commitlog/{start:020d}", "len": size}
+            start = last + size * self._random.choice((1, 1, 2, 10**6))
+            length = self._random.choice((size, size, size, size // 2, 0))
+            yield {"op": "create", "path": f"commitlog/{start:0{self._random.choice((20, 20, 19))}d}", "len": length}
         elif kind == "name":
             start = int(os.path.basename(path)) + self._random.choice((1, 8, size // 2))
-            yield {"op": "move", "path": path, "to": f"commitlog/{start:020d}"}
+            name = self._random.choice((f"{start:020d}", f"{start:020d}", f"{os.path.basename(path)}.delete"))
+            yield {"op": "move", "path": path, "to": f"commitlog/{name}"}
         else:
             left = 0 if kind == "empty" else size - self._random.choice((1, size // 2))
             yield {"op": "truncate", "path": path, "size": left}
 
+    def _several_segments(self) -> Iterator[Operation]:
+        count = self._random.randint(1, len(self._log))
+        kind = self._random.choice(("first", "last", "swap", "directory"))
+        if kind == "directory":
+            yield {"op": "delete", "path": "commitlog"}
+        elif kind == "swap" and len(self._log) > 1:
+            one, other = self._random.sample(self._log, 2)
+            for path, to in ((one, "commitlog/aside"), (other, one), ("commitlog/aside", other)):
+                yield {"op": "move", "path": path, "to": to}
+        else:
+            for path in self._log[:count] if kind == "first" else self._log[-count:]:
+                yield {"op": "delete", "path": path}
+
+    def _pages(self) -> Iterator[Operation]:
+        """Lose a page at the begin or the end of a segment."""
+        path = self._random.choice(self._log[-3:] if self._random.random() < 0.6 else self._log)
+        length = min(4096, self._size(path))
+        at = self._random.choice((0, self._size(path) - length))
+        yield {"op": "zero", "path": path, "offset": at, "len": length}
+
+    def _longer_record(self) -> Iterator[Operation]:
+        """Let a record reach into the next one: its lengths add up, only the checksum of its body does not."""
+        path, at, size = self._record()
+        (body_length,) = struct.unpack_from(">i", (self._root / path).read_bytes(), at + 84)
+        more = self._random.choice((1, 8, 100, -1))
+        yield _write(path, at, struct.pack(">i", size + more))
+        yield _write(path, at + 84, struct.pack(">i", body_length + more))
+
+    def _queue_shift(self) -> Iterator[Operation]:
+        path = self._random.choice(self._queues)
+        begin, end = self._random.choice(((0, UNIT), (UNIT, 0)))
+        yield {
+            "op": "copyrange",
+            "path": path,
+            "offset": begin,
+            "len": self._size(path) - UNIT,
+            "to": path,
+            "to_offset": end,
+        }
+
+    def _every_queue(self) -> Iterator[Operation]:
+        """Lose the last file of each queue, or what stands in it, or in all of them."""
+        kind = self._random.choice(("delete", "zero", "all"))
+        for directory in sorted({os.path.dirname(path) for path in self._queues}):
+            paths = [path for path in self._queues if os.path.dirname(path) == directory]
+            for path in paths if kind == "all" else paths[-1:]:
+                if kind == "delete":
+                    yield {"op": "delete", "path": path}
+                else:
+                    yield {"op": "zero", "path": path, "offset": 0, "len": self._size(path)}
+
     def _checkpoint(self) -> Iterator[Operation]:
         times = struct.unpack_from(">3q", (self._root / "checkpoint").read_bytes())
-        kind = self._random.choice(("delete", "back", "back", "back", "zero", "future", "short", "noise"))
+        kind = self._random.choice(
+            ("delete", "back", "back", "back", "pick", "pick", "same", "zero", "future", "short", "long", "noise")
+        )
         if kind == "delete":
             yield {"op": "delete", "path": "checkpoint"}
         elif kind == "back":
             back = self._random.randrange(20000)
             yield _write("checkpoint", 0, struct.pack(">3q", *(max(0, time - back) for time in times)))
+        elif kind == "pick":
+            chosen = self._random.choice(sorted({path for path, _, _ in self._records}))
+            path, at, _ = next(record for record in self._records if record[0] == chosen)
+            (time,) = struct.unpack_from(">q", (self._root / path).read_bytes(), at + 56)
+            yield _write("checkpoint", 0, struct.pack(">2q", *[time + 3000 - self._random.randrange(2)] * 2))
+        elif kind == "same":
+            yield _write("checkpoint", 0, struct.pack(">3q", *[self._random.choice((-1, 1000, 0, 1 << 44))] * 3))
+        elif kind == "long":
+            yield {"op": "extend", "path": "checkpoint", "len": 4096}
         elif kind == "zero":
-            yield {"op": "zero", "path": "checkpoint", "offset": 8 * self._random.randrange(3), "len": 8}
+            yield {"op": "zero", "path": "checkpoint", "offset": 8 * self._random.randrange(5), "len": 8}
         elif kind == "future":
             yield _write("checkpoint", 8 * self._random.randrange(3), struct.pack(">q", 1 << 44))
         elif kind == "short":
@@ -269,12 +351,46 @@ class Damage:
         else:
             yield {"op": "zero", "path": path, "offset": 0, "len": 40}
 
-    def _stranger(self) -> Iterator[Operation]:
-        directory = self._random.choice(("commitlog", "consumequeue", "index"))
-        if self._random.random() < 0.5:
-            yield {"op": "create", "path": f"{directory}/README", "len": self._random.choice((0, 12))}
+    def _index_directory(self) -> Iterator[Operation]:
+        kind = self._random.choice(("delete", "number", "all short"))
+        if kind == "delete":
+            yield {"op": "delete", "path": "index"}
+        elif kind == "number":
+            yield {"op": "create", "path": "index/123", "len": self._random.choice((0, 39, 5000))}
         else:
-            yield {"op": "mkdir", "path": f"{directory}/{self._random.choice(('sub', '77'))}"}
+            for path in self._index:
+                yield {"op": "truncate", "path": path, "size": self._size(path) // 2}
+
+    def _stranger(self) -> Iterator[Operation]:
+        queue = os.path.dirname(self._random.choice(self._queues))
+        directory = self._random.choice(("commitlog", "consumequeue", "index", os.path.dirname(queue), queue))
+        if self._random.random() < 0.7:
+            name = self._random.choice(("README", ".gitkeep", "zzz"))
+            size = self._size((self._log if directory == "commitlog" else self._queues)[0])
+            yield {"op": "create", "path": f"{directory}/{name}", "len": self._random.choice((0, 12, size))}
+        else:
+            yield {"op": "mkdir", "path": f"{directory}/{self._random.choice(('sub', '77', 'zzz'))}"}
+
+    def _settings_file(self) -> Iterator[Operation]:
+        """Leave something else in the files that services of the store keep beside it."""
+        path = self._random.choice(
+            ("config/delayOffset.json", "config/delayOffset.json.bak", "compaction/position-checkpoint")
+        )
+        texts = (b"", b'{"of', b"{}", b"[]", b"null", b'{"offsetTable":{1:5,3:0}}', b'{"offsetTable":{"7":2}}x')
+        yield {"op": "create", "path": path, "hex": self._random.choice(texts).hex()}
+
+    def _lock(self) -> Iterator[Operation]:
+        kind = self._random.choice(("delete", "noise", "directory", "abort", "abort directory"))
+        if kind == "noise":
+            yield {"op": "create", "path": "lock", "hex": self._random.randbytes(100).hex()}
+        elif kind == "abort":
+            yield {"op": "create", "path": "abort", "hex": b"123456789".hex()}
+        else:
+            path = "abort" if kind == "abort directory" else "lock"
+            if (self._root / path).exists():
+                yield {"op": "delete", "path": path}
+            if kind != "delete":
+                yield {"op": "mkdir", "path": path}
 
 
 def _write(path: str, offset: int, data: bytes) -> Operation:

@@ -79,8 +79,7 @@ def start(version: str, store: Path, out: Path, *, keep: Path | None = None, set
     with _scratch() as scratch:
         copy, jobs = scratch / "store", scratch / "jobs"
         _copy(store, copy)
-        given = ";".join(f"{name}={value}" for name, value in settings.items())
-        jobs.write_text("\t".join(["1", str(copy), given, str(out), "full"]) + "\n", encoding="utf-8")
+        jobs.write_text("\t".join(["1", str(copy), _joined(settings), str(out), "full"]) + "\n", encoding="utf-8")
         status = run_java(version, "Start", ["run", jobs, 1, HANG_LIMIT_MS], logs=True, user_home=scratch)
         if keep is not None:
             shutil.copytree(copy, keep)
@@ -137,14 +136,24 @@ def _must_exist(out: Path) -> None:
         raise OracleError("the run left no answer; ORACLE_VERBOSE=1 shows why")
 
 
-def start_many(version: str, stores: Sequence[Path], outs: Sequence[Path], *, settings: Mapping[str, str]) -> None:
-    """Start each store in place, in one Java process; ``outs`` get what happened, as ``start`` writes it."""
-    given = ";".join(f"{name}={value}" for name, value in settings.items())
+def start_many(
+    version: str,
+    stores: Sequence[Path],
+    outs: Sequence[Path],
+    *,
+    settings: Mapping[str, str],
+    own_settings: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """Start each store in place, in one Java process; ``outs`` get what happened, as ``start`` writes it.
+
+    ``own_settings``: what each store has beside the ``settings`` of all.
+    """
+    own = own_settings or [{}] * len(stores)
     with _scratch() as scratch:
         jobs = scratch / "jobs"
         lines = (
-            f"{number}\t{store}\t{given}\t{out}\tfull\n"
-            for number, (store, out) in enumerate(zip(stores, outs, strict=True))
+            f"{number}\t{store}\t{_joined({**settings, **more})}\t{out}\tfull\n"
+            for number, (store, out, more) in enumerate(zip(stores, outs, own, strict=True))
         )
         jobs.write_text("".join(lines), encoding="utf-8")
         run_java(version, "Start", ["run", jobs, _AT_ONCE, _SHORT_HANG_LIMIT_MS], logs=True, user_home=scratch)
@@ -152,9 +161,13 @@ def start_many(version: str, stores: Sequence[Path], outs: Sequence[Path], *, se
         _must_exist(out)
 
 
+def _joined(settings: Mapping[str, object]) -> str:
+    return ";".join(f"{name}={value}" for name, value in settings.items())
+
+
 def make_store(version: str, store: Path, *, settings: Mapping[str, str], content: Mapping[str, object]) -> None:
     """Let the real store write messages; ``content`` is what ``Start.gen`` takes, ``end=kill`` for a crash."""
-    given = [";".join(f"{name}={value}" for name, value in pairs.items()) for pairs in (settings, content)]
+    given = [_joined(pairs) for pairs in (settings, content)]
     with _scratch() as scratch:
         run_java(version, "Start", ["gen", store, *given], logs=True, user_home=scratch)
     if not store.is_dir():
