@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from rmqtool.errors import UsageError
-from rmqtool.formats.paths import FileKind
+from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
 from rmqtool.scan.logs import LogDirectory, LogFile, directories_of, logs_of
 from rmqtool.scan.queue_units import QueueFiles, queue_files_of
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
@@ -18,6 +18,7 @@ from rmqtool.storage.store import Store, open_store
 
 # What a store's directory is mostly called; the one above it tells more.
 _USUAL_NAME = "store"
+_QUEUES = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 
 
 class StoreLog(NamedTuple):
@@ -43,8 +44,8 @@ class StoreDirectories(NamedTuple):
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Store]:
-    store = open_store(path)
+def _opened(path: str, without: Collection[str] = ()) -> Iterator[Store]:
+    store = open_store(path, without=without)
     try:
         yield store
     finally:
@@ -66,8 +67,8 @@ def read_store_log(path: str) -> StoreLog:
 
 
 def read_store_directories(path: str) -> StoreDirectories:
-    """Look where the log of the store at ``path`` lies."""
-    with _opened(path) as store:
+    """Look where the log of the store at ``path`` lies, and not at thousands of queues beside it."""
+    with _opened(path, _QUEUES) as store:
         return StoreDirectories(store.root, _broker_name(store), directories_of(store))
 
 

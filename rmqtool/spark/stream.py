@@ -19,7 +19,7 @@ from rmqtool.errors import StoreError
 from rmqtool.export.choice import OnCorrupt
 from rmqtool.export.plan import plan_source
 from rmqtool.scan.logs import LogFile, list_logs
-from rmqtool.scan.plan import read_plan
+from rmqtool.scan.plan import READ_THROUGH, read_plan
 from rmqtool.scan.reading import Damage
 from rmqtool.scan.settled import LastRecord, Mark, find_next_record, find_settled, is_cut_back
 from rmqtool.scan.stores import StoreDirectories, broker_names, log_up_to, read_queue_files, read_store_directories
@@ -151,7 +151,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._resumed(log, before)
         if start.physical_offset >= end.physical_offset:
             return
-        queues = read_queue_files(log.store.root) if self.choice.selection().names_queues else []
+        # Where little is new it is read through sooner than all queues are found.
+        by_queues = self.choice.selection().names_queues and end.physical_offset - start.physical_offset > READ_THROUGH
+        queues = read_queue_files(log.store.root) if by_queues else []
         whole = log_up_to(log.store, log.files, end.physical_offset, queues)
         source = plan_source(log.broker, whole, self.choice, start.physical_offset, end.physical_offset)
         splits = list(splits_of(source))

@@ -7,7 +7,7 @@ directory whose files are named like segments and begin like commit log segments
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -93,13 +93,18 @@ class StoreListing:
 
 
 def list_store(
-    filesystem: ReadableFileSystem, log_directories: Iterable[tuple[str, ReadableFileSystem]]
+    filesystem: ReadableFileSystem,
+    log_directories: Iterable[tuple[str, ReadableFileSystem]],
+    without: Collection[str] = (),
 ) -> StoreListing:
-    """List the store; ``log_directories`` are those of the settings, each with the file system it lies in."""
+    """List the store; ``log_directories`` are those of the settings, each with the file system it lies in.
+
+    Directories ``without`` which a caller can do are left out.
+    """
     configured = list(log_directories)
     inside = [directory for directory, where in configured if where is filesystem]
     listing = StoreListing(filesystem, log_directories=inside)
-    _list_directory(listing, "", inside)
+    _list_directory(listing, "", without)
     for directory, where in configured:
         if where is not filesystem:
             listing.log_segments += _segments_in(where, directory)
@@ -112,24 +117,26 @@ def list_store(
     return listing
 
 
-def _list_directory(listing: StoreListing, directory: str, log_directories: list[str]) -> None:
+def _list_directory(listing: StoreListing, directory: str, without: Collection[str]) -> None:
     for entry in listing.filesystem.listdir(directory):
         path = join(directory, entry.name)
+        if path in without:
+            continue
         if entry.kind is Kind.DIRECTORY:
             if paths.parse_segment_name(entry.name) is not None:  # a directory where a segment should be
                 listing.strangers.append(Stranger(path, entry.kind))
-            _list_directory(listing, path, log_directories)
+            _list_directory(listing, path, without)
         elif entry.kind is not Kind.FILE:
             listing.strangers.append(Stranger(path, entry.kind))
         else:
-            _add_file(listing, path, log_directories)
+            _add_file(listing, path)
 
 
-def _add_file(listing: StoreListing, path: str, log_directories: list[str]) -> None:
+def _add_file(listing: StoreListing, path: str) -> None:
     status = listing.filesystem.find_stat(path)
     if status is None:  # deleted since the directory was listed
         return
-    what = paths.classify(path, log_directories)
+    what = paths.classify(path, listing.log_directories)
     if what.kind is FileKind.UNKNOWN:
         listing.strangers.append(Stranger(path, Kind.FILE))
     listing.files.append(FoundFile(path, what, status.size, status.mtime_ns))

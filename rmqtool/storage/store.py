@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -106,11 +107,17 @@ class Store:
 
 
 def open_store(
-    path: str, *, version: Version | None = None, conf: str | None = None, assignments: tuple[str, ...] = ()
+    path: str,
+    *,
+    version: Version | None = None,
+    conf: str | None = None,
+    assignments: tuple[str, ...] = (),
+    without: Collection[str] = (),
 ) -> Store:
     """Open the store at ``path``: its root, a ``broker.conf``, one of the directories beneath the root, or one file.
 
-    ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed.
+    ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed. Directories ``without``
+    which the caller can do are not looked into.
     """
     if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
         return _open_file(path, version or Version.V5_3, assignments)
@@ -118,7 +125,7 @@ def open_store(
     filesystem = PosixReadableFileSystem(root)
     text = _read_conf(conf)
     config = _config(root, text, conf, version or Version.V5_3, assignments)
-    listing = list_store(filesystem, _log_directories(filesystem, root, config))
+    listing = list_store(filesystem, _log_directories(filesystem, root, config), without)
     if not _is_store(filesystem, listing):
         raise StoreError(
             f"{root} holds no file of a store", file=root, hint="a store has commitlog/, consumequeue/, ..."

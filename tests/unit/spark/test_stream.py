@@ -23,6 +23,8 @@ from rmqtool.errors import StoreError, UsageError
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.source import RocketMQSource
 from rmqtool.spark.stream import RocketMQStreamReader
+from rmqtool.storage.filesystem import Entry
+from rmqtool.storage.posix import PosixReadableFileSystem
 from tests.builders import blank, record
 from tests.growing_store import GrowingStore
 
@@ -385,6 +387,28 @@ def test_lengths_of_time() -> None:
         for text in ("5", "5ms", "5 s", "2m", "1h")
     )
     assert list(lags) == [5, 5, 5000, 120_000, 3_600_000]
+
+
+def test_trigger_looks_at_no_queue(store: GrowingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store has thousands of them, and a stream asks many times a second where its log ends."""
+    for number in range(3):
+        queue = store.root / "consumequeue" / "Growing" / str(number)
+        queue.mkdir(parents=True)
+        (queue / f"{0:020}").write_bytes(bytes(40))
+    listed: list[str] = []
+    real = PosixReadableFileSystem.listdir
+
+    def listdir(self: PosixReadableFileSystem, path: str) -> list[Entry]:
+        listed.append(path)
+        return real(self, path)
+
+    monkeypatch.setattr(PosixReadableFileSystem, "listdir", listdir)
+    store.append(20)
+    query = Query(store.root, topic="Growing")
+    query.run()
+    assert query.keys() == wanted(20)
+    assert "commitlog" in listed
+    assert [path for path in listed if path.startswith("consumequeue")] == []
 
 
 def test_limit_is_shared_between_stores(store: GrowingStore, tmp_path: Path) -> None:
