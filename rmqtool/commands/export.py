@@ -115,16 +115,18 @@ def export(
     machine or a cluster; --engine local needs no Spark. The target has everything afterwards, or is as it was. Damaged
     ranges are left out and named in DIR/_damage; the exit status is 6 then.
     """
+    from rmqtool.export.locations import local_path
+
     choice = _choice(scope, period.bounds(show.tz), content)
     with show.output() as output:
         if schema:
             return _list_columns(output, choice)
-        paths = tuple(stores or [choose_store([]).store])
+        paths = tuple(map(local_path, stores or [choose_store([]).store]))
         if plan:
             return _list_splits(output, paths, choice)
         if to is None:
             raise UsageError("where to? --to DIR is missing", hint="--plan lists what would be read")
-        request = _request(paths, to, choice, content, (mode, since_last))
+        request = _request(paths, local_path(to), choice, content, (mode, since_last))
         return _show_outcome(output, request, _run(request, scheduling, work, output))
 
 

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 from rmqtool.errors import UsageError
 from rmqtool.export.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
+from rmqtool.export.locations import local_path
 
 NAMES = (
     "path",
@@ -31,7 +32,6 @@ NAMES = (
 )
 # Options that Spark itself adds.
 _OF_SPARK = ("paths",)
-_FILE_SCHEME = "file://"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]+) ?(ms|s|m|h|)", re.IGNORECASE)
@@ -127,7 +127,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     found = (*([by_name["path"]] if by_name.get("path") else []), *several)
     if not found:
         raise UsageError("which store? None is named", hint='spark.read.format("rocketmq").load("/data/store")')
-    return tuple(path.removeprefix(_FILE_SCHEME) for path in found)
+    return tuple(local_path(path) for path in found)
 
 
 def _words(text: str) -> tuple[str, ...]:

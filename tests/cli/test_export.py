@@ -74,6 +74,18 @@ def test_damage_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
+def test_locations(ran: Ran, store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Spark and pyarrow spell them; what is on no disk of this machine is no directory that is called so."""
+    monkeypatch.chdir(tmp_path)
+    local = ("--engine", "local", "--quiet")
+    assert ran(f"file://{store('49-lmq')}", "--to", f"file://{tmp_path}/lake/out", *local)[0] == Exit.DONE
+    assert pq.read_table(tmp_path / "lake" / "out").num_rows > 0
+    assert ran(store("49-lmq"), "--to", "s3://bucket/out", *local)[0] == Exit.USAGE
+    assert "s3://bucket/out is no path of this machine" in ran.err
+    assert ran("hdfs://head/store", "--plan")[0] == Exit.USAGE
+    assert [path.name for path in tmp_path.iterdir()] == ["lake"]
+
+
 def test_mode_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     words = (store("49-lmq"), "--to", tmp_path / "out", "--engine", "local")
     assert ran(*words)[0] == Exit.DONE

@@ -121,6 +121,7 @@ def test_segment_that_vanished_is_named(spark: Any, writable_store: Unpacker) ->
 
 SENTENCES = {
     "no path": ({"path": ""}, r"which store\? None is named"),
+    "elsewhere": ({"path": "s3a://bucket/store"}, "s3a://bucket/store is no path of this machine"),
     "option": ({"topics": "a"}, r"there is no option 'topics' \(did you mean topic\?\)"),
     "column": ({"columns": "topic,bdy"}, r"there is no column 'bdy' \(did you mean body\?\)"),
     "body": ({"body": "json"}, '"json" is not a way to show bodies'),
