@@ -80,7 +80,7 @@ def repair(
     """
     choice = _choose(words or []) if undo is None or words else None
     if undo is not None:
-        return _undo(undo, None if choice is None else choice.store, show)
+        return _undo(undo, choice, show)
     assert choice is not None
     damaged = _damaged(bridge, truncate, allow) if apply else _damaged(bridge, truncate, "primary")
     whole_store(choice.store, "repair", "a repair puts a whole store right")
@@ -175,11 +175,13 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
     return [f"rmqtool repair {store}{words} --apply{allow}"]
 
 
-def _undo(directory: str, store: str | None, show: Show) -> Exit:
+def _undo(directory: str, choice: StoreChoice | None, show: Show) -> Exit:
     from rmqtool.render.repair import undone_lines
     from rmqtool.repair.run import undo_repair
 
+    if choice is not None and choice.words:
+        raise UsageError(f'--undo takes back a whole repair, not "{choice.words[0]}" of it')
     with show.output() as output:
-        restored = undo_repair(directory, store)
+        restored = undo_repair(directory, None if choice is None else choice.store)
         output.single({"undone": directory, "files": restored}, undone_lines(output, restored))
     return Exit.DONE

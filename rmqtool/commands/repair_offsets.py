@@ -33,7 +33,8 @@ class OffsetsWanted:
                 "say where the group goes on: --to TIME, OFFSET, min or max; or --from-bak", hint="only one of them"
             )
         if self.to is not None and self.to not in _ENDS and not self.to.isdecimal():
-            self.timestamp()
+            if self.timestamp() < 0:  # -5 would be five milliseconds before 1970, and every queue begins anew
+                raise UsageError(f"--to {self.to} is before all messages", hint="--to min, or a time as in -2h")
 
     def __str__(self) -> str:
         topics = "".join(f" -t {quote(topic)}" for topic in self.topics)

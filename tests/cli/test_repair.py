@@ -113,6 +113,13 @@ def test_undoing_twice_is_undoing_once_and_a_broker_in_between_forbids_it(damage
     assert (status, error["error"]["code"]) == (Exit.REFUSED, "refused")
 
 
+def test_a_part_alone_is_not_taken_back(damaged, capsysbinary):
+    done = run(capsysbinary, "repair", damaged, "--apply")[1]
+    after = tree_state(damaged)
+    assert run(capsysbinary, "repair", damaged, "queues", "--undo", done["undo"])[0] == Exit.USAGE
+    assert tree_changes(after, tree_state(damaged)) == []
+
+
 def test_the_way_back_of_one_store_is_not_that_of_another(damaged, tmp_path, capsysbinary):
     _, shown = run(capsysbinary, "repair", damaged, "--apply")
     status, _ = run(capsysbinary, "repair", tmp_path, "--undo", shown["undo"])
@@ -232,6 +239,7 @@ def test_offsets_come_back_from_the_copy(writable_store, capsysbinary):
         ["offsets", "--to", "min"],
         ["queues", "-g", GROUP, "--to", "min"],
         ["offsets", "-g", GROUP, "--to", "someday"],
+        ["offsets", "-g", GROUP, "--to", "-5"],
         ["offsets", "-g", GROUP, "-t", TOPIC, "--to", "36"],
         ["--bridge", "--truncate"],
     ],

@@ -111,9 +111,10 @@ def test_nothing_behind_a_bridge_is_lost_when_a_broker_recovers_after_a_crash(
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     real_classes(version)
-    stores = list(islice(repaired(candidates(version), tmp_path, capsysbinary, bridged=True), BRIDGED))
+    # Without a checkpoint the whole log is read again, 5.4 reads its last ten files: these logs have seven.
+    few_files = [case for case in candidates(version) if case.mutation.base != "L"]
+    stores = list(islice(repaired(few_files, tmp_path, capsysbinary, bridged=True), BRIDGED))
     for _, root, _ in stores:
-        # Without a checkpoint the whole log is read again, 5.4 reads its last ten files: these logs have seven.
         (root / "abort").touch()
         (root / "checkpoint").unlink()
     serve(version, stores)
