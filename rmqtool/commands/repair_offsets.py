@@ -32,9 +32,9 @@ class OffsetsWanted:
             raise UsageError(
                 "say where the group goes on: --to TIME, OFFSET, min or max; or --from-bak", hint="only one of them"
             )
-        if self.to is not None and self.to not in _ENDS and not self.to.isdecimal():
-            if self.timestamp() < 0:  # -5 would be five milliseconds before 1970, and every queue begins anew
-                raise UsageError(f"--to {self.to} is before all messages", hint="--to min, or a time as in -2h")
+        is_time = self.to is not None and self.to not in _ENDS and not self.to.isdecimal()
+        if is_time and self.timestamp() < 0:  # -5 is five milliseconds before 1970: every queue would begin anew
+            raise UsageError(f"--to {self.to} is before all messages", hint="--to min, or a time as in -2h")
 
     def __str__(self) -> str:
         topics = "".join(f" -t {quote(topic)}" for topic in self.topics)

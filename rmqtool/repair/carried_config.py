@@ -80,6 +80,15 @@ def watched_offsets(texts: Mapping[str, Mapping[str, Any]]) -> dict[Queue, set[i
     return found
 
 
+def groups_of(texts: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Return the groups that are known: by their settings, or by their progress."""
+    found = set(texts.get(paths.SUBSCRIPTION_GROUP, {}).get("subscriptionGroupTable") or {})
+    for name, field in _OFFSETS.items():
+        table = texts.get(name, {}).get(field) or {}
+        found |= {group for _, at, group in (key.partition(_SEPARATOR) for key in table) if at}
+    return found
+
+
 def carry(texts: Mapping[str, Mapping[str, Any]], carrying: Carrying) -> dict[str, dict[str, Any]]:
     """Return the configuration files of the copy. Copies beside them (``.bak``) it has none."""
     carried: dict[str, dict[str, Any]] = copy.deepcopy({name: dict(text) for name, text in texts.items()})

@@ -17,7 +17,7 @@ from rmqtool.errors import Refused
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, topic_kind
 from rmqtool.inspection.queue_bounds import read_database_bounds, simple_queues
-from rmqtool.repair.carried_config import Carrying, carry, merged, read_texts, watched_offsets
+from rmqtool.repair.carried_config import Carrying, carry, groups_of, merged, read_texts, watched_offsets
 from rmqtool.repair.carried_services import carry_services
 from rmqtool.repair.id_map import IdMap
 from rmqtool.repair.lost_and_found import LostAndFound
@@ -87,7 +87,7 @@ class _Reading:
         self.texts = read_texts(self.store)
         self.maxima = _maxima(self.store)
         selection = request.select(self.store)
-        groups = self.texts.get("subscriptionGroup.json", {}).get("subscriptionGroupTable") or {}
+        groups = groups_of(self.texts)
         self.topics = {topic for topic, _ in self.maxima}
         self.known_topics = self.topics | self._topic_table().keys()
         self.belonging: Belonging = Belonging.of(selection.topics, request.purged, self.known_topics, groups)

@@ -6,7 +6,7 @@ one lies in its group's topic. Who takes a topic along wants what still waits fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -119,7 +119,7 @@ class Belonging:
         wanted: Mask = topics.each(lambda topic: self.wanted.matches(topic) or topic in ABOUT_WAITING, np.bool_)
         waits = topics.each(lambda topic: topic in WAITING, np.bool_) & ~wanted
         if waits.any():
-            wanted |= waits & _name(records, _REAL, self.wanted)
+            wanted |= waits & _name(records, _REAL, self.wanted.matches)
         if _mentions(records, _TARGETS):
             wanted |= _target(records, self.wanted)
         return wanted
@@ -127,10 +127,13 @@ class Belonging:
     def _purged(self, records: Records, topics: Coded) -> Mask:
         purged: Mask = topics.each(self.is_purged, np.bool_)
         for name in _ORIGINS:
-            purged |= _name(records, name, self.purged)
+            purged |= _name(records, name, self.purged.matches)
         if _mentions(records, _TARGETS):
             purged |= _target(records, self.purged)
-        own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM and topic not in WAITING, np.bool_)
+        waits = topics.each(lambda topic: topic in WAITING, np.bool_)
+        own = topics.each(_is_own, np.bool_) & ~waits
+        if waits.any():  # what POP has to remember may wait as a timer
+            own |= waits & _name(records, _REAL, _is_own)
         rows = np.flatnonzero(own & ~purged)
         if len(rows) and self.purged_names:
             purged[rows] = _spell(records.select(rows), [encode_text(name) for name in self.purged_names])
@@ -162,12 +165,16 @@ def _mentions(records: Records, name: str) -> bool:
     return bytes(records.data[begin:end]).find(name.encode("ascii") + b"\x01") >= 0
 
 
-def _name(records: Records, name: str, patterns: TopicPatterns) -> Mask:
-    """Return which records name one of the topics in a property."""
+def _is_own(topic: str) -> bool:
+    return topic_kind(topic) is TopicKind.SYSTEM
+
+
+def _name(records: Records, name: str, is_meant: Callable[[str], bool]) -> Mask:
+    """Return which records name a topic that is meant in a property."""
     if not _mentions(records, name):
         return np.zeros(len(records), np.bool_)
     values = decode_properties(records).values(name).to_pylist()
-    return np.array([value is not None and patterns.matches(value) for value in values], np.bool_)
+    return np.array([value is not None and is_meant(value) for value in values], np.bool_)
 
 
 def _target(records: Records, patterns: TopicPatterns) -> Mask:
