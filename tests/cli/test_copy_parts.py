@@ -16,7 +16,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.topics import TopicKind, topic_kind
 from tests.cli.test_copy import Asking
 from tests.recovered import unserved, valid_records
-from tests.stores import left_alone, unpack
+from tests.stores import STORES, left_alone, unpack
 
 
 @pytest.fixture
@@ -90,6 +90,25 @@ def test_a_purge_leaves_no_byte(name: str, topic: str, tmp_path: Path, ask: Aski
     left_out = [m for m in every if keys_of([m])[0] not in set(kept)]
     assert all(topic in json.dumps(m) for m in left_out)
     assert_sound(ask, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_a_purge_of_any_topic_leaves_no_byte(name: str, tmp_path: Path, ask: Asking) -> None:
+    source = unpack(name, tmp_path / "store")
+    every = [line for line in cat(ask, source) if "damage" not in line]
+    topics = {m["topic"] for m in every} | {m["properties"].get("REAL_TOPIC", "") for m in every}
+    # A name within another one stays with that.
+    alone = [one for one in sorted(topics) if one and not any(one in other for other in topics - {one})]
+    plain = [one for one in alone if topic_kind(one) is TopicKind.NORMAL]
+    assert plain
+    for topic in {plain[0], plain[-1]}:
+        target = tmp_path / f"without-{plain.index(topic)}"
+        ask.copied(source, target, "--salvage", "--purge", topic)
+        left = [path for path in target.rglob("*") if path.is_file() and topic.encode() in path.read_bytes()]
+        assert (topic, left) == (topic, [])
+        assert [path for path in target.rglob("*") if topic in path.name] == []
+        assert ask.findings(target) == []
 
 
 def test_what_is_older_goes_and_numbers_stay(broker: Path, tmp_path: Path, ask: Asking) -> None:
