@@ -180,7 +180,10 @@ def _undo(directory: str, choice: StoreChoice | None, show: Show) -> Exit:
     from rmqtool.repair.run import undo_repair
 
     if choice is not None and choice.words:
-        raise UsageError(f'--undo takes back a whole repair, not "{choice.words[0]}" of it')
+        raise UsageError(
+            f'--undo takes back a whole repair, not "{choice.words[0]}" of it',
+            hint=f"rmqtool repair {quote(choice.store)} --undo {quote(directory)}",
+        )
     with show.output() as output:
         restored = undo_repair(directory, None if choice is None else choice.store)
         output.single({"undone": directory, "files": restored}, undone_lines(output, restored))
