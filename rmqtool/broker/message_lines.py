@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from operator import itemgetter
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from rmqtool.broker.line_stream import Lines
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.formats.java import INT_MAX, INT_MIN
@@ -162,13 +162,11 @@ def message_of(value: object) -> NewMessage:
 class Objects:
     """The messages of lines of JSON; empty lines are none. Lines may be looked at before they are taken."""
 
-    def __init__(self, streams: Iterable[IO[bytes]], wanted: Wanted) -> None:
+    def __init__(self, lines: Lines, wanted: Wanted) -> None:
+        self.lines = lines
         self.wanted = wanted
         # How many lines were taken.
         self.taken = 0
-        self._streams = iter(streams)
-        self._stream: IO[bytes] = io.BytesIO()
-        self._ahead: IO[bytes] | None = None
         self._messages = self._iter_messages()
 
     def __iter__(self) -> Iterator[NewMessage | Bad]:
@@ -177,65 +175,16 @@ class Objects:
     def __next__(self) -> NewMessage | Bad:
         return next(self._messages)
 
-    def look_ahead(self, most: int) -> bytes:
-        """Return the next lines, about ``most`` bytes of them; they are taken as messages, or by ``pass_over``.
-
-        Those that were looked at and not taken come first, and alone.
-        """
-        if self._ahead is not None and (left := self._ahead.read()):
-            self._ahead = io.BytesIO(left)
-            return left
-        parts: list[bytes] = []
-        try:
-            while (size := sum(map(len, parts))) < most:
-                part = self._read_some(most - size)
-                if not part:
-                    break
-                parts.append(part)
-            if parts and not parts[-1].endswith(b"\n"):
-                parts.append(self._stream.readline())
-        except KeyboardInterrupt:
-            # Whoever interrupts wants no more to be read; half a line is none.
-            self._streams, self._stream = iter(()), io.BytesIO()
-            data = b"".join(parts)
-            self._ahead = io.BytesIO(data[: data.rfind(b"\n") + 1])
-            raise
-        data = b"".join(parts)
-        self._ahead = io.BytesIO(data)
-        return data
-
     def pass_over(self, count: int) -> None:
-        """Take the lines that were looked at: somebody has made so many messages of them."""
+        """Take the first lines that were looked at: somebody has made so many messages of them."""
         self.taken += count
-        self._ahead = None
-
-    def _read_some(self, most: int) -> bytes:
-        """Return what there is of a stream, nothing at the end of the last one. The end of a stream ends a line."""
-        while True:
-            part: bytes = self._stream.read1(most)  # type: ignore[attr-defined]
-            if part or not self._next_stream():
-                return part
-
-    def _read_line(self) -> bytes:
-        if self._ahead is not None:
-            if line := self._ahead.readline():
-                return line
-            self._ahead = None
-        while not (line := self._stream.readline()) and self._next_stream():
-            pass
-        return line
-
-    def _next_stream(self) -> bool:
-        following = next(self._streams, None)
-        if following is not None:
-            self._stream = following
-        return following is not None
+        self.lines.pass_over()
 
     def _iter_messages(self) -> Iterator[NewMessage | Bad]:
         # What ``json.loads`` calls, without what it does around it.
         decoder: Any = json.JSONDecoder()
         scan, message_of = decoder.scan_once, self.wanted.message_of
-        while line := self._read_line():
+        while line := self.lines.take():
             self.taken += 1
             try:
                 text = line.decode()

@@ -55,7 +55,7 @@ class ColumnWork(Protocol):
     and ``properties``: of each its values, a single text for all messages or a column with nulls.
     """
 
-    def read(self, data: bytes) -> Any | None:
+    def read(self, data: bytes | bytearray) -> Any | None:
         """Return the messages of lines; None: they want to be looked at one by one."""
 
     def keys(self, properties: Mapping[str, Any], generated: Sequence[str]) -> Any:
@@ -104,10 +104,14 @@ class Producer:
         self._store.tick()
         return sent
 
-    def send_lines(self, data: bytes, work: ColumnWork) -> Sent | None:
-        """Store the messages of lines of JSON and say what became of each; None: they want to be sent one by one."""
-        incoming = work.read(data)
-        if incoming is None or len(incoming) > MOST_KEYS or not _SPECIAL.isdisjoint(incoming.properties):
+    @property
+    def takes_columns(self) -> bool:
+        """Whether messages may come by columns."""
+        return True
+
+    def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
+        """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
+        if len(incoming) > MOST_KEYS or not _SPECIAL.isdisjoint(incoming.properties):
             return None
         queue_ids = self._queue_ids(incoming)
         if queue_ids is None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
+from rmqtool.broker.line_stream import Lines
 from rmqtool.broker.message_lines import Bad, Objects
 from rmqtool.broker.producing import LEAST_FOR_COLUMNS, ColumnWork, Producer
 from rmqtool.broker.sent import Sent, join_sent
@@ -16,9 +20,12 @@ from rmqtool.errors import NotFound, Refused, RmqtoolError, UsageError, WriteFai
 
 # So many messages, or bytes of them, are stored before they are shown: first few, so that somebody who waits sees them.
 _FIRST, _MOST, _MOST_BYTES, _GROWTH = 64, 8192, 8 << 20, 4
-# By columns so many bytes pay, and so many lines at most have keys of their own.
-_LEAST_BYTES, _MOST_LINES = 256 << 10, 1 << 15
+# By columns so many bytes pay; more at a time than a processor's cache holds are slower, and so many lines at most have
+# keys of their own.
+_LEAST_BYTES, _BEST_BYTES, _MOST_LINES = 256 << 10, 2 << 20, 1 << 15
 _SECOND = 1000
+# So many pieces are held: one is stored, the next is taken apart.
+_PIECES = 2
 # With a rate, so many pieces a second.
 _TICKS = 10
 
@@ -30,6 +37,39 @@ class Stopper(Protocol):
 
     def __call__(self) -> bool:
         """Return whether to stop."""
+
+
+class _Pieces:
+    """Lines of JSON in pieces: one is taken apart while the one before it is stored."""
+
+    def __init__(self, work: ColumnWork) -> None:
+        self.work = work
+        self._pool = ThreadPoolExecutor(1)
+        self._begun: deque[tuple[int, Future[Any]]] = deque()
+        self._most = _LEAST_BYTES
+
+    def look_ahead(self, lines: Lines, first: bytes | bytearray) -> None:
+        """Begin with the next pieces, of which the ``first`` may have been looked at. Nothing is waited for twice."""
+        while len(self._begun) < _PIECES and not (self._begun and lines.is_late(0)):
+            data = first or lines.look_ahead(self._most)
+            if not data:
+                break
+            first = b""
+            self._begun.append((len(data), self._pool.submit(self.work.read, data)))
+
+    def next(self) -> Any | None:
+        """Return the messages of the next piece; None: there is none, or it wants to be sent one by one."""
+        if not self._begun:
+            return None
+        size, future = self._begun.popleft()
+        incoming = future.result()
+        if incoming is not None:
+            self._most = min(_BEST_BYTES, _MOST_LINES * size // len(incoming))
+        return incoming
+
+    def forget(self) -> None:
+        """Forget what was begun: somebody takes the lines one by one."""
+        self._begun.clear()
 
 
 @dataclass
@@ -48,6 +88,8 @@ class Run:
     rate: int | None = None
     skips: bool = False
     refusals_stop: bool = False
+    # What the input is read from, if that may let wait.
+    lines: Lines | None = None
     # Makes what takes many lines at once.
     columns: Callable[[], ColumnWork] | None = None
     taken: int = 0
@@ -59,8 +101,7 @@ class Run:
     error: RmqtoolError | None = None
     _left_out: list[Bad] = field(default_factory=list)
     _is_last: bool = False
-    _work: ColumnWork | None = None
-    _bytes_ahead: int = _LEAST_BYTES
+    _pieces: _Pieces | None = None
 
     def iter_sent(self, messages: Iterable[NewMessage | Bad]) -> Iterator[Sent | Bad]:
         """Yield what becomes of the messages, piece by piece, and what was left out."""
@@ -87,22 +128,27 @@ class Run:
 
     def _send_lines(self, messages: Objects) -> Sent | None:
         """Send the next lines by columns; None: there are too few, or they want to be sent one by one."""
-        if self.columns is None:
+        if self.columns is None or not self.producer.takes_columns:
             return None
         self.stopped.raises = True
         try:
-            data = messages.look_ahead(self._bytes_ahead)
+            first = b"" if self._pieces else messages.lines.look_ahead(_LEAST_BYTES)
+            if self._pieces is None and len(first) < _LEAST_BYTES // 2:
+                return None
+            self._pieces = self._pieces or _Pieces(self.columns())
+            self._pieces.look_ahead(messages.lines, first)
         except KeyboardInterrupt:
+            if self._pieces is not None:
+                self._pieces.forget()
             return None
         finally:
             self.stopped.raises = False
-        if len(data) < _LEAST_BYTES and self._work is None:
-            return None
-        self._work = self._work or self.columns()
-        sent = self.producer.send_lines(data, self._work)
-        if sent is not None:
+        incoming = self._pieces.next()
+        sent = None if incoming is None else self.producer.send_incoming(incoming, self._pieces.work)
+        if sent is None:
+            self._pieces.forget()
+        else:
             messages.pass_over(len(sent))
-            self._bytes_ahead = min(_MOST_BYTES, _MOST_LINES * len(data) // len(sent))
         return sent
 
     def _next_piece(self, left: Iterator[NewMessage | Bad], most: int) -> list[NewMessage]:
@@ -118,8 +164,10 @@ class Run:
 
     def _read(self, left: Iterator[NewMessage | Bad], most: int, piece: list[NewMessage]) -> bool:
         """Read the next messages that may be sent; tell whether these were the last."""
-        size, check = 0, self.producer.check
+        size, check, since = 0, self.producer.check, time.monotonic()
         while len(piece) < most:
+            if piece and self._is_late(len(piece), since):
+                return False
             one = next(left, None)
             if one is None:
                 return True
@@ -140,6 +188,10 @@ class Run:
             self.skipped += 1
             self._left_out.append(one)
         return False
+
+    def _is_late(self, count: int, since: float) -> bool:
+        """Tell whether so many messages are sent before more are waited for. A batch is waited for."""
+        return self.lines is not None and not count % self.batch and self.lines.is_late(since)
 
     def _send(self, piece: list[NewMessage]) -> Sent:
         if self.batch == 1:

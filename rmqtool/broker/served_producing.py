@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.broker.producing import ColumnWork, Producer
 from rmqtool.broker.saved_text import SavedText
@@ -93,11 +93,14 @@ class ServedProducer(Producer):
         self._look()
         return sent
 
-    def send_lines(self, data: bytes, work: ColumnWork) -> Sent | None:
-        """Store the messages of lines of JSON; None: they want to be sent one by one."""
-        if self._wish is not None or self._outcome is not None:
-            return None
-        sent = super().send_lines(data, work)
+    @property
+    def takes_columns(self) -> bool:
+        """Whether messages may come by columns: those that are wished for later, or are transactions, may not."""
+        return self._wish is None and self._outcome is None
+
+    def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
+        """Store messages that ``work`` has read; None: they want to be sent one by one."""
+        sent = super().send_incoming(incoming, work)
         if sent is not None:
             self._look()
         return sent

@@ -55,6 +55,7 @@ _MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
 
 # The values of a property: one for all messages, or a column with nulls where a message does not have it.
 Values: TypeAlias = str | pa.StringArray
+Lines: TypeAlias = bytes | bytearray
 TextOf: TypeAlias = Callable[[Mapping[str, str]], bytes]
 
 
@@ -85,7 +86,7 @@ class Defaults(NamedTuple):
     keeps_keys: bool
 
 
-def _plain_lengths(data: bytes) -> Ints | None:
+def _plain_lengths(data: Lines) -> Ints | None:
     """Return how long the lines are; None unless each begins and ends as an object, and none nests deeply."""
     codes = as_bytes(data)
     ends = find_bytes(codes, lambda some: some == _NEWLINE) + 1
@@ -240,7 +241,7 @@ class IncomingLines:
         is_plain = NAME_VALUE_SEPARATOR not in texts and PROPERTY_SEPARATOR not in texts
         self._declined = 0 if is_plain else _PATIENCE
 
-    def read(self, data: bytes) -> Incoming | None:
+    def read(self, data: Lines) -> Incoming | None:
         """Return the messages of lines; None: they want to be looked at one by one."""
         if self._declined >= _PATIENCE or not data:
             return None
@@ -260,7 +261,7 @@ class IncomingLines:
     texts = staticmethod(property_texts)
     lines = staticmethod(spell_put)
 
-    def _parse(self, data: bytes, longest: int) -> pa.Table | None:
+    def _parse(self, data: Lines, longest: int) -> pa.Table | None:
         if b"\\" in data and any(separator in data for separator in _SEPARATORS):
             return None
         try:
@@ -281,7 +282,7 @@ class IncomingLines:
             return None
         return table
 
-    def _read_json(self, data: bytes, block: int) -> pa.Table:
+    def _read_json(self, data: Lines, block: int) -> pa.Table:
         fields = {**_MEMBERS, **dict.fromkeys(self._own, _STRING)}
         fields[_PROPERTIES] = pa.struct([(name, _STRING) for name in self._names])
         reading = pj.ReadOptions(use_threads=True, block_size=block)

@@ -121,7 +121,5 @@ def produce(
     if choice.words and source.file:
         raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
     wanted = wanted_of(topic, queue, marks, keeps_ids=source.keep_ids)
-    messages = open_input(choice.words, source.file or [], wanted, show)
-    return run(
-        choice.store, messages, sending, later_of(later, group, show.tz), source.on_error, progress, broker, show
-    )
+    given = open_input(choice.words, source.file or [], wanted, show)
+    return run(choice.store, given, sending, later_of(later, group, show.tz), source.on_error, progress, broker, show)

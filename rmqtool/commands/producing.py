@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.commands.interrupting import Stop, stopping
 from rmqtool.commands.produce import OnError
@@ -14,6 +14,7 @@ from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
 from rmqtool.errors import Exit, Interrupted, ReadFailed, UsageError
 
 if TYPE_CHECKING:
+    from rmqtool.broker.line_stream import Lines
     from rmqtool.broker.message_lines import Bad, Wanted
     from rmqtool.broker.producing import ColumnWork, Producer
     from rmqtool.broker.saved_text import SavedText
@@ -66,19 +67,28 @@ def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     }
 
 
-def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Iterable[NewMessage | Bad]:
+class Input(NamedTuple):
+    """Messages, and what their lines are read from."""
+
+    messages: Iterable[NewMessage | Bad]
+    lines: Lines | None = None
+
+
+def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Input:
     """Return the messages of the command line, of files, or of standard input."""
+    from rmqtool.broker.line_stream import Lines
     from rmqtool.broker.message_lines import Objects, iter_bodies, iter_table
 
     if words:
-        return iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted)
+        return Input(iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted))
+    if files and not (show.jsonl or show.csv):
+        return Input(iter_bodies(map(_read, files), wanted))
+    lines = Lines(_streams(files))
     if show.jsonl:
-        return Objects(_streams(files), wanted)
+        return Input(Objects(lines, wanted), lines)
     if show.csv:
-        return iter_table(_lines(files), wanted)
-    if files:
-        return iter_bodies(map(_read, files), wanted)
-    return iter_bodies((line.rstrip(b"\r\n") for line in sys.stdin.buffer), wanted)
+        return Input(iter_table(lines, wanted), lines)
+    return Input(iter_bodies((line.rstrip(b"\r\n") for line in lines), wanted), lines)
 
 
 def _read(path: str) -> bytes:
@@ -95,12 +105,6 @@ def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _lines(files: Sequence[str]) -> Iterator[bytes]:
-    """Yield the lines of files, of standard input if there are none."""
-    for stream in _streams(files):
-        yield from stream
-
-
 def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
     try:
         return open(path, "rb")
@@ -112,7 +116,7 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 
 def run(
     path: str,
-    messages: Iterable[NewMessage | Bad],
+    source: Input,
     sending: Sending,
     later: dict[str, Any],
     on_error: OnError | None,
@@ -136,9 +140,10 @@ def run(
             rate=sending.rate,
             skips=on_error is OnError.SKIP,
             refusals_stop=on_error is OnError.STOP,
-            columns=_column_work(messages),
+            lines=source.lines,
+            columns=_column_work(source.messages),
         )
-        _show_all(output, run, messages, Work(progress=progress).bar(output))
+        _show_all(output, run, source.messages, Work(progress=progress).bar(output))
     return _end(run, stop)
 
 

@@ -261,7 +261,7 @@ def test_ctrl_c_says_how_to_go_on(lab: str) -> None:
     assert process.stdout is not None
     process.stdin.write(b"x\n" * 70)
     process.stdin.flush()
-    # The first piece is stored; the rest of it waits for more.
+    # Something is stored; then it waits for more.
     first = process.stdout.read1()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate()
@@ -271,6 +271,19 @@ def test_ctrl_c_says_how_to_go_on(lab: str) -> None:
     assert f"tail -n +{count + 1}" in err.decode()
     assert len(stored(lab)) == count
     assert not (Path(lab) / "abort").exists()
+
+
+def test_a_line_of_a_pipe_is_stored_though_more_may_come(lab: str) -> None:
+    command = [sys.executable, "-m", "rmqtool", "produce", lab, "-t", "T", "--jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for body in ("one", "two"):
+            process.stdin.write(lines_of({"body": body}))
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["status"] == "PUT_OK"
+            assert stored(lab)[-1].raw_body == body.encode()
+    assert process.returncode == 0
 
 
 def test_many_lines_are_stored_as_one_by_one(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqtool.broker.line_stream import Lines
 from rmqtool.broker.message_lines import GIVEN_BY_BROKERS, OVER, OWN, Bad, Objects, Wanted
 from rmqtool.broker.sent import Sent
 from rmqtool.bulk.incoming import Defaults, Incoming, IncomingLines
@@ -28,7 +29,7 @@ def reader(wanted: Wanted) -> IncomingLines:
 
 
 def one_by_one(data: bytes, wanted: Wanted) -> list[Plain | Bad]:
-    return [one if isinstance(one, Bad) else plain(one) for one in Objects([io.BytesIO(data)], wanted)]
+    return [one if isinstance(one, Bad) else plain(one) for one in Objects(Lines([io.BytesIO(data)]), wanted)]
 
 
 def plain(message: NewMessage) -> Plain:
