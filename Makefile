@@ -6,6 +6,8 @@ BIN := .venv/bin
 READY := .venv/ready
 
 export PYTHONUNBUFFERED = 1
+# Compiled once and kept, also where the surroundings forbid it: hundreds of processes are started here.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test lint unit agreement agreement-short conformance bench docs slow clean
 .DEFAULT_GOAL := help

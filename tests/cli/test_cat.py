@@ -21,7 +21,7 @@ from rmqtool.formats.message_json import FIELDS
 from tests.builders import blank, properties, record
 from tests.golden_files import check_golden
 from tests.schemas import validate
-from tests.stores import every_store, left_alone, truth
+from tests.stores import left_alone, truth, varied_stores
 
 CODECS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
@@ -70,7 +70,7 @@ def assert_equal(shown, told) -> None:
         assert hashlib.sha256(body).hexdigest() == told["bodySha256"]
 
 
-@every_store
+@varied_stores
 def test_every_field_of_every_message_equals_the_truth(name, store, capsysbinary):
     with left_alone(store(name)):
         status, out, err = run(capsysbinary, store(name), "--jsonl")
@@ -85,6 +85,11 @@ def test_every_field_of_every_message_equals_the_truth(name, store, capsysbinary
     assert ("cut off" in err) == (name in ("49-ghost", "49-recovered"))
 
 
+def test_what_a_broker_cut_off_is_said(store, capsysbinary):
+    status, out, err = run(capsysbinary, store("49-ghost"), "--jsonl")
+    assert (status, len(messages_of(out)), "cut off" in err) == (Exit.DONE, len(sound("49-ghost")), True)
+
+
 @pytest.mark.parametrize("name", ["49-basic", "49-ipv6", "53-compress", "49-killed-torn", "49-compressed-batch"])
 def test_json_is_the_lines_as_one_array(name, store, capsysbinary):
     _, lines, _ = run(capsysbinary, store(name), "--jsonl")
@@ -93,7 +98,7 @@ def test_json_is_the_lines_as_one_array(name, store, capsysbinary):
     assert status == (Exit.SKIPPED if damages_of(lines) else Exit.DONE)
 
 
-@every_store
+@varied_stores
 def test_by_queue(name, store, capsysbinary):
     _, out, _ = run(capsysbinary, store(name), "--jsonl", "--order", "queue")
     shown = messages_of(out)
@@ -475,7 +480,7 @@ def test_a_terminal_is_not_commanded(tmp_path, monkeypatch):
 
     text = properties(("KEYS", EVIL), ("TAGS", EVIL), ("color", EVIL))
     root = write_messages(tmp_path, {"body": EVIL.encode(), "topic": b"T\x1b[2J", "property_text": text})
-    for words in ([], ["--jsonl"], ["--body", "json"], ["--template", "{topic}{keys}{body}"], ["--csv"]):
+    for words in ([], ["--jsonl"], ["--template", "{topic}{keys}{body}"], ["--csv"]):
         main_end, tty = pty.openpty()
         subprocess.run(
             [sys.executable, "-m", "rmqtool", "cat", root, "--color", "never", *words], stdout=tty, check=True

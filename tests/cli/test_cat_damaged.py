@@ -54,7 +54,7 @@ def check(version: str, key: str, workshop: Workshop, capsysbinary) -> list[dict
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_sample_of_the_damaged_stores(version, workshop, capsysbinary):
-    for key in [*sample(version, 30, seed=3), OVERLAP]:
+    for key in [*sample(version, 10, seed=3), OVERLAP]:
         check(version, key, workshop, capsysbinary)
 
 

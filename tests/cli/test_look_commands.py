@@ -15,7 +15,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.golden_files import check_golden
-from tests.stores import every_store, left_alone, truth
+from tests.stores import every_store, left_alone, truth, varied_stores
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -58,7 +58,7 @@ LOOKS = [
 ]
 
 
-@every_store
+@varied_stores
 def test_looking_changes_nothing_and_opens_nothing_for_writing(name, store, watch, capsysbinary):
     root = store(name)
     with left_alone(root):

@@ -73,8 +73,8 @@ def check(root: Path, acknowledged: Acknowledged, begins: Mapping[int, int]) -> 
         assert [number for number in acknowledged.values() if seen.get(body_of(number)) != 1] == []
 
 
-def test_ten_rounds(tmp_path: Path) -> None:
-    run_rounds(tmp_path, 10)
+def test_five_rounds(tmp_path: Path) -> None:
+    run_rounds(tmp_path, 5)
 
 
 @pytest.mark.slow

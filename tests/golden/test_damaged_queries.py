@@ -10,7 +10,7 @@ from rmqtool.storage.store import open_store
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.golden.texts import RawRecord, records
 
-SAMPLE = 12
+SAMPLE = 5
 ASKED = 12
 
 

@@ -16,7 +16,7 @@ from tests.judged.rows import findings_of, new_findings
 from tests.mutations import set_abort
 from tests.stores import FIXTURES
 
-FEW = 25
+FEW = 12
 # By the place in the head of a record with hosts of IPv4: flag, born time, born host, how often it was consumed again.
 FREE = (range(16, 20), range(40, 56), range(72, 76))
 BODY_AT, MOST_UNFOUND = 88, 0.1

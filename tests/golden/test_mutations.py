@@ -20,18 +20,22 @@ def catalogue(version: str) -> list[Mutation]:
     return [*read_catalogue(folder).values(), *read_catalogue(folder, "mutations-fuzz.jsonl").values()]
 
 
-def one_of_each_kind(mutations: list[Mutation]) -> list[Mutation]:
-    by_group = {mutation.group: mutation for mutation in mutations}
-    by_operation = {operation["op"]: mutation for mutation in mutations for operation in mutation.operations}
-    return list({mutation.key: mutation for mutation in (*by_group.values(), *by_operation.values())}.values())
+def one_of_each_kind() -> dict[str, tuple[str, Mutation]]:
+    """Return a mutation of every group and one with every operation, of one version after the other."""
+    kinds: dict[str, dict[str, Mutation]] = {}
+    for version in VERSIONS:
+        for mutation in catalogue(version):
+            for kind in (mutation.group, *(operation["op"] for operation in mutation.operations)):
+                kinds.setdefault(kind, {})[version] = mutation
+    chosen = {}
+    for number, found in enumerate(kinds.values()):
+        version = list(found)[number % len(found)]
+        chosen[f"{version} {found[version].key}"] = (version, found[version])
+    return chosen
 
 
 EVERY = {f"{version} {mutation.key}": (version, mutation) for version in VERSIONS for mutation in catalogue(version)}
-SAMPLE = {
-    f"{version} {mutation.key}": (version, mutation)
-    for version in VERSIONS
-    for mutation in one_of_each_kind(catalogue(version))
-}
+SAMPLE = one_of_each_kind()
 
 
 def files_before_the_start(outcome: dict[str, Any]) -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from tests.damaged import VERSIONS, Workshop
 from tests.recovered import Valid, unserved, valid_records
 from tests.stores import content_digest
 
-FEW, MANY = 4, 2000
+FEW, MANY = 2, 2000
 PIECES = 8
 KINDS = {"commitlog": "log", "consumequeue": "queues", "index": "index"}
 

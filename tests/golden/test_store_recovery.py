@@ -142,7 +142,7 @@ def check_recovered(start: Case, root: Path) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_damaged_stores_keep_every_valid_message(version, tmp_path):
     workshop = Workshop(tmp_path)
-    for start in starts_of(version, 160):
+    for start in starts_of(version, 320):
         with workshop.damaged(version, start.mutation, abort=start.outcome["abort"]) as root:
             check_recovered(start, root)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.recovery import FIELDS, VERSIONS, Case, cases, rehearsed, undetermined
 
-SAMPLE = 24
+SAMPLE = 15
 SEED = 20261118
 
 every_version = pytest.mark.parametrize("version", VERSIONS)
