@@ -10,6 +10,8 @@ import random
 import zlib
 from typing import NamedTuple
 
+import pytest
+
 from tests.builders import (
     BORN_V4_HOST,
     BORN_V6_HOST,
@@ -26,6 +28,11 @@ from tests.builders import (
 )
 
 SEEDS = range(300)
+
+seeded = pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=() if seed % 4 == 0 else pytest.mark.slow) for seed in SEEDS]
+)
+"""A test for each seed: one in four in the default run, all of them in the long one."""
 
 _COMPRESSED = 0x001
 _TRANSACTIONS = (0x000, 0x000, 0x000, 0x004, 0x008, 0x00C)

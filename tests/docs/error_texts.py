@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import rmqtool
@@ -19,8 +20,13 @@ _CLASSES = {
 }
 
 
-def error_texts() -> Iterator[str]:
-    """Yield ``module: Class: message [hint]`` of every place that makes an error with words of its own."""
+@cache
+def error_texts() -> tuple[str, ...]:
+    """Return ``module: Class: message [hint]`` of every place that makes an error with words of its own, once each."""
+    return tuple(sorted(set(_iter_error_texts())))
+
+
+def _iter_error_texts() -> Iterator[str]:
     for path in sorted(ROOT.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in _CLASSES:
@@ -41,7 +47,7 @@ def finding_texts() -> Iterator[str]:
 
 def write_texts() -> None:
     """Write both lists, to be read when they change."""
-    (GOLDEN_TEXTS / "errors.txt").write_text("".join(sorted(set(error_texts()))), encoding="utf-8")
+    (GOLDEN_TEXTS / "errors.txt").write_text("".join(error_texts()), encoding="utf-8")
     (GOLDEN_TEXTS / "findings.txt").write_text("".join(finding_texts()), encoding="utf-8")
 
 

@@ -18,7 +18,7 @@ from rmqtool.bulk.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from tests.builders import EXAMPLE_A, EXAMPLE_D, record
 from tests.one_by_one import spell
-from tests.seeded_stores import SEEDS, make_segment
+from tests.seeded_stores import make_segment, seeded
 
 
 def lines_of(data: bytes, starts: list[int]) -> list[str]:
@@ -41,7 +41,7 @@ def assert_like_one_by_one(*parts: bytes) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_every_kind_of_segment(seed: int) -> None:
     segment = make_segment(seed)
     starts = segment.starts[:60]

@@ -13,7 +13,7 @@ from rmqtool.bulk.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.properties import decode_properties as decode_one
 from tests.builders import record
-from tests.seeded_stores import SEEDS, make_segment
+from tests.seeded_stores import make_segment, seeded
 
 BLOCKS = st.lists(
     st.one_of(
@@ -54,7 +54,7 @@ def test_any_block(block: bytes) -> None:
     assert_like_formats([block])
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_every_kind_of_segment(seed: int) -> None:
     segment = make_segment(seed)
     messages = [decode_record(segment.data, at) for at in segment.starts]

@@ -21,10 +21,10 @@ from rmqtool.bulk.starts import record_starts
 from rmqtool.formats.commit_log import Message, check_record, decode_record
 from tests.builders import EXAMPLE_A, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
 from tests.one_by_one import assert_like_formats
-from tests.seeded_stores import SEEDS, make_segment
+from tests.seeded_stores import make_segment, seeded
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_every_kind_of_record(seed: int) -> None:
     segment = make_segment(seed)
     found, declined = decode_records(segment.data, np.array(segment.starts, np.int64))

@@ -14,7 +14,7 @@ from rmqtool.bulk.starts import cover_with_units, record_starts
 from rmqtool.formats.commit_log import Blank, Flaw, Nothing
 from tests.builders import blank, record
 from tests.one_by_one import assert_like_walk, walk
-from tests.seeded_stores import SEEDS, make_segment
+from tests.seeded_stores import make_segment, seeded
 
 
 def log(count: int, seed: int, smallest: int = 0, largest: int = 60) -> bytes:
@@ -28,7 +28,7 @@ def log(count: int, seed: int, smallest: int = 0, largest: int = 60) -> bytes:
     return b"".join(parts)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_every_kind_of_segment(seed: int) -> None:
     segment = make_segment(seed)
     found = record_starts(segment.data)

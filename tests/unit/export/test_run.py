@@ -19,7 +19,7 @@ from rmqtool.export.run import local_engine
 from rmqtool.scan.ranges import Effort
 from tests.exported import expected_rows, export, part_files, read, rows_of
 from tests.growing_store import GrowingStore
-from tests.stores import STORES, every_store, left_alone, tree_state
+from tests.stores import STORES, left_alone, tree_state, varied_stores
 
 Unpacker = Callable[[str], Path]
 SKIP = replace(DEFAULT, on_corrupt=OnCorrupt.SKIP)
@@ -63,7 +63,7 @@ def test_duckdb_reads_what_pyarrow_reads(everything: Path) -> None:
     assert found == expected
 
 
-@every_store
+@varied_stores
 def test_every_split_size_gives_the_same_rows(name: str, store: Unpacker, tmp_path: Path) -> None:
     columns = ("queue_offset", "commitlog_offset", "msg_id")
     whole = replace(SKIP, columns=columns)

@@ -13,7 +13,7 @@ from rmqtool.bulk.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.message_json import FIELDS, encode_line, message_json, read_body
 from tests.builders import BORN_V6_HOST, EXAMPLE_A, STORE_V6_HOST, record
-from tests.seeded_stores import SEEDS, make_segment
+from tests.seeded_stores import make_segment, seeded
 
 
 def decoded(data: bytes, at: int = 0) -> Message:
@@ -77,7 +77,7 @@ def test_missing_names_are_null_not_empty() -> None:
     assert tuple(fields) == FIELDS
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_bulk_spells_the_same_bytes(seed: int) -> None:
     made = make_segment(seed)
     starts = made.starts[:80]

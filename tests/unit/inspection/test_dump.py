@@ -13,7 +13,7 @@ from rmqtool.inspection.regions import Region
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.store import open_store
 from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.stores import every_store, truth
+from tests.stores import truth, varied_stores
 
 GARBAGE = 2000
 LONG_GARBAGE = 20_000
@@ -42,7 +42,7 @@ def _check_tiling(file, what) -> list[Region]:
     return regions
 
 
-@every_store
+@varied_stores
 def test_the_regions_tile_every_file_of_every_store(name, store):
     opened = open_store(str(store(name)))
     for file in opened.listing.files:
@@ -67,7 +67,7 @@ def _check_damaged(version, count, tmp_path):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_regions_tile_every_file_of_damaged_stores(version, tmp_path):
-    _check_damaged(version, 4, tmp_path)
+    _check_damaged(version, 2, tmp_path)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rmqtool.inspection.lookup import Lookup
 from rmqtool.inspection.question import Narrowing, QuestionKind, ask, guess_question
 from rmqtool.storage.posix import PosixReadableFile
 from rmqtool.storage.store import open_store
-from tests.stores import every_store, truth
+from tests.stores import truth, varied_stores
 
 ROLLBACK = 0xC
 
@@ -46,7 +46,7 @@ def walked(request, monkeypatch):
     monkeypatch.setattr(place_search, "_WALKED", (request.param and 1 << 23))
 
 
-@every_store
+@varied_stores
 @pytest.mark.usefixtures("walked")
 def test_without_index_and_queues_the_log_gives_the_same_messages(name, writable_store):
     root = writable_store(name)

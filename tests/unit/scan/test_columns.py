@@ -19,8 +19,8 @@ from rmqtool.storage.store import open_store
 from rmqtool.storage.walk import Place, SegmentWalk
 from tests.builders import blank, record
 from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.seeded_stores import SEEDS, make_segment
-from tests.stores import every_store
+from tests.seeded_stores import make_segment, seeded
+from tests.stores import every_store, varied_stores
 
 WINDOWS = (300, 2000, 8 << 20)
 
@@ -58,7 +58,7 @@ def window(request, monkeypatch):
     return request.param
 
 
-@every_store
+@varied_stores
 def test_every_store_reads_as_the_walk_reads_it(name, store, window):
     opened = open_store(str(store(name)))
     for segment in () if opened.is_dledger else opened.commit_log:
@@ -109,7 +109,7 @@ def check_damaged(version, keys, workshop):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_damaged_stores(version, workshop):
-    check_damaged(version, sample(version, 60), workshop)
+    check_damaged(version, sample(version, 20), workshop)
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def open_bytes(path: Path, data: bytes) -> ReadableFile:
     return PosixReadableFileSystem(str(path.parent)).open_read(path.name)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@seeded
 def test_seeded_segments(seed, tmp_path, monkeypatch):
     made = make_segment(seed)
     monkeypatch.setattr(columns, "WINDOW", random.Random(seed).choice((500, 5000, 8 << 20)))
@@ -156,7 +156,7 @@ def ranges(file: ReadableFile, base: int, size: int) -> list[Shown]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", range(40))
 def test_ranges_make_the_same_stream(seed, tmp_path):
     rng = random.Random(seed)
     made = make_segment(rng.randrange(300))

@@ -100,7 +100,7 @@ def _check_damaged(version, keys, workshop):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_valid_message_of_a_damaged_store_is_found(version, workshop):
-    _check_damaged(version, [*sample(version, 60), OVERLAP], workshop)
+    _check_damaged(version, [*sample(version, 20), OVERLAP], workshop)
 
 
 @pytest.mark.slow
