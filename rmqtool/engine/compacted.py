@@ -31,6 +31,11 @@ class _CompactedLog(NamedTuple):
     segments: SegmentQueue
     committed_offset: int
     segment_size: int
+    min_offset: int
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        """Return what stands at an offset."""
+        return self.segments.read(physical_offset, length)
 
 
 class CompactedQueues:
@@ -67,7 +72,7 @@ class CompactedQueues:
             # upstream: a queue that begins with 0 sends the consumer back to its beginning.
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high if low else 0, low, high)
         result = GetMessageResult(GetMessageStatus.FOUND, offset, low, high)
-        window = LogWindow(_CompactedLog(log, log.end_offset, log.segment_size), self._open)
+        window = LogWindow(_CompactedLog(log, log.end_offset, log.segment_size, log.min_offset), self._open)
         get_messages(lambda begin: _from(files, begin), window, self._limits, result, most, None)
         return result
 

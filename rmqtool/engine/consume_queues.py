@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Never, TypeAlias
 
 from rmqtool.engine.derived_files import DerivedFiles, DerivedQueue
 from rmqtool.engine.queue_offsets import QueueKey
@@ -239,6 +239,8 @@ class ConsumeQueues:
     def __init__(self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: int = 0) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
+        # A store with queues in RocksDB is only read.
+        self.database: dict[QueueKey, Never] = {}
         self.files = files
         self._sizes = sizes
         self._with_ext = with_ext

@@ -6,20 +6,27 @@ Upstream: the reading half of ``DefaultMessageStore``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.compacted import CompactedQueues
-from rmqtool.engine.consume_queues import BatchConsumeQueue, ConsumeQueues
+from rmqtool.engine.database_queues import DatabaseQueue
 from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
-from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.reading import Limits, LogWindow, batch_units, get_messages, get_together, simple_units
+from rmqtool.engine.reading import (
+    Limits,
+    LogWindow,
+    QueueView,
+    ReadLog,
+    batch_units,
+    get_messages,
+    get_together,
+    simple_units,
+)
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
@@ -29,8 +36,8 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
-from rmqtool.storage.filesystem import WritableFileSystem, join
-from rmqtool.storage.index_files import is_time_matched, open_index, select_offsets
+from rmqtool.storage.filesystem import ReadableFileSystem, join
+from rmqtool.storage.index_files import Geometry, is_time_matched, open_index, select_offsets
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
 from rmqtool.storage.time_search import (
     Boundary,
@@ -57,6 +64,37 @@ class Bounds(NamedTuple):
     max_offset: int
 
 
+class SomeQueues(Protocol):
+    """The queues there are, by how they are stored."""
+
+    @property
+    def simple(self) -> Mapping[QueueKey, QueueView]:
+        """Simple ones, in files."""
+
+    @property
+    def batch(self) -> Mapping[QueueKey, QueueView]:
+        """Those of batches, in files."""
+
+    @property
+    def database(self) -> Mapping[QueueKey, DatabaseQueue]:
+        """Those in RocksDB."""
+
+
+class SomeIndex(Protocol):
+    """The index files there are."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names, oldest first."""
+
+    @property
+    def geometry(self) -> Geometry:
+        """How many slots and entries they have."""
+
+    def flush(self) -> None:
+        """Bring into the files what is known."""
+
+
 class _Known(NamedTuple):
     """The files of a queue as they were when they were listed last, and its beginning then."""
 
@@ -70,17 +108,17 @@ class StoreReader:
 
     def __init__(
         self,
-        files: WritableFileSystem,
+        files: ReadableFileSystem,
         config: StoreConfig,
-        log: CommitLog,
-        queues: ConsumeQueues,
-        index_service: IndexService,
+        log: ReadLog,
+        queues: SomeQueues,
+        index_files: SomeIndex,
     ) -> None:
         self._files = files
         self._config = config
         self._log = log
         self._queues = queues
-        self._index = index_service
+        self._index = index_files
         self._limits = Limits(config)
         self._open = OpenFiles()
         # Apart from the log's own, which close when a segment is removed.
@@ -112,8 +150,12 @@ class StoreReader:
         if status is not GetMessageStatus.FOUND:
             return result
         result.next_begin_offset = offset
-        known = self._known_files(key, high)
         window = LogWindow(self._log, self._log_files)
+        stored = self._queues.database.get(key)
+        if stored is not None:
+            get_messages(lambda begin: stored.units(begin, most), window, self._limits, result, most, message_filter)
+            return result
+        known = self._known_files(key, high)
         if isinstance(known.files, BatchQueueFiles):
             units = batch_units(known.files)
         else:
@@ -132,6 +174,9 @@ class StoreReader:
     def bounds(self, topic: str, queue_id: int) -> Bounds:
         """Return where a queue begins and ends; a queue that is not there is empty."""
         key = topic, queue_id
+        stored = self._queues.database.get(key)
+        if stored is not None:
+            return Bounds(stored.min_offset, stored.max_offset)
         queue = self._queues.simple.get(key) or self._queues.batch.get(key)
         if queue is None or not queue.max_offset:
             # upstream: an empty batch queue has no minimum.
@@ -155,7 +200,7 @@ class StoreReader:
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
         known = self._known.get(key)
-        is_batch = isinstance(self._queues.simple.get(key) or self._queues.batch.get(key), BatchConsumeQueue)
+        is_batch = key not in self._queues.simple
         log_min = self._log.min_offset
         if known is None or known.log_min != log_min or _has_outgrown(known, max_offset):
             if known is not None and known.log_min != log_min:
@@ -203,6 +248,9 @@ class StoreReader:
         low, high = self.bounds(topic, queue_id)
         if not high:
             return 0
+        stored = self._queues.database.get((topic, queue_id))
+        if stored is not None:
+            return stored.offset_by_time(timestamp, boundary)
         known = self._known_files((topic, queue_id), high)
         times = StoreTimes(self._log.segments, self._log.committed_offset)
         if isinstance(known.files, BatchQueueFiles):
@@ -230,7 +278,7 @@ class StoreReader:
         if len(head) < layouts.RECORD_START.size:
             return None
         size = layouts.RECORD_START.decode(head).total_size
-        if not MIN_RECORD_SIZE <= size <= self._log.largest_record:
+        if not MIN_RECORD_SIZE <= size <= self._log.segment_size:
             return None
         found = decode_record(self._log.read(physical_offset, size))
         return found if isinstance(found, Message) else None

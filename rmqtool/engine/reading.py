@@ -83,6 +83,13 @@ class ReadLog(Protocol):
     """A log that records are read from."""
 
     @property
+    def min_offset(self) -> int:
+        """Where it begins."""
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        """Return what can be read at an offset, from one file, up to ``length``."""
+
+    @property
     def segments(self) -> SegmentQueue:
         """Its files."""
 
@@ -93,6 +100,14 @@ class ReadLog(Protocol):
     @property
     def segment_size(self) -> int:
         """The size of each file."""
+
+
+class QueueView(Protocol):
+    """A queue that is read."""
+
+    @property
+    def max_offset(self) -> int:
+        """The next queue offset."""
 
 
 class LogWindow:

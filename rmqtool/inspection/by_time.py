@@ -7,7 +7,6 @@ Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappe
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,14 +20,13 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.queue_bounds import (
     QueueBounds,
-    QueueRow,
-    has_database_queues,
     iter_file_bounds,
     read_database_bounds,
     read_database_queue,
     simple_queues,
 )
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
+from rmqtool.storage.database_queues import has_database_queues
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.store import Store
@@ -40,6 +38,7 @@ from rmqtool.storage.time_search import (
     search_4_9,
     search_5,
     search_batches,
+    search_rows,
 )
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -89,7 +88,8 @@ class TimeLookup:
         if segments is not None:
             return _find_in_batches(read_batch_files(segments), self.bounds[queue], timestamp, boundary)
         rows = read_database_queue(self.store, queue) if has_database_queues(self.store) else []
-        return _find_in_rows(rows, timestamp, boundary) if rows else 0
+        times = [row.value.store_time for row in rows]
+        return rows[0].queue_offset + search_rows(times, timestamp, boundary) if rows else 0
 
 
 def _find_in_files(
@@ -115,15 +115,6 @@ def _queue_files(store: Store, queue: ConsumeQueueFiles, max_offset: int) -> lis
         data = queue.segments.open(segment).pread(count * _UNIT.size, 0)
         files.append(QueueFile(first, mtimes[segment.path], list(_UNIT.iter_decode(data))))
     return files
-
-
-def _find_in_rows(rows: Sequence[QueueRow], timestamp: int, boundary: Boundary) -> int:
-    """Return what a broker answers for a queue of a RocksDB database; ``rows`` begin at its minimum."""
-    first = rows[0].queue_offset
-    times = [row.value.store_time for row in rows]
-    if boundary is Boundary.LOWER:
-        return first + bisect_left(times, timestamp)
-    return first + max(bisect_right(times, timestamp) - 1, 0)
 
 
 def _find_in_batches(

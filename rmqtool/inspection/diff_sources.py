@@ -14,8 +14,8 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ROCKSDB_QUEUE_VALUE
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.rocksdb_rows import decode_queue_key
-from rmqtool.inspection.queue_bounds import has_database_queues
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.database_queues import has_database_queues
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.rocksdb import open_database
 from rmqtool.storage.segments import SegmentQueue

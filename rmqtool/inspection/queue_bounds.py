@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqtool.formats import layouts, paths, rocksdb_rows
-from rmqtool.formats.layouts import RocksDBQueueValue
+from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
-from rmqtool.formats.rocksdb_rows import BoundRowKey, QueueRowKey
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.database_queues import QueueRow, has_database_queues, iter_queue_rows, read_bounds
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import LogEnd
-from rmqtool.storage.rocksdb import has_rows, open_database
+from rmqtool.storage.rocksdb import open_database
 from rmqtool.storage.store import Store
 
 
@@ -57,43 +56,13 @@ def read_database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
     """Return the bounds that a RocksDB queue database holds for queues without files."""
     if not has_database_queues(store):
         return {}
-    greatest: dict[QueueId, int] = {}
-    smallest: dict[QueueId, int] = {}
-    with open_database(store, paths.CONSUME_QUEUE) as database:
-        for key, value in database.iter_rows("offset"):
-            bound = rocksdb_rows.decode_bound_key(key)
-            offset = rocksdb_rows.decode_bound_value(value)
-            if isinstance(bound, BoundRowKey) and offset is not None:
-                table, add = (greatest, 1) if bound.bound == "max" else (smallest, 0)
-                table[QueueId(bound.topic, bound.queue_id)] = offset.queue_offset + add
     known = store.listing.queues(FileKind.CONSUME_QUEUE)
-    return {
-        queue: QueueBounds(smallest.get(queue, 0), offset) for queue, offset in greatest.items() if queue not in known
-    }
-
-
-class QueueRow(NamedTuple):
-    """A unit of a RocksDB queue."""
-
-    queue_offset: int
-    value: RocksDBQueueValue
+    with open_database(store, paths.CONSUME_QUEUE) as database:
+        return {queue: QueueBounds(*bounds) for queue, bounds in read_bounds(database).items() if queue not in known}
 
 
 def read_database_queue(store: Store, queue: QueueId) -> list[QueueRow]:
     """Return the units of a RocksDB queue whose records the log still has; expired rows linger in a database."""
-    first = rocksdb_rows.encode_queue_key(QueueRowKey(queue.topic, queue.queue_id, 0))
-    prefix = first[: -layouts.LONG.size]
-    rows = []
+    log_min = store.commit_log.min_offset
     with open_database(store, paths.CONSUME_QUEUE) as database:
-        for key, data in database.iter_rows("default", prefix):
-            place = rocksdb_rows.decode_queue_key(key)
-            if isinstance(place, QueueRowKey) and len(data) == layouts.ROCKSDB_QUEUE_VALUE.size:
-                value = layouts.ROCKSDB_QUEUE_VALUE.decode(data)
-                if value.physical_offset >= store.commit_log.min_offset:
-                    rows.append(QueueRow(place.queue_offset, value))
-    return rows
-
-
-def has_database_queues(store: Store) -> bool:
-    """Return whether there is a RocksDB queue database that can hold rows."""
-    return paths.CONSUME_QUEUE in store.listing.databases() and has_rows(store, paths.CONSUME_QUEUE)
+        return [row for row in iter_queue_rows(database, queue) if row.value.physical_offset >= log_min]

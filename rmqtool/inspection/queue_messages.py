@@ -9,12 +9,9 @@ from rmqtool.errors import OptionalMissing
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.log_search import LogSearch
-from rmqtool.inspection.queue_bounds import (
-    has_database_queues,
-    read_database_bounds,
-    read_database_queue,
-)
+from rmqtool.inspection.queue_bounds import read_database_bounds, read_database_queue
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
+from rmqtool.storage.database_queues import has_database_queues
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store

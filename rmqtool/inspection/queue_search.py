@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 
 from rmqtool.errors import OptionalMissing
 from rmqtool.findings import Finding, Severity
-from rmqtool.formats import layouts, rocksdb_rows
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
-from rmqtool.formats.rocksdb_rows import QueueRowKey
 from rmqtool.inspection.log_search import Hint, LogSearch
-from rmqtool.inspection.queue_bounds import has_database_queues
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.database_queues import has_database_queues, read_queue_row
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.rocksdb import open_database
@@ -126,10 +124,7 @@ def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQue
 def _find_in_database(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
     try:
         with open_database(store, CONSUME_QUEUE) as database:
-            key = rocksdb_rows.encode_queue_key(QueueRowKey(queue.topic, queue.queue_id, queue_offset))
-            value = database.get("default", key)
+            row = read_queue_row(database, queue, queue_offset)
     except OptionalMissing:
         return None
-    layout = layouts.ROCKSDB_QUEUE_VALUE
-    row = layout.decode(value) if value is not None and len(value) == layout.size else None
     return ConsumeQueueUnit(row.physical_offset, row.size, row.tags_code) if row is not None else None

@@ -13,8 +13,9 @@ from rmqtool.formats.codes import FILLER_SIZE, MAX_EXT_ADDRESS
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.by_time import TimeLookup
-from rmqtool.inspection.queue_bounds import QueueBounds, QueueRow, has_database_queues, read_database_queue
+from rmqtool.inspection.queue_bounds import QueueBounds, read_database_queue
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.storage.database_queues import QueueRow, has_database_queues
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.log_end import read_record
 from rmqtool.storage.store import Store

@@ -1,11 +1,13 @@
 """Which queue offset a broker answers for a time. The versions answer differently, and some not as one would think.
 
 Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappedFileByTime`` (4.9),
-``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``BatchConsumeQueue.getOffsetInQueueByTime``.
+``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``RocksDBConsumeQueueTable.binarySearchInCQByTime``,
+``BatchConsumeQueue.getOffsetInQueueByTime``.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -139,6 +141,13 @@ def _choose_file_5(times: StoreTimes, files: list[QueueFile], timestamp: int, bo
     if boundary is Boundary.LOWER:
         return next((file for file in files[:-1] if time_of(file, -1) >= timestamp), files[-1] if files else None)
     return next((file for file in reversed(files) if time_of(file, 0) <= timestamp), None)
+
+
+def search_rows(times: Sequence[int], timestamp: int, boundary: Boundary) -> int:
+    """Search the store times that the rows of a queue in RocksDB hold, the first of which is that of its minimum."""
+    if boundary is Boundary.LOWER:
+        return bisect_left(times, timestamp)
+    return max(bisect_right(times, timestamp) - 1, 0)
 
 
 def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int, boundary: Boundary) -> int:

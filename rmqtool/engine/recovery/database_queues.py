@@ -16,21 +16,17 @@ from rmqtool.engine.recovery.log_pass import LogBatch
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
 from rmqtool.findings import Place, new_finding
 from rmqtool.findings.wording import counted
-from rmqtool.formats import layouts, rocksdb_rows
 from rmqtool.formats.dispatch import DispatchRules
-from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE
-from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.storage.discovery import StoreListing
+from rmqtool.storage.database_queues import iter_bound_rows, iter_queue_rows
+from rmqtool.storage.discovery import QueueId, StoreListing
 from rmqtool.storage.filesystem import ReadableFileSystem
 from rmqtool.storage.rocksdb import Database
 
 if TYPE_CHECKING:
     from rmqtool.bulk.queues import QueueRun
-
-_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 
 
 class ListedStore(NamedTuple):
@@ -86,14 +82,10 @@ class DatabaseQueuesCheck:
             self._misfits.append(Misfit(unit[0], *key, offset, reason))
 
     def _rows(self, queue: QueueKey, first: int, last: int) -> Iterator[tuple[int, ConsumeQueueUnit]]:
-        start = rocksdb_rows.encode_queue_key(QueueRowKey(*queue, first))
-        end = rocksdb_rows.encode_queue_key(QueueRowKey(*queue, last))
-        for key, value in self._database.iter_rows("default", start[: -layouts.LONG.size], start):
-            if key > end:
+        for row in iter_queue_rows(self._database, QueueId(*queue), first):
+            if row.queue_offset > last:
                 return
-            found = rocksdb_rows.decode_queue_key(key)
-            if isinstance(found, QueueRowKey) and len(value) == _VALUE.size:
-                yield found.queue_offset, ConsumeQueueUnit(*_VALUE.decode(value)[:3])
+            yield row.queue_offset, ConsumeQueueUnit(*row.value[:3])
 
     def finish(self, report: RecoveryReport, log_end: int) -> None:
         """Name what the log does not say."""
@@ -116,12 +108,4 @@ class DatabaseQueuesCheck:
 
 def _last_places(database: Database) -> dict[QueueKey, int]:
     """Return the place of the last message of each queue, as the database says."""
-    found: dict[QueueKey, int] = {}
-    for key, value in database.iter_rows("offset"):
-        bound = rocksdb_rows.decode_bound_key(key)
-        offset = rocksdb_rows.decode_bound_value(value)
-        if isinstance(bound, Flaw) or offset is None or bound.topic == CHECKPOINT_TOPIC:
-            continue
-        if bound.bound == "max":
-            found[bound.topic, bound.queue_id] = offset.physical_offset
-    return found
+    return {queue: offset.physical_offset for queue, bound, offset in iter_bound_rows(database) if bound == "max"}
