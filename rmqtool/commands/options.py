@@ -178,9 +178,12 @@ class Period:
     begin: Begin = None
     end: End = None
 
-    def bounds(self, zone_name: str, now: int | None = None) -> tuple[int | None, int | None]:
+    def bounds(
+        self, zone_name: str, now: int | None = None, *, may_be_empty: bool = False
+    ) -> tuple[int | None, int | None]:
         """Return the half-open range in epoch milliseconds; ``zone_name`` is that of ``--tz``."""
-        return parse_period(self.begin, self.end, now=now_ms() if now is None else now, zone=parse_zone(zone_name))
+        at = now_ms() if now is None else now
+        return parse_period(self.begin, self.end, now=at, zone=parse_zone(zone_name), may_be_empty=may_be_empty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

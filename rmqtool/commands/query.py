@@ -52,7 +52,8 @@ def query(
     from rmqtool.storage.store import open_store
 
     path, what = _store_and_what(words or [])
-    narrowing = _narrowing(scope, period.bounds(show.tz), limit)
+    # Asked for nothing a broker answers nothing.
+    narrowing = _narrowing(scope, period.bounds(show.tz, may_be_empty=True), limit)
     question = _question(what, kind, narrowing, group, show.tz)
     with show.output() as output:
         if path is None:

@@ -47,8 +47,9 @@ def parse_time(text: str, *, now: int, zone: tzinfo | None = None) -> int:
             raise UsageError(
                 f'"{text}" would be a moment soon after 1970: epoch milliseconds have 13 digits', hint=ACCEPTED
             )
-        if abs(int(word)) <= _LONG_MAX:
-            return int(word)
+        # A broker's "no end" is the greatest long; the half-open range behind it ends one later.
+        if abs(int(word)) <= _LONG_MAX + 1:
+            return min(int(word), _LONG_MAX)
     elif word[:1] in ("-", "+") and _SPAN.fullmatch(word[1:]):
         span = parse_span(word[1:])
         return now - span if word[0] == "-" else now + span
@@ -92,12 +93,12 @@ def parse_zone(text: str) -> tzinfo | None:
 
 
 def parse_period(
-    begin: str | None, end: str | None, *, now: int, zone: tzinfo | None = None
+    begin: str | None, end: str | None, *, now: int, zone: tzinfo | None = None, may_be_empty: bool = False
 ) -> tuple[int | None, int | None]:
     """Return the two ends of a half-open range, None where it is open."""
     first = parse_time(begin, now=now, zone=zone) if begin is not None else None
     last = parse_time(end, now=now, zone=zone) if end is not None else None
-    if first is not None and last is not None and first >= last:
+    if not may_be_empty and first is not None and last is not None and first >= last:
         raise UsageError(
             f'nothing lies between --begin "{begin}" and --end "{end}"',
             hint="--begin belongs to the range, --end does not",

@@ -79,6 +79,20 @@ def test_times_are_answered_as_a_broker_does(name, store, capsysbinary):
         assert (status, shown["queueOffset"]) == (Exit.DONE, row["offset"])
 
 
+@pytest.mark.parametrize("name", ["49-basic", "53-basic"])
+def test_windows_without_end_or_room_are_answered_as_a_broker_does(name, store, capsysbinary):
+    told = truth(name)
+    greatest = (1 << 63) - 1
+    rows = [row for row in told["queryMessage"] if row["begin"] > row["end"]][:2]
+    rows += [row for row in told["queryMessage"] if row["end"] == greatest and not row["phyOffsets"]][:2]
+    assert rows
+    for row in rows:
+        words = [store(name), row["key"], "--kind", "key", "-t", row["topic"]]
+        words += ["-b", row["begin"], "-e", row["end"] + 1, "--as", told["read_by"][:3]]
+        status, shown = answer(capsysbinary, *words)
+        assert (status, shown["messages"], shown["complete"]) == (Exit.NO, [], True)
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [
