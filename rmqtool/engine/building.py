@@ -14,7 +14,7 @@ from rmqtool.engine.bit_maps import read_bit_maps
 from rmqtool.engine.checkpoint import Checkpoint
 from rmqtool.engine.clock import Clock, SystemClock
 from rmqtool.engine.commit_log import CommitLog, LogDirectory
-from rmqtool.engine.consume_queues import BatchConsumeQueue, ConsumeQueues
+from rmqtool.engine.consume_queues import BatchConsumeQueue, ConsumeQueues, MeantGap
 from rmqtool.engine.derived_files import DerivedFiles
 from rmqtool.engine.disk_space import DiskSpace
 from rmqtool.engine.dispatcher import Dispatcher, DispatchOptions
@@ -47,7 +47,7 @@ class Setup:
     ``directories`` are those of the commit log; left out, they are taken from the settings: beneath the root on
     ``files``, elsewhere on the machine's own file system. ``batch_topics``
     and ``bit_map`` (the bloom bits of a message, for queue extensions) left out are read from the store.
-    ``meant_gap``: queue offsets may jump that far, since messages between were left out on purpose.
+    ``meant_gap``: how far queue offsets may jump, since messages between were left out on purpose.
     """
 
     files: WritableFileSystem
@@ -57,7 +57,7 @@ class Setup:
     read_only_directories: Sequence[tuple[str, ReadableFileSystem]] = ()
     batch_topics: frozenset[str] | None = None
     bit_map: Callable[[Message], bytes] | None = None
-    meant_gap: int = 0
+    meant_gap: MeantGap = field(default_factory=MeantGap)
 
     @property
     def is_sync(self) -> bool:

@@ -61,6 +61,23 @@ class ConsumeQueueExt:
         return address
 
 
+@dataclass
+class MeantGap:
+    """Gaps of queues that are meant: ``widest`` is how many places are filled, with units that lead to ``place``.
+
+    ``filled`` counts them.
+    """
+
+    widest: int = 0
+    place: int = 0
+    filled: int = 0
+
+    def fill(self, count: int) -> bytes:
+        """Return units that stand for messages which were left out."""
+        self.filled += count
+        return layouts.CONSUME_QUEUE_UNIT.encode(FILLER._replace(physical_offset=self.place)) * count
+
+
 class ConsumeQueue:
     """One simple queue: the unit of queue offset n stands at n times the size of a unit."""
 
@@ -71,10 +88,10 @@ class ConsumeQueue:
         max_offset: int = 0,
         max_physic_offset: int = -1,
         ext: ConsumeQueueExt | None = None,
-        meant_gap: int = 0,
+        meant_gap: MeantGap | None = None,
     ) -> None:
         self.key = key
-        self._meant_gap = meant_gap
+        self._meant_gap = meant_gap or MeantGap()
         # What stands in the files, and what will after ``write_pending``.
         self.max_offset = max_offset
         self.next_offset = max_offset
@@ -165,8 +182,8 @@ class ConsumeQueue:
             self.next_offset = queue_offset
             self._pending.append(_FILLER * fillers)
             return None
-        if gap <= self._meant_gap and fits:
-            self._pending.append(_FILLER * gap)
+        if gap <= self._meant_gap.widest and fits:
+            self._pending.append(self._meant_gap.fill(gap))
             self.next_offset = queue_offset
             return None
         topic, queue_id = self.key
@@ -236,7 +253,9 @@ class QueueSizes:
 class ConsumeQueues:
     """All queues of a store; one that is not known yet is empty."""
 
-    def __init__(self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: int = 0) -> None:
+    def __init__(
+        self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: MeantGap | None = None
+    ) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
         # A store with queues in RocksDB is only read.

@@ -8,7 +8,7 @@ units.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import EXT_ADDRESS_BASE, FILLER_SIZE, MAX_EXT_ADDRESS
@@ -20,6 +20,8 @@ UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 
 FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
+# From here on a filler may also lead to an empty segment before the first message; see repair/target.py.
+_LEAST_EMPTY_PLACE = 1 << 30
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 
 _EXT_HEAD = layouts.CONSUME_QUEUE_EXT_HEAD
@@ -35,7 +37,12 @@ def is_written(unit: ConsumeQueueUnit) -> bool:
 
 def is_filler(unit: ConsumeQueueUnit) -> bool:
     """Return whether the unit only fills the place of messages that are gone."""
-    return unit.size == FILLER_SIZE and unit.physical_offset == 0
+    return bool(are_fillers(unit.physical_offset, unit.size))
+
+
+def are_fillers(places: Any, sizes: Any) -> Any:
+    """Return the same of a place and a size, or of columns of them."""
+    return (sizes == FILLER_SIZE) & ((places == 0) | (places >= _LEAST_EMPTY_PLACE))
 
 
 def is_batch_written(unit: BatchConsumeQueueUnit) -> bool:

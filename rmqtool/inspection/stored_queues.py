@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from rmqtool.formats.codes import FILLER_SIZE, MAX_EXT_ADDRESS
+from rmqtool.formats.codes import MAX_EXT_ADDRESS
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.consume_queue import is_filler
 from rmqtool.formats.paths import FileKind
 from rmqtool.inspection.by_time import TimeLookup
 from rmqtool.inspection.queue_bounds import QueueBounds, read_database_queue
@@ -86,7 +87,7 @@ class StoredQueues:
         if isinstance(files, ConsumeQueueFiles):
             end = min(end, self._bounds(topic, queue_id).max_offset)
             for offset, unit in files.iter_units(begin, end):
-                if unit.size != FILLER_SIZE or unit.physical_offset:
+                if not is_filler(unit):
                     code = unit.tags_code
                     yield offset, unit.physical_offset, None if code <= MAX_EXT_ADDRESS else code, 1
         elif isinstance(files, BatchQueueFiles):

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
 from rmqtool.engine.building import Setup
+from rmqtool.engine.consume_queues import MeantGap
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats import paths
 from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint, encode_checkpoint
+from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.config_files import dialect_of, encode_config
 from rmqtool.storage.config_writer import config_text
+from rmqtool.storage.filesystem import join
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import Store
 from rmqtool.upstream.found_settings import as_new_store, with_found_settings
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 # Fillers of queues claim the first 2 GiB of the log. A log that begins behind them makes them what they are meant to
 # be: messages that are gone. In a log that begins at 0 a broker takes them for messages, and passes over true ones.
 _FILLED = 1 << 31
+_EMPTY_SEGMENTS = 2
 _SYNC_BYTES = 256 << 20
 
 
@@ -31,9 +35,11 @@ class Target:
         self.files = PosixWritableFileSystem(root)
         config = as_new_store(with_found_settings(source.config, source.listing), root)
         self.version = config.version
-        self._store = MessageStore.create(Setup(self.files, config, batch_topics=batch_topics, meant_gap=widest_gap))
-        size = config.mapped_file_size_commit_log
-        self._adoption = self._store.adopt(-(-_FILLED // size) * size)
+        self._segment_size = config.mapped_file_size_commit_log
+        begin = max(-(-_FILLED // self._segment_size), 1 + _EMPTY_SEGMENTS) * self._segment_size
+        self._gap = MeantGap(widest_gap, begin - self._segment_size)
+        self._store = MessageStore.create(Setup(self.files, config, batch_topics=batch_topics, meant_gap=self._gap))
+        self._adoption = self._store.adopt(begin)
         self._unsynced = 0
         self._last_store_timestamp = 0
         self.bytes = 0
@@ -47,6 +53,8 @@ class Target:
             if kind is None:
                 self._store.close()
                 self._hold_back_checkpoint()
+                if self._gap.filled:
+                    self._lay_empty_segments()
             else:
                 self._store.abandon()
         finally:
@@ -64,6 +72,22 @@ class Target:
             )
             if held != found:
                 file.pwrite(encode_checkpoint(held), 0)
+
+    def _lay_empty_segments(self) -> None:
+        """Let the log begin with blank segments: to the last of them lead places that were left out within queues.
+
+        upstream: ConsumeQueue.correctMinOffset searches the first file of a queue by halves for what is still in the
+        log, and takes a unit that leads to its very beginning at once; CleanConsumeQueueService deletes a file whose
+        last unit is not in it. Units between messages that led before the log, or to its beginning, would mislead
+        them, and messages were lost to consumers.
+        """
+        for number in range(_EMPTY_SEGMENTS):
+            path = join(paths.COMMIT_LOG, paths.segment_name(self._gap.place - number * self._segment_size))
+            with self.files.create(path) as file:
+                file.pwrite(encode_blank(self._segment_size), 0)
+                file.truncate(self._segment_size)
+                file.fsync()
+        self.files.fsync_dir(paths.COMMIT_LOG)
 
     def keep(self, moved: Moved, move: SourceMove) -> None:
         """Append records, and let ``move`` know where they are."""

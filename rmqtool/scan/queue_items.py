@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.records import decode_records
-from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.consume_queue import are_fillers
 from rmqtool.scan.batches import UNIT, Units
 from rmqtool.scan.digests import Digests, Hashes, Sense, digest_records
 from rmqtool.scan.items import Items, join_items
@@ -112,7 +112,7 @@ class QueueJoin:
 
     def _item_of(self, queue: Queue, offsets: Ints, units: Units, digests: Digests | None) -> Items:
         sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
-        written = (sizes > 0) & ~((sizes == FILLER_SIZE) & (places == 0))
+        written = (sizes > 0) & ~are_fillers(places, sizes)
         written &= (places >= self._log.start) & (places < self._log.stop)
         offsets, sizes, places = offsets[written], sizes[written], places[written]
         lows, highs, found = self._words(places, sizes, digests)

@@ -229,3 +229,24 @@ def test_old_ids_lead_to_new_ones(broker: Path, tmp_path: Path, ask: Asking) -> 
     assert [row["offsetMsgId"] for row in rows] == [line["offsetMsgId"] for line in lines]
     assert ask.status("copy", broker, tmp_path / "c", "--ids", tmp_path / "ids.csv") == Exit.REFUSED
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(("name", "version"), [("49-basic", "4.9"), ("53-basic", "5.3"), ("53-basic", "5.4")])
+def test_a_broker_finds_messages_between_those_left_out(name: str, version: str, tmp_path: Path, ask: Asking) -> None:
+    """The first file of a queue is searched by halves for what is in the log: places without messages may mislead."""
+    source = unpack(name, tmp_path / "source")
+    target = tmp_path / "target"
+    assert ask.status("copy", source, target, "--tag", "AaAa || TagB") == Exit.DONE
+    assert ask.findings(target) == []
+    first: dict[tuple[str, str], int] = {}
+    for message in cat(ask, target):
+        queue = (message["topic"], str(message["queueId"]))
+        if not message["sysFlag"] & 4:
+            first[queue] = min(message["queueOffset"], first.get(queue, message["queueOffset"]))
+    (told,) = ask.lines("recover", target, "--as", version, "--json")
+    begins = {
+        (topic, number): of["minOffset"] for topic, queues in told["queues"].items() for number, of in queues.items()
+    }
+    assert max(first.values()) > 0
+    assert {queue: begin for queue, begin in first.items() if begins[queue] > begin} == {}
+    assert (told["messagesLost"], told["messagesUnreachable"]) == (0, 0)

@@ -98,6 +98,9 @@ def test_the_real_classes_serve_what_was_copied(
     assert topic not in {record.topic for record in left}
     stores["merged"] = copied(tmp_path / "merged", [base, base], version=version)
     assert len(valid_records(stores["merged"])) == 2 * len(whole)
+    # What is left out lies between messages then, in every queue.
+    stores["tagged"] = copied(tmp_path / "tagged", [base], "--tag", "TagA", version=version)
+    assert 0 < len(valid_records(stores["tagged"])) < len(whole) // 2
     capsysbinary.readouterr()
     main(["cat", str(base), "--jsonl", "-j", "1"])
     times = [json.loads(line)["storeTimestamp"] for line in capsysbinary.readouterr().out.splitlines()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.consume_queue import are_fillers
 from rmqtool.inspection.checks.case import Case, Walk
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
@@ -101,9 +101,10 @@ def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high:
 
     units = QueueUnits(segments).read(low, high - low)
     places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-    written = (places >= 0) & (sizes > 0) & ~((sizes == FILLER_SIZE) & (places == 0))
+    fillers = are_fillers(places, sizes)
+    written = (places >= 0) & (sizes > 0) & ~fillers
     # In a log that does not begin at 0 a filler leads to what is gone, too.
-    found.fillers += int(np.count_nonzero((sizes == FILLER_SIZE) & (places == 0) & (walk.start > 0)))
+    found.fillers += int(np.count_nonzero(fillers & (walk.start > 0)))
     found.before += int(np.count_nonzero(written & (places < walk.start)))
     for row in _unexplained(case, found, np.flatnonzero(written & (places >= walk.end)), places):
         if not found.ahead:
