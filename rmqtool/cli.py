@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import Context
 from importlib import import_module
 from typing import IO, Annotated
 
@@ -30,8 +31,14 @@ without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never chang
 
 
 def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -> int:
-    """Run one command line and return its exit status. Nothing of an error leaves this function but the status."""
-    words = list(sys.argv[1:] if args is None else args)
+    """Run one command line and return its exit status. Nothing of an error leaves this function but the status.
+
+    Nor does a line leave anything to the next one, such as the store that hints name.
+    """
+    return Context().run(_main, list(sys.argv[1:] if args is None else args), table)
+
+
+def _main(words: list[str], table: Sequence[Entry]) -> int:
     options = words[: words.index("--")] if "--" in words else words
     as_json = "--json" in options or "--jsonl" in options
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Group, Scope, Show, store_and
-from rmqtool.errors import Exit, StoreError, UsageError
+from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.inspection.overview import Overview
@@ -45,7 +45,7 @@ def info(
     from rmqtool.inspection.overview import read_overview
     from rmqtool.storage.store import open_store
 
-    choice = choose_store(words or [], takes_words=True)
+    choice = choose_store(words or [], takes_words=list(View))
     view = _view(choice.words)
     store = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output:
@@ -63,8 +63,6 @@ def info(
 def _view(words: tuple[str, ...]) -> View | None:
     if not words:
         return None
-    if "/" in words[0]:
-        raise StoreError(f"{words[0]} is not there", file=words[0], hint="give the storePathRootDir of a broker")
     if len(words) > 1 or words[0] not in list(View):
         raise UsageError(f'"{" ".join(words)}" is not a view of a store', hint=f"one of {VIEWS}")
     return View(words[0])

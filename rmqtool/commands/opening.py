@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from shlex import quote
 from typing import NamedTuple
@@ -30,16 +30,18 @@ class StoreChoice(NamedTuple):
 def choose_store(
     words: Sequence[str],
     *,
-    takes_words: bool = False,
+    takes_words: bool | Collection[str] = False,
     environment: Mapping[str, str] = os.environ,
     exists: Callable[[str], bool] = os.path.exists,
 ) -> StoreChoice:
     """Tell STORE from the arguments of a command.
 
     STORE comes first. A word that stands alone is STORE if the command takes no words of its own, if it exists as a
-    path, or if it is written as one (``./x``); else it is the command's own and STORE is the default.
+    path, or if it is written as one (``./x``); else it is the command's own and STORE is the default. Of a command that
+    takes only certain words, ``takes_words``, no other word is its own.
     """
-    choice = _choose(words, takes_words, environment, exists)
+    takes_it = takes_words if isinstance(takes_words, bool) else len(words) != 1 or words[0] in takes_words
+    choice = _choose(words, takes_it, environment, exists)
     _chosen.set(choice.store)
     return choice
 

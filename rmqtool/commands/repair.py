@@ -93,7 +93,7 @@ def _choose(words: list[str]) -> StoreChoice:
     """Tell STORE from the parts; a word that stands alone and is no part is a store, if one that is not there."""
     from rmqtool.repair.steps import Part
 
-    return choose_store(words, takes_words=len(words) != 1 or words[0] in list(Part))
+    return choose_store(words, takes_words=list(Part))
 
 
 def _edit(

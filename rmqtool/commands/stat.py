@@ -57,7 +57,7 @@ def stat(
     """
     from rmqtool.storage.store import open_store
 
-    choice = choose_store(words or [], takes_words=True)
+    choice = choose_store(words or [], takes_words=_REPORTS)
     report = _report(choice.words)
     selection = _selection(scope, period.bounds(show.tz), filters)
     wish = _wish(by, duplicates, limit, show)

@@ -12,6 +12,7 @@ import pytest
 
 from rmqtool import errors
 from rmqtool.cli import main
+from rmqtool.commands.opening import choose_store
 from rmqtool.errors import Exit, RmqtoolError
 from tests.cli.sample_commands import TABLE
 
@@ -201,6 +202,12 @@ def test_a_wrong_command_line_is_json_too(capsys: pytest.CaptureFixture[str]) ->
 def test_a_word_that_is_no_command_gets_a_hint(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(word) == 2
     assert capsys.readouterr().err == f'rmqtool: there is no command "{word}"\n         {hint}\n'
+
+
+def test_a_hint_names_no_store_of_an_earlier_line(capsys: pytest.CaptureFixture[str]) -> None:
+    choose_store(["lab"])
+    assert run("fsck") == 2
+    assert "did you mean: rmqtool check STORE" in capsys.readouterr().err
 
 
 def test_no_words_at_all_is_a_usage_error_that_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -239,6 +239,9 @@ def test_a_file_of_no_store_is_none_whatever_lies_beside_it(command, tmp_path, c
     assert "notes.txt is no file of a store" in err
 
 
-def test_a_path_that_is_not_there_is_said_to_be_missing(tmp_path, capsysbinary):
-    status, _, err = run(capsysbinary, "check", tmp_path / "nowhere")
+@pytest.mark.parametrize("command", ["info", "check", "cat", "stat", "recover", "repair"])
+def test_a_path_that_is_not_there_is_said_to_be_missing(command, tmp_path, capsysbinary, monkeypatch):
+    monkeypatch.delenv("RMQTOOL_STORE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    status, _, err = run(capsysbinary, command, tmp_path / "nowhere")
     assert (status, "nowhere does not exist" in err) == (Exit.NOT_A_STORE, True)

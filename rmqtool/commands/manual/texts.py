@@ -163,9 +163,10 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "Places in the log, and with them offset message ids: `--ids` writes both. What names messages by their "
             "places moves along: committed transactions, the timers of 5.x. Left out, and said: compacted logs, timers "
             "and transactions in RocksDB, epochs. Queues and configuration in RocksDB become files.",
-            "Where messages between are left out, the queue keeps their numbers free, and the log begins near 2 GiB, if "
-            "need be with two blank segments, so that brokers take these for messages that have expired. `--renumber` leaves no such gaps; the topics of "
-            "the broker itself keep their numbers all the same, since its services name them.",
+            "Where messages between are left out, the queue keeps their numbers free, and the log begins near 2 GiB, "
+            "with two blank segments if need be, so that brokers take these for messages that have expired. "
+            "`--renumber` leaves no such gaps; the topics of the broker itself keep their numbers all the same, since "
+            "its services name them.",
             "A purge also removes what was delayed, retried or died for the topic, and what the broker noted about it. "
             "DST.lost-and-found has skipped bytes as they were, also of a purged topic: delete it in the end.",
             "In a merge the messages in the broker's own topics are those of the first store; of all stores those go "

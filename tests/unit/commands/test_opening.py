@@ -29,6 +29,11 @@ CASES = [
     (["./order-4711"], True, HOME, "./order-4711", (), "command line"),
     (["../x"], True, HOME, "../x", (), "command line"),
     (["."], True, HOME, ".", (), "command line"),
+    # A command with certain words: no other one is its own.
+    (["groups"], ["topics", "groups"], HOME, "/home/u/store", ("groups",), "~/store"),
+    (["topics"], ["topics", "groups"], HOME, "topics", (), "command line"),
+    (["/no/such"], ["topics", "groups"], HOME, "/no/such", (), "command line"),
+    (["lab", "x"], ["topics", "groups"], HOME, "lab", ("x",), "command line"),
     # With more than one word the first is STORE.
     (["nowhere", "order-4711"], True, HOME, "nowhere", ("order-4711",), "command line"),
     (["lab", "a", "b"], True, HOME, "lab", ("a", "b"), "command line"),
@@ -37,7 +42,12 @@ CASES = [
 
 @pytest.mark.parametrize(("words", "takes", "environment", "store", "own", "origin"), CASES)
 def test_the_rule(
-    words: list[str], takes: bool, environment: dict[str, str], store: str, own: tuple[str, ...], origin: str
+    words: list[str],
+    takes: bool | list[str],
+    environment: dict[str, str],
+    store: str,
+    own: tuple[str, ...],
+    origin: str,
 ) -> None:
     found = choose_store(words, takes_words=takes, environment=environment, exists=PATHS.__contains__)
     assert found == (store, own, origin)
