@@ -166,11 +166,11 @@ def write_rows(rows: Iterator[dict[str, Any]], path: Path) -> None:
             writer.write_table(pa.Table.from_pylist([next(rows) for _ in range(1000)], schema))
 
 
+LEAST = 20
+
+
 # With larger bodies both do more of the same: copy and compress. 128 is what RocketMQ's own benchmark sends.
-LEAST = {128: 20, 1024: 15}
-
-
-@pytest.mark.parametrize("body_length", LEAST)
+@pytest.mark.parametrize("body_length", [128, 1024])
 def test_against_row_by_row(body_length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store, to = tmp_path / "store", tmp_path / "out"
     rows = write_large_store(store, 128 << 20, segment=128 << 20, body_length=body_length, queues=16)
@@ -186,7 +186,7 @@ def test_against_row_by_row(body_length: int, tmp_path: Path, capsys: pytest.Cap
         plain = processor_seconds(lambda read=read: write_rows(read(data), tmp_path / "rows.parquet")) / NAIVE_ROWS
         with capsys.disabled():
             print(f"row by row {name}: {plain * 1e6:.1f} us, ratio {plain / core:.1f}")
-    assert plain / core >= LEAST[body_length]
+    assert plain / core >= LEAST
 
 
 def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +211,10 @@ def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsy
     assert peak <= MEMORY_LIMIT
 
 
-def test_two_cores_against_one(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_cores_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a log of some segments of the usual size: to start two processes takes as long as to export 300 MiB."""
+    store = tmp_path / "store"
+    write_large_store(store, 4 * TOTAL, segment=TOTAL, queues=16)
     one, two = clock_seconds(*(exporting(store, tmp_path / str(jobs), jobs) for jobs in (1, 2)))
     with capsys.disabled():
         print(f"\nexport: one core {one:.1f} s, two {two:.1f} s, {one / two:.2f}")
