@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+# One more than there are processors: tests wait for the disk, for Spark, and for processes of their own.
+WORKERS = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 export PYTHONUNBUFFERED = 1
 # Compiled once and kept, also where the surroundings forbid it: hundreds of processes are started here.
@@ -44,7 +46,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup
 
 agreement: $(READY)
 	$(BIN)/python -m tests.agreement
