@@ -38,9 +38,16 @@ SETTINGS = {name: str(value) for name, value in SIZES.items()} | {
     "transactionCheckInterval": "4000",
     "transactionTimeOut": "1000",
 }
-OF_5: dict[str, object] = {"mapperFileSizeBatchConsumeQueue": 4600, "transactionOpBatchInterval": 500}
+OF_5: dict[str, object] = {
+    "mapperFileSizeBatchConsumeQueue": 4600,
+    "transactionOpBatchInterval": 500,
+    "brokerName": "broker-a",
+    "popFromRetryProbability": 0,
+}
 EACH = 5
 HOUR = 3_600_000
+# The topic to which what group p popped of topic P comes back, and for how long that is out of sight.
+POP_RETRIES, INVISIBLE = "%RETRY%p_P", 4000
 
 
 class Lab:
@@ -90,8 +97,24 @@ def lay(root: Path, version: Version) -> Counter[str]:
         kinds = ("delayed", "half", "retry") + (() if version is Version.V4_9 else ("timer",))
         expected += [f"{kind}-{number}" for kind in kinds]
     lab.services.offsets.commit_offset("g", "R", 0, EACH)
+    if version is not Version.V4_9:
+        expected += lay_pops(lab)
     lab.close()
     return Counter(expected)
+
+
+def lay_pops(lab: Lab) -> list[str]:
+    """Pop messages and ack every other one; return the keys of those that must come back."""
+    for topic in ("P", POP_RETRIES):
+        lab.services.topics.ensure(topic, 1, PERM_READ | PERM_WRITE)
+    for number in range(2 * EACH):
+        lab.put("P", f"popped-{number}")
+    lab.store.dispatch_now()
+    popped = lab.services.pops.pop("p", "P", [0], 2 * EACH, INVISIBLE)
+    assert len(popped) == 2 * EACH
+    for one in popped[::2]:
+        assert lab.services.pops.ack("p", "P", one.receipt).is_ok
+    return [one.record.keys or "" for one in popped[1::2]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -107,11 +130,13 @@ def test_a_real_broker_delivers_what_waits_in_our_store(
         {"consume": {"group": "g", "topic": "R", "from": "first"}},
         {"produce": {"topic": "T", "count": 0, "group": "pg", "transaction": "commit"}},
     ]
+    if version != "4.9.7":
+        clients.append({"consume": {"group": "reader", "topic": POP_RETRIES, "from": "first"}})
     asked.write_text(json.dumps(clients))
     settings = SETTINGS | ({} if version == "4.9.7" else {name: str(value) for name, value in OF_5.items()})
     assert run_broker(version, root, out, 20, clients=asked, settings=settings) == 0
     answer = read_json(out)
-    got = Counter(message["keys"] for client in answer["clients"][:2] for message in client["messages"])
+    got = Counter(message["keys"] for client in answer["clients"] for message in client.get("messages", ()))
     assert got == expected
 
 
@@ -126,6 +151,10 @@ def test_we_deliver_what_waits_in_the_store_of_a_real_broker(
     lab.services.topics.ensure("T", 1, PERM_READ | PERM_WRITE)
     lab.services.topics.ensure("F", 1, PERM_READ | PERM_WRITE)
     lab.put("F", "failing")
+    if version != "4.9.7":
+        lab.services.topics.ensure("P", 1, PERM_READ | PERM_WRITE)
+        for number in range(EACH):
+            lab.put("P", f"popped-{number}")
     lab.close()
     clients: list[dict[str, Any]] = [
         {"produce": {"topic": "T", "count": EACH, "keys": True, "delayLevel": 6}},
@@ -134,13 +163,14 @@ def test_we_deliver_what_waits_in_the_store_of_a_real_broker(
     ]
     if version != "4.9.7":
         clients.append({"produce": {"topic": "T", "count": EACH, "keys": True, "deliverInMs": 600_000}})
+        clients.append({"consume": {"group": "p", "topic": "P", "from": "first", "failEach": 99, "pop": True}})
     asked.write_text(json.dumps(clients))
     settings = (
         SETTINGS
         | ({} if version == "4.9.7" else {name: str(value) for name, value in OF_5.items()})
         | {"transactionCheckInterval": "600000"}
     )
-    assert run_broker(version, root, out, 6, clients=asked, keep=kept, settings=settings) == 0
+    assert run_broker(version, root, out, 8, clients=asked, keep=kept, settings=settings) == 0
     clock = ManualClock(SystemClock().now() + HOUR)
     lab = Lab(kept, VERSIONS[version], clock)
     lab.services.check.producer = lambda _half: TransactionState.COMMIT
@@ -150,7 +180,7 @@ def test_we_deliver_what_waits_in_the_store_of_a_real_broker(
         clock.advance(HOUR)
     lab.store.dispatch_now()
     keys: Counter[str | None] = Counter()
-    for topic in ("T", "%RETRY%g"):
+    for topic in ("T", "%RETRY%g", POP_RETRIES):
         for offset in range(lab.store.reader.bounds(topic, 0).max_offset):
             (got,) = lab.store.reader.get(topic, 0, offset, 1).messages
             record = lab.store.reader.message_at(got.physical_offset)
@@ -158,4 +188,5 @@ def test_we_deliver_what_waits_in_the_store_of_a_real_broker(
             keys[record.keys] += 1
     lab.close()
     sent = [0, 1] if version == "4.9.7" else [0, 1, 3]
-    assert keys == Counter(["failing", *(f"key-{place}-{number}" for place in sent for number in range(EACH))])
+    popped = [] if version == "4.9.7" else [f"popped-{number}" for number in range(EACH)]
+    assert keys == Counter(["failing", *popped, *(f"key-{place}-{number}" for place in sent for number in range(EACH))])
