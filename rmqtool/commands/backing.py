@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.formats.topics import DLQ_PREFIX
+
 if TYPE_CHECKING:
     from rmqtool.broker.group_consumer import Delivered
     from rmqtool.broker.group_opening import Asked
     from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.broker.services import Services
     from rmqtool.config import StoreConfig
+    from rmqtool.engine.ticket import PutTicket
     from rmqtool.storage.filesystem import Closable
 
 
@@ -28,6 +31,8 @@ class Backing:
         self._asked = asked
         self._stack = ExitStack()
         self._services: Services | None = None
+        # Where messages that failed too often lie as dead letters, until that was told.
+        self._given_up: dict[tuple[Any, int], str] = {}
         self.most_tries, self.retry_topic = self._prepare()
 
     def _prepare(self) -> tuple[int, tuple[str, dict[str, Any]]]:
@@ -54,15 +59,26 @@ class Backing:
         """Whether what fails keeps its queue waiting: an ordered consumer whose group names no number of tries."""
         return self._asked.orderly and self.most_tries < 0
 
+    def outcome(self, delivered: Delivered) -> str:
+        """Say what becomes of a message that failed and was finished."""
+        place = self._given_up.pop((delivered.queue, delivered.cached.queue_offset), None)
+        if place is not None:
+            return f"that was too often, it is a dead letter: {place}"
+        return "the message is not consumed" if self.waits_in_place else "it comes again later"
+
     def send_back(self, delivered: Delivered) -> bool:
         """Have a message come again later, or give it up; tell whether that is durable."""
         services, group = self._open(), self._asked.group
         if self._asked.orderly:
             tries = delivered.cached.reconsume_times
-            ticket = services.retry.give_up(group, delivered.message, tries, self.most_tries)
-            return ticket.is_ok and services.store.flush_now()
-        back = services.retry.send_back(group, delivered.message)
-        return (back is None or back.is_ok) and services.store.flush_now()
+            back: PutTicket | None = services.retry.give_up(group, delivered.message, tries, self.most_tries)
+        else:
+            back = services.retry.send_back(group, delivered.message)
+        is_stored = (back is None or back.is_ok) and services.store.flush_now()
+        if is_stored and back is not None and back.queue[0].startswith(DLQ_PREFIX):
+            place = f"{back.queue[0]}/{back.queue[1]}@{back.queue_offset}"
+            self._given_up[delivered.queue, delivered.cached.queue_offset] = place
+        return is_stored
 
     def tick(self) -> None:
         """Let happen what is due."""

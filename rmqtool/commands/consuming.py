@@ -449,6 +449,6 @@ def _show_ended(output: Output, opened: Opened, ended: Ended) -> bool:
         queue = delivered.queue
         place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
         backing = opened.backing
-        comes = "the message is not consumed" if backing is None or backing.waits_in_place else "it comes again later"
+        comes = "the message is not consumed" if backing is None else backing.outcome(delivered)
         output.note(f"{place}: the program {ended.words}; {comes}")
     return ended.is_ok

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from rmqtool.commands.interrupting import Stop, stopping
 from rmqtool.commands.produce import OnError
 from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
-from rmqtool.errors import Exit, Interrupted, ReadFailed, UsageError
+from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.broker.line_stream import Lines
@@ -170,6 +171,8 @@ def _producing(path: str, sending: Sending, later: dict[str, Any], broker: AsBro
     from rmqtool.broker.served_producing import open_served_producer
     from rmqtool.storage.store import open_store
 
+    if not os.path.lexists(path):
+        raise StoreError(f"{path} does not exist", file=path, hint="rmqtool init STORE makes a new store")
     flush = [f"flushDiskType={sending.flush.value.upper()}_FLUSH"] if sending.flush else []
     assignments = (*flush, *(broker.conf or ()))
     with open_store(path, version=broker.as_version, assignments=assignments) as opened:

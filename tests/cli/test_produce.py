@@ -192,3 +192,13 @@ def test_flush(flush: str, lab: str, capsysbinary: pytest.CaptureFixture[bytes])
 def test_check_finds_nothing_in_what_was_produced(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert produce(capsysbinary, lab, *(f"body {number}" for number in range(300)), "-t", "T", "--key", "k")[0] == 0
     assert main(["check", lab]) == 0
+
+
+def test_a_store_that_is_not_there_is_not_made_by_the_way(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    root = tmp_path / "none"
+    status, _, err = produce(capsysbinary, str(root), "x", "-t", "T", "--create")
+    assert (status, "does not exist" in err) == (Exit.NOT_A_STORE, True)
+    assert f"rmqtool init {root} makes a new store" in err
+    assert not root.exists()

@@ -50,18 +50,22 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Lab
 
 def test_a_failing_program_ends_in_the_dead_letters_and_history_tells_it(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "--key", "order-1", "--create", "poison")
-    tries = []
+    tries, told = [], ""
+    words = ("-t", "T", "-g", "g", "--commit", "--from", "first", "--exec", "exit 3", "--jsonl")
     for _ in range(5):
-        shown = lab.lines("consume", "-t", "T", "-g", "g", "--commit", "--from", "first", "--exec", "exit 3")
+        _, out, err = lab.run("consume", *words)
+        shown, told = map(json.loads, out.splitlines()), told + err
         tries += [(line["topic"], line["reconsumeTimes"], line["exitStatus"]) for line in shown]
         lab.later(3600)
         lab.run("tick")
     assert tries == [("T", 0, 3), ("%RETRY%g", 1, 3), ("%RETRY%g", 2, 3)]
+    assert told.count("ended with status 3; it comes again later") == 2
+    assert told.count("ended with status 3; that was too often, it is a dead letter: %DLQ%g/0@0") == 1
     (dead,) = lab.lines("cat", "-t", "%DLQ%g")
     assert (dead["body"], dead["properties"]["RETRY_TOPIC"], dead["reconsumeTimes"]) == ("poison", "T", 3)
     (answer,) = lab.lines("query", "order-1", "-t", "T", "--history")
-    told = [event["event"] for event in answer["history"]]
-    assert told == ["stored", "delayed", "retry", "delayed", "retry", "dlq"]
+    events = [event["event"] for event in answer["history"]]
+    assert events == ["stored", "delayed", "retry", "delayed", "retry", "dlq"]
     topics = json.loads(lab.run("topic", "list", "--json")[1])
     assert {"%RETRY%g", "%DLQ%g"} <= {row["topic"] for row in topics}
 
