@@ -25,7 +25,6 @@ from rmqtool.scan.ranges import Answered, Effort, run_ranges
 from rmqtool.scan.reading import Damage, Note, Part, Range
 from rmqtool.scan.selection import Selection
 from rmqtool.scan.sorting import COLUMNS, PLACE, SIZE, Keys, KeySorter, iter_last_of_queues
-from rmqtool.storage.filesystem import ReadableFile
 
 
 class Order(StrEnum):
@@ -150,23 +149,38 @@ def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Par
         for block in blocks:
             numbers = np.searchsorted(bases, block[:, PLACE], side="right") - 1
             for rows in np.split(np.arange(len(block)), np.flatnonzero(np.diff(numbers)) + 1):
-                file = files[int(numbers[rows[0]])]
+                number = int(numbers[rows[0]])
+                file = files[number]
                 places = Places(block[rows, PLACE] - file.base_offset, block[rows, SIZE])
                 for batch in iter_batches(places):
                     try:
-                        yield from _taken(opened.get(file), file, places.select(batch))
+                        yield from _taken(opened, files, number, places.select(batch))
                     except ReadFailed as error:
                         first, last = places.file_offsets[batch].min(), places.file_offsets[batch].max()
                         yield Damage("ST-READ", file.name, int(first), int(last - first), error.message)
 
 
-def _taken(opened: ReadableFile, file: LogFile, places: Places) -> Iterator[Part | Damage]:
+def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Places) -> Iterator[Part | Damage]:
     """Yield records that were right a moment ago; one that is not any more is damage."""
+    file = files[number]
     while len(places.sizes):
-        records = gather_records(opened, file.base_offset, places, file.kind)
+        records = gather_records(opened.get(file), file.base_offset, places, file.kind)
         if len(records):
             yield Part(records, file, None)
         if len(records) < len(places.sizes):
             at, size = int(places.file_offsets[len(records)]), int(places.sizes[len(records)])
-            yield Damage("ST-READ", file.name, at, size, "the record changed while the log was read")
+            yield _taken_beneath(opened, files[:number], file.base_offset + at, size) or Damage(
+                "ST-READ", file.name, at, size, "the record changed while the log was read"
+            )
         places = places.select(slice(len(records) + 1, None))
+
+
+def _taken_beneath(opened: OpenLogs, files: Sequence[LogFile], place: int, size: int) -> Part | None:
+    """Return a record of an earlier file: the name of a later one may claim the same places."""
+    for file in reversed(files):
+        if place < file.end_offset:
+            places = Places(np.array([place - file.base_offset]), np.array([size]))
+            records = gather_records(opened.get(file), file.base_offset, places, file.kind)
+            if len(records):
+                return Part(records, file, None)
+    return None

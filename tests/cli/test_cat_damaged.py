@@ -86,3 +86,19 @@ def test_an_end_that_is_gone_is_named_by_the_queues(key, code, file, offset, len
 
 def test_a_lock_that_is_no_file_hides_no_message(workshop, capsysbinary):
     assert check("5.3.3", "A/lock-dir", workshop, capsysbinary) == []
+
+
+@pytest.mark.parametrize("name", ["00000000000000000007", "00000000000000065537"])
+def test_a_file_whose_name_claims_the_places_of_another_hides_no_message_in_any_order(
+    name, writable_store, capsysbinary
+):
+    root: Path = writable_store("49-basic")
+    (root / "commitlog" / "00000000000000131072").rename(root / "commitlog" / name)
+    found = {}
+    for order in ("log", "queue", "time"):
+        assert main(["cat", str(root), "--jsonl", "--order", order]) == Exit.SKIPPED
+        lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+        found[order] = sorted(line["commitLogOffset"] for line in lines if "damage" not in line)
+        assert {line["damage"]["code"] for line in lines if "damage" in line} == {"CL-PHY", "CL-GAP"}
+    assert len(found["log"]) > 500
+    assert found["queue"] == found["time"] == found["log"]
