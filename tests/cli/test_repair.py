@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -378,3 +379,64 @@ def test_the_screens_are_as_they_were(width, writable_store, tmp_path, capsys, m
     printed = capsys.readouterr().out.replace(f"{tmp_path}/", "/data/")
     assert [line for line in printed.splitlines() if len(line) > width and not line.startswith(("$", "Next:"))] == []
     check_golden(f"look/repair-{width}.txt", _MADE_NOW.sub(r"\g<1>0123456789ab", printed))
+
+
+def findings_after_repair(root: Path, capsysbinary: Any) -> tuple[list[tuple[str, str, int]], list[Any]]:
+    """Return what check found before a repair, and what after it."""
+    found = []
+    for _ in range(2):
+        main(["check", str(root), "--jsonl", "--quiet"])
+        *lines, _ = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+        loud = [line for line in lines if line["severity"] != "notice"]
+        found.append([(line["code"], line["file"], line.get("offset", 0)) for line in loud])
+        main(["repair", str(root), "--apply", "--quiet"])
+        capsysbinary.readouterr()
+    before, after = found
+    return before, after
+
+
+@pytest.mark.parametrize("size", [1, 13, 650, 701])
+def test_a_file_of_an_extension_gets_its_size(size, writable_store, capsysbinary):
+    """A broker that keeps extensions refuses to start on a file of another size."""
+    root = writable_store("49-ext")
+    file = min((root / "consumequeue_ext").glob("*/*/*"))
+    assert file.stat().st_size == 700
+    os.truncate(file, size)
+    path = str(file.relative_to(root))
+    before, after = findings_after_repair(root, capsysbinary)
+    assert ("CQ-SIZE", path, 0) in before
+    assert (file.stat().st_size, after) == (700, [])
+
+
+@pytest.mark.parametrize("name", ["49-ext", "53-basic"])
+def test_a_tags_code_that_leads_nowhere_is_made_anew(name, writable_store, capsysbinary):
+    root = writable_store(name)
+    file = max((root / "consumequeue").glob("*/*/*"), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    with file.open("r+b") as opened:
+        opened.seek(12)
+        opened.write(struct.pack(">q", -(1 << 63) + 123456789))
+    before, after = findings_after_repair(root, capsysbinary)
+    assert before == [("CQ-EXT", str(file.relative_to(root)), 0)]
+    assert after == []
+
+
+def test_a_unit_before_the_first_message_leads_nowhere_behind_it(writable_store, capsysbinary):
+    """What it stood for has expired; a broker would look for the least offset among such units."""
+    root = writable_store("53-cleaned")
+    file = root / "consumequeue" / "TopicA" / "0"
+    first = min(file.iterdir())
+    least = json.loads(info(root, capsysbinary))["topics"]["TopicA"]["queues"]["0"]["minOffset"]
+    gone = least - int(first.name) // 20 - 1
+    assert gone > 0
+    with first.open("r+b") as opened:
+        opened.seek(gone * 20)
+        opened.write(b"\x0b")
+    before, after = findings_after_repair(root, capsysbinary)
+    assert before == [("CQ-AHEAD", str(first.relative_to(root)), gone * 20)]
+    assert after == []
+
+
+def info(root: Path, capsysbinary: Any) -> bytes:
+    main(["info", str(root), "--json"])
+    printed: bytes = capsysbinary.readouterr().out
+    return printed

@@ -23,16 +23,27 @@ from rmqtool.engine.recovery.log_pass import Bridge, LogPass
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE, is_ext_address, is_written
+from rmqtool.formats.consume_queue import (
+    FILLER,
+    UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    decode_ext_unit,
+    ext_offset,
+    is_ext_address,
+    is_written,
+)
 from rmqtool.formats.java import INT_MAX, LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqtool.bulk.queues import QueueRun
+    from rmqtool.storage.segments import SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 FILLER_UNIT = _UNIT.encode(FILLER)
+# A unit of the extension holds its size in a short.
+_EXT_MOST = 1 << 15
 # No record ends before its hosts do.
 _TOO_SHORT = 48
 # A gap wider than this is never believed: the queue would fill the disk with fillers.
@@ -62,7 +73,15 @@ class Evidence:
 class QueueCheck:
     """One queue while the log is read."""
 
-    def __init__(self, key: QueueKey, files: DerivedQueue, write: Write, log: LogPass, evidence: Evidence) -> None:
+    def __init__(
+        self,
+        key: QueueKey,
+        files: DerivedQueue,
+        write: Write,
+        log: LogPass,
+        evidence: Evidence,
+        ext: SegmentQueue | None = None,
+    ) -> None:
         self.key = key
         # The offset that the next record of the queue should name; None before the first.
         self.expected: int | None = None
@@ -71,6 +90,7 @@ class QueueCheck:
         self._write = write
         self._log = log
         self._evidence = evidence
+        self._ext = ext
         self._pending: Claim | None = None
         # Where the record of the last unit ends.
         self._last_end = log.log.min_offset
@@ -175,8 +195,16 @@ class QueueCheck:
         return found.tags_code == unit.tags_code or self._is_other_code(found.tags_code)
 
     def _is_other_code(self, tags_code: int) -> bool:
-        """Tell whether a tags code cannot be compared: an address in the extension, a time by unknown delays."""
-        return is_ext_address(tags_code) or self.key[0] == SCHEDULE_TOPIC
+        """Tell whether a tags code cannot be compared: a unit of the extension has it, or it is a time of a delay."""
+        return self._has_ext_unit(tags_code) or self.key[0] == SCHEDULE_TOPIC
+
+    def _has_ext_unit(self, address: int) -> bool:
+        if self._ext is None or not is_ext_address(address):
+            return False
+        at = ext_offset(address)
+        segment = self._ext.find(at)
+        data = self._ext.read(at, min(_EXT_MOST, segment.end_offset - at)) if segment is not None else b""
+        return isinstance(decode_ext_unit(data), ConsumeQueueExtUnit)
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
         """Return the unit on the disk, None where there is no file."""
@@ -231,13 +259,14 @@ class QueueCheck:
         per_file = self._files.file_size // UNIT_SIZE
         begin = first - first % per_file
         if self._files.read(begin * UNIT_SIZE, UNIT_SIZE) or begin < first:
-            self._fill_unwritten(begin, first)
+            self._fill_before(begin, claim)
 
-    def _fill_unwritten(self, begin: int, end: int) -> None:
-        for at in range(begin, end, _CHUNK):
-            count = min(_CHUNK, end - at)
+    def _fill_before(self, begin: int, claim: Claim) -> None:
+        """Fill what is not written, and what leads to the first record or behind it: it is gone, too."""
+        for at in range(begin, claim.queue_offset, _CHUNK):
+            count = min(_CHUNK, claim.queue_offset - at)
             for number, unit in enumerate(_UNIT.iter_decode(self.read(at, count))):
-                if not is_written(unit):
+                if not is_written(unit) or unit.physical_offset >= claim.unit.physical_offset:
                     self.replace(at + number, FILLER_UNIT)
 
     def _fill_gap(self, begin: int, following: Claim) -> None:

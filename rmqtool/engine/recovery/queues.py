@@ -47,6 +47,7 @@ class QueuesCheck:
         self._rules = rules
         self._before_write = before_write
         self._simple_on_disk = listing.queues(FileKind.CONSUME_QUEUE)
+        self._ext_on_disk = listing.queues(FileKind.CONSUME_QUEUE_EXT)
         self._batch_on_disk = listing.queues(FileKind.BATCH_CONSUME_QUEUE)
         self._sizes = QueueSizes.rounded(
             _size_of(listing, FileKind.CONSUME_QUEUE) or config.mapped_file_size_consume_queue,
@@ -84,7 +85,8 @@ class QueuesCheck:
         check = self._simple.get(key)
         if check is None:
             files = self._queue_files(FileKind.CONSUME_QUEUE, key, self._sizes.consume_queue)
-            check = QueueCheck(key, files, self._writer(files), self._log, self._evidence)
+            ext = self._ext_on_disk.get(QueueId(*key))
+            check = QueueCheck(key, files, self._writer(files), self._log, self._evidence, ext)
             self._simple[key] = check
         return check
 

@@ -122,6 +122,7 @@ class _Recovery:
         for kind, unit, default in (
             (FileKind.CONSUME_QUEUE, UNIT_SIZE, self.config.mapped_file_size_consume_queue),
             (FileKind.BATCH_CONSUME_QUEUE, BATCH_UNIT_SIZE, self.config.mapper_file_size_batch_consume_queue),
+            (FileKind.CONSUME_QUEUE_EXT, 1, self.config.mapped_file_size_consume_queue_ext),
         ):
             found = [Segment(0, file.size, file.path, self.files) for file in listing.of_kind(kind)]
             queue_size = -(-(usual_size(found) or default) // unit) * unit

@@ -185,10 +185,15 @@ def _last_place(queue: QueueId, segments: SegmentQueue) -> int:
 
 def check_queue_files(case: Case) -> Iterator[Finding]:
     """Yield wrong sizes of queue files, and what is missing between them."""
-    for kind, queues in ((FileKind.CONSUME_QUEUE, case.queues), (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues)):
+    for kind, queues in (
+        (FileKind.CONSUME_QUEUE, case.queues),
+        (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues),
+        (FileKind.CONSUME_QUEUE_EXT, case.exts),
+    ):
         size = usual_size(segment for queue in queues.values() for segment in queue)
         for (topic, queue_id), segments in queues.items():
-            yield from _check_last(case, segments, Place(None, None, None, topic, queue_id))
+            if kind is not FileKind.CONSUME_QUEUE_EXT:
+                yield from _check_last(case, segments, Place(None, None, None, topic, queue_id))
             for segment in segments:
                 if segment.size != size and not _is_being_made(case, segments, segment):
                     text = f"{segment.size} bytes, other {kind}s have {size}"
