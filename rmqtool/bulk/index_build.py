@@ -38,6 +38,15 @@ class Keys(NamedTuple):
         return Keys(self.key_hashes[rows], self.physical_offsets[rows], self.store_timestamps[rows])
 
 
+def join_keys(first: Keys, second: Keys) -> Keys:
+    """Return some keys, and others behind them."""
+    return Keys(
+        np.concatenate((first.key_hashes, second.key_hashes)),
+        np.concatenate((first.physical_offsets, second.physical_offsets)),
+        np.concatenate((first.store_timestamps, second.store_timestamps)),
+    )
+
+
 class Inserted(NamedTuple):
     """What an insertion changed besides the header: so many entries from ``first_entry`` on, and these slots."""
 

@@ -129,6 +129,7 @@ class IndexCheck:
         self._used = 0
         self._ends: list[Covered] = []
         self._covered = Covered(-1, 0)
+        self._rest: Keys | None = None
 
     def take(self, batch: LogBatch) -> None:
         """Compare the keys of some records, or put them."""
@@ -137,8 +138,10 @@ class IndexCheck:
         last_place = int(batch.records.column("physical_offset")[-1])
         if not self.is_rewriting:
             self._compare(self._keys(batch, replace(self._rules, tag_entries=False)), last_place)
-        if self.is_rewriting:
-            keys = self._beyond(self._keys(batch, self._rules))
+        if not self.is_rewriting:
+            self._keep_rest(batch)
+        else:
+            keys = self._with_rest(self._beyond(self._keys(batch, self._rules)))
             known = set(self._service.names)
             if len(keys.key_hashes):
                 self._service.put_keys(keys, last_place)
@@ -179,6 +182,18 @@ class IndexCheck:
         rank = np.cumsum(places == self._covered.place)
         new = (places > self._covered.place) | ((places == self._covered.place) & (rank > self._covered.keys))
         return Keys(keys.key_hashes[new], places[new], keys.store_timestamps[new])
+
+    def _keep_rest(self, batch: LogBatch) -> None:
+        """Keep what the index lacks of the record that it ends in: only a later batch may tell that more is missing."""
+        if self._next_file == len(self._names) and self._covered.place >= batch.records.column("physical_offset")[0]:
+            keys = self._beyond(self._keys(batch, self._rules))
+            self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
+
+    def _with_rest(self, keys: Keys) -> Keys:
+        from rmqtool.bulk.index_build import join_keys
+
+        rest, self._rest = self._rest, None
+        return keys if rest is None else join_keys(rest, keys)
 
     def _compare(self, keys: Keys, last_place: int) -> None:
         """Compare the entries up to a record with the keys of the log."""
@@ -255,10 +270,13 @@ class IndexCheck:
         if self._names[number:]:
             self._files.fsync_dir(INDEX)
         self._covered = self._ends[number - 1] if number else Covered(-1, 0)
+        self._rest = None
         self._begin(self._names[:number], None)
 
     def _begin(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
         self._before_write(INDEX, "modify")
         self._service.restore(names, current)
         self._service.geometry = self._last_geometry
+        # The index may end within the keys of a record: what is there already is left out here, by number.
+        self._service.indexed_offset = min(self._service.indexed_offset, self._covered.place - 1)
         self.is_rewriting = True

@@ -18,6 +18,7 @@ from tests.engine_stores import (
     SEGMENT,
     UNITS_PER_FILE,
     a_message,
+    index_files,
     index_offsets,
     iter_records,
     read_bytes,
@@ -106,6 +107,22 @@ def bodies(*numbers: int) -> dict[int, bytes]:
 
 def body_at(record: Message) -> int:
     return record.physical_offset + 88
+
+
+@pytest.mark.parametrize("length", [30, 63, 99])
+def test_the_index_goes_on_within_the_keys_of_a_record(length):
+    """With 15 entries a file, and two a message, every other file ends between key and tag, some at a segment's end."""
+    lab = Lab(60, Version.V5_4, body=bytes(length))
+    whole = [(entry.key_hash, entry.phy_offset) for _, entries in index_files(lab.files) for entry in entries]
+    names = sorted(entry.name for entry in lab.files.listdir("index"))
+    assert len(whole) == 120
+    for name in reversed(names[1:]):
+        for later in [entry.name for entry in lab.files.listdir("index") if entry.name >= name]:
+            lab.files.unlink(f"index/{later}")
+        lab.crash()
+        lab.recover()
+        found = [(entry.key_hash, entry.phy_offset) for _, entries in index_files(lab.files) for entry in entries]
+        assert (name, found) == (name, whole)
 
 
 def test_c6_1_a_clean_store_goes_on_where_it_was():
