@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.wording import counted
 from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
+from rmqtool.storage.filesystem import join
 from rmqtool.storage.segments import SegmentQueue
 from rmqtool.storage.store import Store
 
@@ -16,7 +21,13 @@ if TYPE_CHECKING:
 
 
 def check_overview(store: Store, overview: Overview) -> Iterator[Finding]:
-    """Yield what the overview shows to be wrong."""
+    """Yield what the overview shows to be wrong, each with the command to type."""
+    root = quote(store.root)
+    for finding in _findings(store, overview):
+        yield finding if finding.fix is None else replace(finding, fix=finding.fix.replace("{store}", root))
+
+
+def _findings(store: Store, overview: Overview) -> Iterator[Finding]:
     yield from _check_log(store.commit_log)
     yield from _check_mount(overview)
     yield from _check_abort(overview)
@@ -37,45 +48,30 @@ def _check_abort(overview: Overview) -> Iterator[Finding]:
     if overview.lock == "held":
         yield Finding("ST-ABORT", Severity.NOTICE, "abort is present: a broker is running", file=paths.ABORT)
         return
-    yield Finding(
-        "ST-ABORT",
-        Severity.WARNING,
-        "abort is present: the last stop was not clean",
-        file=paths.ABORT,
-        consequence="the next start of a broker recovers abnormally",
-        fix="rmqtool recover shows what that start would do",
-    )
+    text = "abort is present: the last stop was not clean"
+    # At a glance nobody knows yet what there is to mend: what the next start would do comes first.
+    yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix="rmqtool recover {store}")
 
 
 def _check_log(log: SegmentQueue) -> Iterator[Finding]:
-    for gap in log.gaps():
-        length = gap.end_offset - gap.start_offset
-        yield Finding(
-            "CL-GAP",
-            Severity.ERROR,
-            f"{length} bytes of the commit log are missing from {gap.start_offset} on",
-            file=paths.segment_name(gap.start_offset),
-            offset=0,
-            length=length,
-            consequence="everything before the gap is out of the broker's order",
-        )
+    for before, after in pairwise(log):
+        length = after.base_offset - before.end_offset
+        # What a file lacks of its own size is said of the file.
+        if length > 0 and after.base_offset - before.base_offset != log.segment_size:
+            file = join(before.path.rpartition("/")[0], paths.segment_name(before.end_offset))
+            missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
+            text = f"{missing} missing from {before.end_offset} on"
+            yield new_finding("CL-GAP", text, Place(file, 0, length))
     for segment in log:
         if segment.size != log.segment_size:
-            text = f"{segment.path} has {segment.size} bytes, the others {log.segment_size}"
-            consequence = "a broker refuses to start"
-            yield Finding("CL-SIZE", Severity.ERROR, text, file=segment.path, consequence=consequence)
+            text = f"{counted(segment.size, 'byte')}, the others have {log.segment_size}"
+            yield new_finding("CL-SIZE", text, Place(segment.path))
 
 
 def _check_mount(overview: Overview) -> Iterator[Finding]:
     if not overview.log_files and any(topic.queues for topic in overview.topics.values()):
-        yield Finding(
-            "ST-MOUNT",
-            Severity.ERROR,
-            "the commit log is empty, yet queues exist: is its volume not mounted?",
-            file=paths.COMMIT_LOG,
-            consequence="a broker that starts now deletes every consume queue",
-            fix="mount the volume of the commit log, then look again",
-        )
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
 def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
@@ -83,31 +79,23 @@ def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
     if data is None and not overview.log_files:
         return
     if data is None:
-        yield Finding("CP-BAD", Severity.WARNING, "there is no checkpoint", file=paths.CHECKPOINT)
+        yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
         return
     flaw = checkpoints.check_checkpoint(data)
     if flaw is not None:
-        yield Finding(
-            flaw.code, Severity.WARNING, flaw.message, file=paths.CHECKPOINT, offset=flaw.at, length=flaw.length
-        )
+        yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
     last = overview.log_end.last
     times = checkpoints.decode_checkpoint(data)
     if last is not None and checkpoints.min_timestamp(times) > last.store_timestamp:
-        text = "its times lie behind the last message"
-        yield Finding(
-            "CP-AHEAD",
-            Severity.WARNING,
-            f"the checkpoint is ahead of the log: {text}",
-            file=paths.CHECKPOINT,
-            consequence="after a crash a broker replays too little",
-        )
+        text = "the checkpoint is ahead of the log: its times lie behind the last message"
+        yield new_finding("CP-AHEAD", text, Place(paths.CHECKPOINT))
 
 
 def _check_index(store: Store) -> Iterator[Finding]:
     for file in store.listing.of_kind(FileKind.INDEX):
         if file.size < index.HEADER_SIZE:
             text = f"{file.path} is shorter than a header"
-            yield Finding("IX-HEAD", Severity.WARNING, text, file=file.path, offset=0, length=file.size)
+            yield new_finding("IX-HEAD", text, Place(file.path, 0, file.size))
 
 
 def _check_offsets(overview: Overview) -> Iterator[Finding]:
@@ -119,11 +107,6 @@ def _check_offsets(overview: Overview) -> Iterator[Finding]:
                     if known is None or queue_id not in known.queues:
                         continue
                     maximum = known.queues[queue_id].max_offset
-                    yield Finding(
-                        "OF-RANGE",
-                        Severity.WARNING,
-                        f"group {group} committed {place.committed}, the queue ends at {maximum}",
-                        file=paths.config_path(paths.CONSUMER_OFFSET),
-                        topic=topic,
-                        queue_id=queue_id,
-                    )
+                    text = f"group {group} committed {place.committed}, the queue ends at {maximum}"
+                    file = paths.config_path(paths.CONSUMER_OFFSET)
+                    yield new_finding("OF-RANGE", text, Place(file, topic=topic, queue_id=queue_id))

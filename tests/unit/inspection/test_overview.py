@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from rmqtool.inspection.overview import Overview, read_overview
@@ -96,7 +98,17 @@ def test_a_missing_segment_is_a_gap(writable_store):
     root = writable_store("49-basic")
     (root / "commitlog" / "00000000000000131072").unlink()
     gaps = [f for f in _overview(root).as_json()["findings"] if f["code"] == "CL-GAP"]
-    assert [(gap["file"], gap["length"]) for gap in gaps] == [("00000000000000131072", 65536)]
+    assert [(gap["file"], gap["length"]) for gap in gaps] == [("commitlog/00000000000000131072", 65536)]
+    assert gaps[0]["fix"].startswith("rmqtool cat ")
+
+
+def test_a_file_that_is_too_short_is_no_gap_beside(writable_store):
+    root = writable_store("49-basic")
+    os.truncate(root / "commitlog" / "00000000000000065536", 65535)
+    findings = _overview(root).as_json()["findings"]
+    assert [(one["code"], one["file"], one["fix"]) for one in findings] == [
+        ("CL-SIZE", "commitlog/00000000000000065536", f"rmqtool repair {root} --apply --allow primary")
+    ]
 
 
 @pytest.mark.parametrize("name", ["49-multidir", "53-multidir"])
