@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
+from operator import itemgetter
 from typing import Any
 
 from rmqtool.engine.bulk_put import PutColumns
@@ -51,6 +53,12 @@ class Sent:
     def stored(self) -> int:
         """How many are in the store."""
         return len(self) - self.refused - self.failed
+
+    def refusals(self) -> str:
+        """Say how many messages were refused, and what may be wrong with them."""
+        statuses = Counter(map(itemgetter(0), self.rows))
+        found = [(PutStatus(status), count) for status, count in statuses.items()]
+        return "; ".join(f"{count} × {one}: {one.reason}" for one, count in found if one.is_about_message)
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of the contract."""

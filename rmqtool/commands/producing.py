@@ -197,6 +197,8 @@ def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], ba
         if isinstance(sent, Sent):
             _show(output, sent)
             output.flush()
+            if sent.refused:
+                output.note(f"refused: {sent.refusals()}")
             bar.advance(len(sent))
         else:
             output.note(f"{sent.error.message}; left out")

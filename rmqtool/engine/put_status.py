@@ -35,6 +35,11 @@ class PutStatus(StrEnum):
         """Whether the message itself is not acceptable: another one would have been stored."""
         return self in _ABOUT_MESSAGE
 
+    @property
+    def reason(self) -> str:
+        """What may be wrong with a message that is not acceptable."""
+        return _REASONS[self]
+
     def spelled_by(self, version: Version) -> str:
         """Return the name as a broker of ``version`` spells it."""
         return _SPELLED_BY_4_9.get(self, self.value) if version is Version.V4_9 else self.value
@@ -48,6 +53,12 @@ _ABOUT_MESSAGE = frozenset(
         PutStatus.WHEEL_TIMER_NOT_ENABLE,
     }
 )
+_REASONS = {
+    PutStatus.MESSAGE_ILLEGAL: "its body is above maxMessageSize, or its topic or properties are too long",
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: "its properties take more than 32767 bytes",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its time is further ahead than timerMaxDelaySec",
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a time, and timerWheelEnable is false",
+}
 _SPELLED_BY_4_9 = {
     PutStatus.CREATE_MAPPED_FILE_FAILED: "CREATE_MAPEDFILE_FAILED",
     PutStatus.OS_PAGE_CACHE_BUSY: "OS_PAGECACHE_BUSY",

@@ -141,8 +141,9 @@ def test_bad_input_stores_nothing(
 
 def test_a_body_above_the_limit_is_refused_alone(lab: str, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     words = (lab, "x" * 101, "y", "-t", "T", "--conf", "maxMessageSize=100", "--jsonl")
-    status, out, _ = produce(capsysbinary, *words)
+    status, out, err = produce(capsysbinary, *words)
     assert status == Exit.SKIPPED
+    assert "refused: 1 × MESSAGE_ILLEGAL: its body is above maxMessageSize" in err
     first, second = (json.loads(line) for line in out.splitlines())
     assert (first["status"], first["commitLogOffset"]) == ("MESSAGE_ILLEGAL", -1)
     assert (second["status"], second["queueOffset"]) == ("PUT_OK", 0)

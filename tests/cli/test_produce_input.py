@@ -183,6 +183,7 @@ def test_a_bad_line_stops_or_is_left_out(produce: Any, lab: str) -> None:
     status, out, err = produce("--jsonl", "--on-error", "skip", stdin=good * 3 + bad + good)
     assert (status, len(out), len(stored(lab))) == (Exit.SKIPPED, 4, 7)
     assert "line 4 is no JSON" in err
+    assert "line 1" not in err
 
 
 def test_messages_of_cat_are_messages_again(produce: Any, lab: str, capsysbinary: Capture) -> None:
