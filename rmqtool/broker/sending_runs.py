@@ -204,7 +204,8 @@ class Run:
         self.failed += sent.failed
         if sent.failed:
             self.error = WriteFailed(
-                f"{sent.failed} messages could not be stored", hint="see what the store says: rmqtool check STORE"
+                f"{sent.failed} messages could not be stored ({sent.reasons(about_message=False)})",
+                hint="see what the store says: rmqtool check STORE",
             )
         elif sent.refused and self.refusals_stop:
             self.error = UsageError(

@@ -54,11 +54,13 @@ class Sent:
         """How many are in the store."""
         return len(self) - self.refused - self.failed
 
-    def refusals(self) -> str:
-        """Say how many messages were refused, and what may be wrong with them."""
+    def reasons(self, *, about_message: bool) -> str:
+        """Say how many messages were refused, or else could not be stored, and why."""
         statuses = Counter(map(itemgetter(0), self.rows))
-        found = [(PutStatus(status), count) for status, count in statuses.items()]
-        return "; ".join(f"{count} × {one}: {one.reason}" for one, count in found if one.is_about_message)
+        found = [(PutStatus(status), count) for status, count in statuses.items() if status != PutStatus.PUT_OK]
+        return "; ".join(
+            f"{count} × {one}: {one.reason}" for one, count in found if one.is_about_message is about_message
+        )
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of the contract."""

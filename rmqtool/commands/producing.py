@@ -198,7 +198,7 @@ def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], ba
             _show(output, sent)
             output.flush()
             if sent.refused:
-                output.note(f"refused: {sent.refusals()}")
+                output.note(f"refused: {sent.reasons(about_message=True)}")
             bar.advance(len(sent))
         else:
             output.note(f"{sent.error.message}; left out")

@@ -37,7 +37,7 @@ class PutStatus(StrEnum):
 
     @property
     def reason(self) -> str:
-        """What may be wrong with a message that is not acceptable."""
+        """What may be wrong where a message is not stored for certain."""
         return _REASONS[self]
 
     def spelled_by(self, version: Version) -> str:
@@ -54,6 +54,11 @@ _ABOUT_MESSAGE = frozenset(
     }
 )
 _REASONS = {
+    PutStatus.FLUSH_DISK_TIMEOUT: "they are written, but not known to be on the disk",
+    PutStatus.SERVICE_NOT_AVAILABLE: "the store takes nothing more",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "there is no room for the next file of the log",
+    PutStatus.OS_PAGE_CACHE_BUSY: "too much waits to be written",
+    PutStatus.UNKNOWN_ERROR: "a write failed",
     PutStatus.MESSAGE_ILLEGAL: "its body is above maxMessageSize, or its topic or properties are too long",
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "its properties take more than 32767 bytes",
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its time is further ahead than timerMaxDelaySec",

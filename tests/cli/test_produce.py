@@ -160,8 +160,10 @@ def test_without_room_for_a_segment_nothing_is_stored(
     assert produce(capsysbinary, lab, large, "-t", "T")[0] == 0
     with monkeypatch.context() as full:
         full.setattr("os.posix_fallocate", no_room)
-        status, out, _ = produce(capsysbinary, lab, large, "small", "-t", "T", "-q", "0", "--jsonl")
+        status, out, err = produce(capsysbinary, lab, large, "small", "-t", "T", "-q", "0", "--jsonl")
     assert status == Exit.WRITE_FAILED
+    said = json.loads(err)["error"]["message"]
+    assert "(1 × CREATE_MAPPED_FILE_FAILED: there is no room for the next file of the log)" in said
     first, second = (json.loads(one) for one in out.splitlines())
     validate("produced", first)
     assert (first["status"], first["commitLogOffset"]) == ("CREATE_MAPPED_FILE_FAILED", -1)
