@@ -223,7 +223,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "CL-PROPS",
         _ERROR,
-        "The properties of a record are not those that its index entries were made from when it was stored.",
+        "The properties of a record are no text, or not those that its index entries were made from at its time.",
         "consumers get other tags, keys or properties than were sent",
         _KEEP,
         (),

@@ -99,8 +99,8 @@ class Batch:
     """Records that stand in the log one behind the other, at most blanks and damage between two batches.
 
     ``entries`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate, ``heads`` records with a header that no broker writes, ``hosts`` who stored them,
-    where nothing was left out.
+    whose body does not inflate, ``heads`` records with a header or properties that no broker writes, ``hosts`` who
+    stored them, where nothing was left out.
     """
 
     physical_offsets: Ints
@@ -171,6 +171,7 @@ def batch_of(records: Records, wanted: Wanted) -> Batch:
                 for found in check_head(_message(records, row))
             ),
             *_bridges(records),
+            *_check_texts(records, properties),
         ],
         _host_runs(records),
     )
@@ -224,6 +225,30 @@ def _bridges(records: Records) -> Iterator[RecordFlaw]:
         if is_bridge(message):
             flaw = Flaw("CL-BRIDGE", "what stood here was damaged, and a repair has bridged it")
             yield RecordFlaw(message.physical_offset, message.total_size, flaw)
+
+
+def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFlaw]:
+    """Yield records whose properties are no UTF-8: a broker writes them from texts."""
+    if not len(properties.text) or properties.text.max() < _FIRST_NOT_ASCII or _is_text(properties.text.tobytes()):
+        return
+    for row, begin, size in zip(
+        range(len(records)), records.properties_offsets.tolist(), records.properties_lengths.tolist(), strict=True
+    ):
+        if not _is_text(records.data[begin : begin + size].tobytes()):
+            place, total = records.column("physical_offset")[row], records.column("total_size")[row]
+            flaw = Flaw("CL-PROPS", "the properties are no UTF-8 text", begin - int(records.file_offsets[row]), size)
+            yield RecordFlaw(int(place), int(total), flaw)
+
+
+_FIRST_NOT_ASCII = 0x80
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 # How a compressed body begins, by its codec.

@@ -122,6 +122,24 @@ def test_a_flipped_bit_of_a_body_is_named_with_its_place(workshop, capsys):
     assert found[0]["fix"] == f"rmqtool repair {root} --apply --allow primary"
 
 
+@pytest.mark.parametrize("name", ["49-broker", "53-broker"])
+def test_properties_that_are_no_text_are_named(name, writable_store, capsys):
+    """Only keys are in the index: what is damaged of other properties shows where it is no UTF-8 any more."""
+    root = writable_store(name)
+    message = next(message for message in truth(name)["messages"][5:] if "CLUSTER" in message["properties"])
+    value = message["properties"]["CLUSTER"].encode()
+    file = root / "commitlog" / "00000000000000000000"
+    begin = message["commitLogOffset"]
+    at = file.read_bytes().index(b"CLUSTER\1" + value, begin) + len("CLUSTER\1")
+    assert at < begin + message["storeSize"] <= file.stat().st_size
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        opened.write(bytes([value[0] | 0x80]))
+    _, found, _ = check(capsys, root)
+    places = [(one["severity"], one["file"], one["offset"]) for one in needing(found, "CL-PROPS")]
+    assert places == [("warning", "commitlog/00000000000000000000", begin)]
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [([], Exit.NO), (["--fail-on", "error"], Exit.DONE), (["--fail-on", "notice", "--only", "CF"], Exit.DONE)],
