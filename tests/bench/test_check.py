@@ -16,6 +16,7 @@ import pytest
 
 from rmqtool.storage.store import open_store
 from tests.bench.large_store import write_large_store
+from tests.bench.one_run import AS_INSTALLED
 
 pytestmark = pytest.mark.bench
 
@@ -51,9 +52,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
 
 def checked(root: Path, jobs: int, depth: str = "DEFAULT") -> tuple[float, int, int, int]:
     """Check in a process of its own: seconds, findings, messages, peak of its memory."""
-    done = subprocess.run(
-        [sys.executable, "-c", _CHECK, str(root), str(jobs), depth], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", _CHECK, str(root), str(jobs), depth]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=AS_INSTALLED)
     taken, *numbers = done.stdout.split()
     return float(taken), *map(int, numbers)
 

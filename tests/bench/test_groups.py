@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from rmqtool.cli import main
 from tests.bench.large_store import write_large_store
+from tests.bench.one_run import AS_INSTALLED
 from tests.bench.test_cat import NOISE, Watch, say
 
 pytestmark = pytest.mark.bench
@@ -35,12 +35,9 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(*words: object, stdin: Path | None = None) -> float:
     """Return the seconds of processor time of a command whose output nobody reads."""
     command = [sys.executable, "-m", "rmqtool", *map(str, words)]
-    # An installed tool has its modules compiled, whatever this environment says.
-    compiled = {"PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "rmqtool-compiled")}
-    environment = {**os.environ, **compiled, "PYTHONDONTWRITEBYTECODE": ""}
     with open(stdin or os.devnull, "rb") as source:
         process = subprocess.Popen(
-            command, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+            command, stdin=source, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=AS_INSTALLED
         )
         _, status, usage = os.wait4(process.pid, 0)
     process.returncode = status
