@@ -376,7 +376,7 @@ class Damage:
         path = self._random.choice(
             ("config/delayOffset.json", "config/delayOffset.json.bak", "compaction/position-checkpoint")
         )
-        texts = (b"", b'{"of', b"{}", b"[]", b"null", b'{"offsetTable":{1:5,3:0}}', b'{"offsetTable":{"7":2}}x')
+        texts = (b"", b'{"of', b"{}", b"[]", b"null", b'{"offsetTable":{"1":5,"3":0}}', b'{"offsetTable":{"7":2}}x')
         yield {"op": "create", "path": path, "hex": self._random.choice(texts).hex()}
 
     def _lock(self) -> Iterator[Operation]:

@@ -103,6 +103,8 @@ class OverlayFileSystem(WritableFileSystem):
         # directory → name → what bears the name now; None for what was removed. Names that are not here are the base's.
         self._names: dict[str, dict[str, _Node | None]] = {}
         self._inodes = 0
+        # What a new file or directory of a directory takes after: files that are made there are alike.
+        self._likes: dict[tuple[str, Kind], Attributes] = {}
         self._locked: set[str] = set()
 
     # -- looking
@@ -145,6 +147,7 @@ class OverlayFileSystem(WritableFileSystem):
     def close(self) -> None:
         """Forget every change. What lies beneath stays open: it belongs to the caller."""
         self._names.clear()
+        self._likes.clear()
         self._pages.close()
 
     # -- changing
@@ -313,7 +316,10 @@ class OverlayFileSystem(WritableFileSystem):
         self._require_directory("create", path)
         if not path or self.exists(path):
             raise write_failed("create", self.shown(path), os_error(errno.EEXIST))
-        like = neighbour_attributes(self, split(path)[0], kind)
+        directory = split(path)[0]
+        like = self._likes.get((directory, kind))
+        if like is None:
+            like = self._likes[directory, kind] = neighbour_attributes(self, directory, kind)
         self._inodes += 1
         now = self._now_ns()
         # Device 0 is no disk's: an identity of the overlay is never one of the store beneath.

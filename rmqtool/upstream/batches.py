@@ -131,7 +131,9 @@ class Batch:
     def _find_odd(self, crc: bool) -> list[int]:
         import numpy as np
 
-        sound = self.sound & np.array([topic != _RAW_SCHEDULE_TOPIC for topic in self.topics], dtype=bool)
+        sound = self.sound.copy()
+        if _RAW_SCHEDULE_TOPIC in self.topics:
+            sound &= np.array([topic != _RAW_SCHEDULE_TOPIC for topic in self.topics], dtype=bool)
         if crc:
             view = memoryview(self.data)
             spans = zip(self.body_at.tolist(), self.body_end.tolist(), sound.tolist(), strict=True)

@@ -221,25 +221,30 @@ class ConsumeQueue:
             if length > 0:
                 self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
 
-    def can_take(self, queue_offsets: Numbers) -> bool:
-        """Return whether there can be files for the units of records with these queue offsets, and they are its own."""
-        return self._is_plain and self.mapped.can_take(
-            int64(int(queue_offsets[0]) * UNIT_SIZE), len(queue_offsets) * UNIT_SIZE
-        )
+    def can_take(self, queue_offset: int, units: int) -> bool:
+        """Return whether there can be files for so many units from ``queue_offset`` on, and they are its own."""
+        return self._is_plain and self.mapped.can_take(int64(queue_offset * UNIT_SIZE), units * UNIT_SIZE)
 
-    def only_appends(self, queue_offsets: Numbers) -> bool:
-        """Return whether the units of records that it does not know go to its end, one behind the other, unlogged."""
+    def only_appends(self, queue_offsets: Numbers, *, in_steps: bool) -> bool:
+        """Return whether the units of records that it does not know go to its end, one behind the other, unlogged.
+
+        ``in_steps`` says that each queue offset is one more than that before.
+        """
         import numpy as np
 
         size, files = self.mapped.file_size, self.mapped.mapped
-        low, high = int(queue_offsets.min()), int(queue_offsets.max())
-        if size % UNIT_SIZE or low < 0 or high > _HIGHEST_OFFSET:
+        first, last = int(queue_offsets[0]), int(queue_offsets[-1])
+        if size % UNIT_SIZE or first < 0 or last > _HIGHEST_OFFSET:
             return False
-        begin = int(queue_offsets[0]) * UNIT_SIZE
+        begin = first * UNIT_SIZE
         if files:
             begin = files[-1].start + files[-1].wrote
             if files[-1].size != size or (files[-1].first_in_queue and not files[-1].wrote):
                 return False
+        if in_steps and begin <= first * UNIT_SIZE:
+            return True
+        if int(queue_offsets.min()) < 0 or int(queue_offsets.max()) > _HIGHEST_OFFSET:
+            return False
         expected = queue_offsets * UNIT_SIZE
         ends = begin + np.arange(len(queue_offsets), dtype=np.int64) * UNIT_SIZE
         return bool(((queue_offsets == 0) | (expected >= ends)).all())
@@ -355,21 +360,27 @@ class ConsumeQueueStore:
         # Two names may be one queue's: bytes that are no text look alike.
         code_of = {key: queues.setdefault(self._of(key), len(queues)) for key in dict.fromkeys(keys)}
         codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
-        order = np.argsort(codes, kind="stable")
-        groups = np.split(numbers[order], np.flatnonzero(np.diff(codes[order])) + 1) if len(numbers) else []
+        numbers = numbers[np.argsort(codes, kind="stable")]
+        edges = [0, *np.cumsum(np.bincount(codes, minlength=len(queues))).tolist()]
+        offsets, ends = batch.queue_offsets[numbers], batch.physical_ends[numbers]
+        # How often, up to each record, a queue offset was not one more than that of the record before.
+        jumps = np.append(0, np.cumsum(np.diff(offsets) != 1))
         appended, told, known = [], [], []
-        for queue, group in zip(queues, groups, strict=True):
-            old = int(np.searchsorted(batch.physical_ends[group], queue.max_physic_offset, side="right"))
-            known.extend(group[:old][:1].tolist())
-            new = group[old:]
-            if not len(new):
+        for queue, begin, end in zip(queues, edges, edges[1:], strict=False):
+            if begin == end:
                 continue
-            if not queue.can_take(batch.queue_offsets[new]):
+            new = begin
+            if ends[begin] <= queue.max_physic_offset:
+                new += int(np.searchsorted(ends[begin:end], queue.max_physic_offset, side="right"))
+                known.append(int(numbers[begin]))
+            if new == end:
+                continue
+            if not queue.can_take(int(offsets[new]), end - new):
                 return RunPlan([], list(range(first, last)))
-            if queue.only_appends(batch.queue_offsets[new]):
-                appended.append((queue, new))
+            if queue.only_appends(offsets[new:end], in_steps=bool(jumps[new] == jumps[end - 1])):
+                appended.append((queue, numbers[new:end]))
             else:
-                told.extend(new.tolist())
+                told.extend(numbers[new:end].tolist())
         if known and not self.is_told:
             told.append(min(known))
         return RunPlan(appended, sorted(told))
@@ -378,13 +389,17 @@ class ConsumeQueueStore:
         """Append the units that were planned."""
         import numpy as np
 
-        dtype = np.dtype(_UNIT.dtype())
-        for queue, numbers in appended:
-            units = np.empty(len(numbers), dtype)
-            units["physical_offset"] = batch.physical_offsets[numbers]
-            units["size"] = batch.total_sizes[numbers]
-            units["tags_code"] = batch.tags_codes[numbers]
-            queue.append(int(batch.queue_offsets[numbers[0]]), units)
+        if not appended:
+            return
+        numbers = np.concatenate([numbers for _, numbers in appended])
+        units = np.empty(len(numbers), np.dtype(_UNIT.dtype()))
+        units["physical_offset"] = batch.physical_offsets[numbers]
+        units["size"] = batch.total_sizes[numbers]
+        units["tags_code"] = batch.tags_codes[numbers]
+        first = 0
+        for queue, mine in appended:
+            queue.append(int(batch.queue_offsets[mine[0]]), units[first : first + len(mine)])
+            first += len(mine)
 
     def _of(self, key: tuple[bytes, int]) -> ConsumeQueue:
         queue = self._by_topic_bytes.get(key)

@@ -28,7 +28,7 @@ _SYS_FLAG = _PREFIX.field("sys_flag")
 _SHORT = layouts.SHORT
 _CHUNK = 1 << 20
 # A batch is looked for in so many bytes, and in what is left of them while that is not too little.
-_BATCH_MOST = 4 << 20
+_BATCH_MOST = 8 << 20
 _BATCH_LEAST = 64 << 10
 _BATCH_FEWEST = 16
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
