@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,9 @@ from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.broker.topics import TopicConfigs
+
+# Names and figures of a list stand below each other up to here.
+_WIDEST = 32
 
 
 class Action(StrEnum):
@@ -51,8 +55,10 @@ def topic(
     if action is Action.DELETE and not yes:
         raise Refused(f"this would delete {name} and its queues", hint="repeat it with --yes")
     with show.output() as output:
-        for row in _run(choice.store, broker, action, name, settings):
-            output.rows([row], tuple(row), _screen)
+        rows = list(_run(choice.store, broker, action, name, settings))
+        screen = partial(_screen, _widths(rows))
+        for row in rows:
+            output.rows([row], tuple(row), screen)
     return Exit.DONE
 
 
@@ -132,14 +138,23 @@ def _row(name: str, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _screen(row: Any) -> tuple[str]:
+def _widths(rows: list[Any]) -> tuple[int, ...]:
+    """Return how wide name, number of queues and permission are at most; a longer name is rare, and stands out."""
+    cells = [(row["topic"], _queues(row), row["perm"]) for row in rows if "deleted" not in row]
+    return tuple(min(max(map(len, column)), _WIDEST) for column in zip(*cells, strict=True))
+
+
+def _queues(row: Any) -> str:
+    count = row["writeQueueNums"]
+    read = f", {row['readQueueNums']} to read" if row["readQueueNums"] != count else ""
+    return f"{count} queue{'s' * (count != 1)}{read}"
+
+
+def _screen(widths: tuple[int, ...], row: Any) -> tuple[str]:
     from rmqtool.render.text import neutral
 
     if "deleted" in row:
         return (neutral(f"{row['topic']}  deleted, with its queues; its messages stay in the log until they expire"),)
-    count = row["writeQueueNums"]
-    queues = "1 queue" if count == 1 else f"{count} queues"
-    if row["readQueueNums"] != row["writeQueueNums"]:
-        queues += f", {row['readQueueNums']} to read"
     attributes = "  ".join(f"{key}={value}" for key, value in row["attributes"].items())
-    return (neutral(f"{row['topic']}  {queues}  {row['perm']}  {attributes}".rstrip()),)
+    cells = zip((row["topic"], _queues(row), row["perm"]), widths, strict=True)
+    return (neutral("  ".join([*(cell.ljust(width) for cell, width in cells), attributes]).rstrip()),)

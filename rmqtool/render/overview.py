@@ -47,7 +47,7 @@ CONFIG = (
     Column("name", "setting"),
     Column("value", "value", cut=Cut.MIDDLE),
     Column("origin", "from"),
-    Column("about", "what it does", cut=Cut.END),
+    Column("about", "what it does", cut=Cut.END, spare=True),
 )
 
 _LABEL = 12

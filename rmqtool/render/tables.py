@@ -17,6 +17,8 @@ from rmqtool.render import text as texts
 NOTHING = "–"
 _GAP = 2
 _LEAST = 8
+# A name keeps so much of itself before a column that is to spare keeps its place.
+_READABLE = 28
 # Stands for a text of other than plain ASCII while tabulate lays out: one cell wide in any version of it.
 _STAND_IN = "\U000f0000"
 _RUN = re.compile(f"{_STAND_IN}+")
@@ -106,9 +108,9 @@ def _widths(cells: list[list[str]], columns: Collection[Column]) -> list[int]:
 
 
 def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> None:
-    """Take spare columns away, from the right, while shortening texts would not be enough."""
+    """Take spare columns away, from the right, while texts would be shortened until nobody can tell them apart."""
     least = [
-        w if column.cut is Cut.NEVER else min(w, _LEAST)
+        w if column.cut is Cut.NEVER else min(w, _READABLE)
         for w, column in zip(_widths(cells, columns), columns, strict=True)
     ]
     wanted = [True] * len(columns)

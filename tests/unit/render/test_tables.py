@@ -118,14 +118,13 @@ def test_a_column_without_a_title_leaves_every_cell_in_its_row():
     assert [line.split() for line in lines] == [["a"], ["é", "–"], ["x", "ü"]]
 
 
-def test_a_spare_column_is_left_out_where_all_would_be_too_wide():
+def test_a_spare_column_is_left_out_where_names_could_not_be_told_apart_beside_it():
     columns = [Column("topic", "topic", cut=Cut.MIDDLE), Column("at", "at"), Column("last", "last", spare=True)]
-    row = {"topic": "a-long-name-of-a-topic", "at": "2026-08-23 11:41", "last": "2026-08-23 11:59"}
-    assert lay_out([row], columns, width=44)[0].split() == ["topic", "at", "last"]
-    assert lay_out([row], columns, width=43) == [
-        "topic                   at",
-        "a-long-name-of-a-topic  2026-08-23 11:41",
-    ]
+    row = {"topic": "a-very-long-name-of-a-topic-that-is-cut", "at": "2026-08-23 11:41", "last": "2026-08-23 11:59"}
+    assert lay_out([row], columns, width=64)[1] == "a-very-long-na…c-that-is-cut  2026-08-23 11:41  2026-08-23 11:59"
+    assert lay_out([row], columns, width=63)[1] == "a-very-long-name-of-a-topic-that-is-cut  2026-08-23 11:41"
+    short = row | {"topic": "a-name"}
+    assert lay_out([short], columns, width=42)[1] == "a-name  2026-08-23 11:41  2026-08-23 11:59"
 
 
 def test_spare_columns_go_one_by_one_from_the_right():
