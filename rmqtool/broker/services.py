@@ -63,6 +63,7 @@ class Services:
         removed = self.store.clean_now()
         if removed:
             yield Happened(Service.RETENTION, "expired", about={"segments": removed})
+        yield from self.timers.iter_clean()
 
     def tick(self) -> list[Happened]:
         """Do what is due now, and save progress if it is time to."""

@@ -56,6 +56,15 @@ class TimerLog:
         found = decode_timer_unit(self._queue.read(position, UNIT_SIZE))
         return found if isinstance(found, TimerLogUnit) else None
 
+    def remove_file(self, start: int, lost_before: int) -> bool:
+        """Remove a full file if the message of its last unit, and so all of them, lay before a place in the log."""
+        last = (self._file_size - BLANK_SIZE) // UNIT_SIZE - 1
+        unit = self.read(start + last * UNIT_SIZE)
+        if unit is None or unit.offset_py >= lost_before:
+            return False
+        self._queue.remove(start)
+        return True
+
     def iter_chain(self, position: int) -> Iterator[TimerLogUnit]:
         """Yield the units of a slot, the newest first. Each lies before the one behind it, or the chain ends."""
         while (unit := self.read(position)) is not None:

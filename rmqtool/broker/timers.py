@@ -266,6 +266,22 @@ class Timers:
         self._files.flush()
         self._saved = reached
 
+    def iter_clean(self) -> Iterator[Happened]:
+        """Remove the files of the timer log whose messages the log has lost, and tell how many.
+
+        upstream: up to the last file; here only what the checkpoint has passed, so that recovery never begins in one.
+        """
+        if not self.is_enabled:
+            return
+        lost_before, removed = self._store.condition().min_offset, 0
+        for start in self._log_starts():
+            whole = start + self._config.mapped_file_size_timer_log <= self._saved.last_timer_log_flush_pos
+            if not whole or not self.log.remove_file(start, lost_before):
+                break
+            removed += 1
+        if removed:
+            yield Happened(Service.TIMER, "expired", about={"segments": removed})
+
     def close(self) -> None:
         """Close the files; nothing is forced."""
         self._files.close()

@@ -207,3 +207,51 @@ def test_4_9_has_no_wheel() -> None:
     served = Served(Version.V4_9)
     assert isinstance(served.services, Services)
     assert not served.services.timers.is_enabled
+
+
+def last_messages(served: Served) -> dict[str, int]:
+    """Return of each file of the timer log where the message of its last unit lies; read as the layout says."""
+    files, found = served.setup.files, {}
+    for entry in files.listdir("timerlog"):
+        with files.open_read(f"timerlog/{entry.name}") as file:
+            found[entry.name] = int.from_bytes(file.pread(8, 4 * 52 + 28), "big")
+    return found
+
+
+def test_files_of_the_timer_log_go_with_the_messages_of_their_last_units() -> None:
+    served = served_with(mappedFileSizeCommitLog=1 << 12)
+    for _ in range(40):
+        served.put("T", 0, b"x" * 100, TIMER_DELAY_SEC="5")
+    served.later(0)
+    assert events(served.later(10_000)).count("delivered") == 40
+    served.services.save()
+    before = last_messages(served)
+    assert len(before) == 8
+    served.clock.advance(80 * 3_600_000)
+    served.put("T", 0, b"new", TIMER_DELAY_SEC="5")
+    served.store.clean_at_any_hour()
+    assert "expired" in events(served.later(1000))
+    left = served.store.condition().min_offset
+    kept = last_messages(served)
+    # The last file has room for more, and is never judged by what stands where its last unit will be.
+    gone = [name for name in sorted(before) if before[name] < left][: len(before) - 1]
+    assert gone
+    assert sorted(kept) == [name for name in sorted(before) if name not in gone] + sorted(kept.keys() - before.keys())
+    served.reopen()
+    assert events(served.later(10_000)).count("delivered") == 1
+    assert [record.raw_body for record in served.records("T")][-1] == b"new"
+
+
+def test_no_file_of_the_timer_log_goes_that_the_checkpoint_has_not_passed() -> None:
+    served = served_with(mappedFileSizeCommitLog=1 << 12)
+    saved = served.services.timers._saved
+    for _ in range(40):
+        served.put("T", 0, b"x" * 100, TIMER_DELAY_SEC="5")
+    served.later(0)
+    served.later(10_000)
+    served.clock.advance(80 * 3_600_000)
+    served.store.clean_at_any_hour()
+    assert served.store.clean_now()
+    assert len(last_messages(served)) == 8
+    served.services.timers._saved = saved
+    assert list(served.services.timers.iter_clean()) == []
