@@ -19,6 +19,8 @@ from tests.stores import STORES, left_alone, truth, unpack
 
 # A handful of every kind; all of them under ``slow``.
 SOME = ("49-lmq", "49-cleaned", "49-multidir", "53-crc", "53-rocksdb")
+# Killed: what was recorded of them is what their queues say, behind the log or ahead of it, and a record that is torn.
+UNCLEAN = ("49-ghost", "49-killed", "49-killed-torn")
 # A segment of which nothing is left, though queues know what was in it.
 EMPTY = "A/cl-empty@last"
 PIECES = 4
@@ -80,11 +82,16 @@ def check_whole_copy(name: str, tmp_path: Path, ask: Asking) -> None:
     source, target = unpack(name, tmp_path / name), tmp_path / "copy"
     with left_alone(source):
         shown = ask.copied(source, target, "--salvage")
-    before = [line for line in ask.lines("cat", source, "--jsonl", "-j", "1") if "damage" not in line]
-    after = ask.lines("cat", target, "--jsonl", "-j", "1")
+    before, after = (
+        [line for line in ask.lines("cat", root, "--jsonl", "-j", "1") if "damage" not in line]
+        for root in (source, target)
+    )
     assert [kept_fields(line) for line in after] == [kept_fields(line) for line in before]
-    assert shown["messages"] == len(before) == len(truth(name)["messages"])
-    assert ask.findings(target) == []
+    assert shown["messages"] == len(before)
+    assert {finding["code"] for finding in ask.findings(target)} <= {"BD-INFLATE"}
+    if name in UNCLEAN:
+        return
+    assert len(before) == len(truth(name)["messages"])
     for topic, queues in (truth(name).get("queues") or {}).items():
         for number, queue in queues.items():
             told = ask.lines("info", target, "--json")[0]["topics"].get(topic, {"queues": {}})["queues"].get(number)
