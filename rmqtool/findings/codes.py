@@ -444,16 +444,20 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         (
             "all: take .bak; a missing or empty .bak is an empty table, one that does not parse ends the start",
             "4.9: with topics.json and its .bak unreadable, the failing start wipes all consumer offsets",
+            "5.4: delete the file that gives way to its .bak",
         ),
     ),
     CodeEntry(
         "CF-BAK",
         _WARNING,
         "Only the copy .bak of a configuration file is good, and it may be older.",
-        "the next time the broker saves, the bad file replaces the good copy",
+        "the next time a broker before 5.4 saves, the bad file replaces the good copy",
         _CONFIG,
         ("load {} failed, and try to load backup file",),
-        ("all: load .bak, then overwrite it with the bad main file at the next save",),
+        (
+            "4.9, 5.3: load .bak, then overwrite it with the bad main file at the next save",
+            "5.4: delete the bad main file and load .bak",
+        ),
     ),
     CodeEntry(
         "CF-EMPTY",

@@ -50,10 +50,11 @@ class LoadedConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigLoad:
-    """The config files of a broker, and the one on which its start ends."""
+    """The config files of a broker, the one on which its start ends, and those that it deletes while it loads."""
 
     files: tuple[LoadedConfig, ...]
     unreadable: str | None
+    deleted: tuple[str, ...] = ()
 
 
 class _Unreadable(Exception):
@@ -67,8 +68,12 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
     dialect = dialect_of(str(version))
     found: dict[str, tuple[Source, dict[Any, Any]]] = {}
     unreadable = None
+    deleted = []
     for name, table in _TABLES.items():
         if unreadable is None:
+            if version is Version.V5_4 and _is_damaged(files, name, dialect):
+                # upstream: so that no later save makes it the copy.
+                deleted.append(paths.config_path(name))
             try:
                 found[name] = _load_file(files, name, table, dialect)
                 continue
@@ -80,12 +85,13 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
             LoadedConfig(
                 paths.config_path(name),
                 found[name][0],
-                _is_rewritten(name, found, version, unreadable),
+                _is_rewritten(name, found, version, unreadable) or paths.config_path(name) in deleted,
                 _is_damaged(files, name, dialect),
             )
             for name in _TOLD
         ),
         unreadable,
+        tuple(deleted),
     )
 
 

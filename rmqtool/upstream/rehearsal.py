@@ -9,7 +9,7 @@ from rmqtool.config import Version
 from rmqtool.formats import paths
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.storage.filesystem import Closable, ReadableFileSystem
-from rmqtool.storage.overlay import Change, OverlayFileSystem
+from rmqtool.storage.overlay import Action, Change, OverlayFileSystem
 from rmqtool.upstream.config_load import ConfigLoad, load_config
 from rmqtool.upstream.files import StoreFiles, StoreView
 from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
@@ -113,11 +113,14 @@ class Rehearsal(Closable):
         if self._settings.version is Version.V4_9:
             # upstream: ``BrokerStartup`` calls shutdown(), and that persists offsets that were never loaded.
             wipe_consumer_offsets(self._files)
+        for path in config.deleted:
+            self._files.delete(path)
+        changes = self._changes()
         return StartOutcome(
             version=self._settings.version,
             clean=self.store.clean,
             reason=f"neither {config.unreadable} nor its .bak parses",
-            changes=merge_changes([], self._changes()),
+            changes=merge_changes([change for change in changes if change.action is Action.DELETE], changes),
             traps=tuple(config_traps(config, self._settings)),
             config=config.files,
         )

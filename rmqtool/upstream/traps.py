@@ -87,13 +87,13 @@ def config_traps(load: ConfigLoad, settings: StartSettings) -> list[Trap]:
         found.append(Trap("offsets wiped", _WIPED.format(load.unreadable), True))
     for config in load.files:
         if load.unreadable is None and config.damaged:
-            found.append(_damaged(config))
+            found.append(_damaged(config, deleted=config.file in load.deleted))
     return found
 
 
-def _damaged(config: LoadedConfig) -> Trap:
+def _damaged(config: LoadedConfig, *, deleted: bool) -> Trap:
     if config.loaded_from == "bak":
-        return Trap("only copy", _ONLY_COPY.format(config.file), False)
+        return Trap("only copy", (_DELETED if deleted else _ONLY_COPY).format(config.file), False)
     what = "every group begins anew" if config.file == _OFFSETS else "all of it is forgotten"
     return Trap("empty table", f"{config.file} cannot be read and has no usable .bak: it loads empty, {what}", True)
 
@@ -115,6 +115,9 @@ _HEAP_NEEDED = (
 _WIPED = (
     "{} ends the start before the offsets are loaded, and the stopping broker writes an EMPTY table over "
     f"{_OFFSETS}. The good copy is then in .bak alone, and a second attempt (a supervisor) empties that too"
+)
+_DELETED = (
+    "{} cannot be read: the broker deletes it and takes its .bak, the only copy until the next save. Keep both first"
 )
 _ONLY_COPY = (
     "{} cannot be read and its .bak is taken; the next save copies the damaged file over that only good copy. "

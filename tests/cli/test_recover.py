@@ -167,6 +167,21 @@ def test_traps_of_the_config_files(version, name, traps, tmp_path, capsys):
     assert [trap["name"] for trap in shown["traps"]] == traps
 
 
+def test_5_4_deletes_the_config_file_that_it_cannot_read(tmp_path, capsys):
+    """As a real 5.4.0 did with these stores: it takes the copy, and with neither readable it stops before the store."""
+    root = damaged_config("5.3.3", "cfg-topics-both-truncated", tmp_path / "both")
+    with left_alone(root):
+        shown = json.loads(run(capsys, root, "--as", "5.4", "--json")[1])
+    assert (shown["loads"], shown["starts"]) == (False, False)
+    assert [(change["path"], change["action"]) for change in shown["files"]] == [("config/topics.json", "delete")]
+    root = damaged_config("5.3.3", "cfg-topics-truncated", tmp_path / "main")
+    shown = json.loads(run(capsys, root, "--as", "5.4", "--json")[1])
+    (trap,) = shown["traps"]
+    assert (shown["starts"], trap["name"]) == (True, "only copy")
+    assert "deletes it and takes its .bak" in trap["message"]
+    assert not [change for change in shown["files"] if change["path"].startswith("config/")]
+
+
 @pytest.mark.parametrize(
     ("version", "name", "traps"),
     [
