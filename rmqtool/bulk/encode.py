@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.bulk.checksums import CRC32, Crc32
 from rmqtool.bulk.gather import Ints
-from rmqtool.bulk.records import CRC32, Crc32
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, SysFlag
 from rmqtool.formats.commit_log import PREFIXES

@@ -57,7 +57,11 @@ def _gather_inside(data: Bytes, file_offsets: Ints, width: int) -> Bytes:
 
 def find_bytes(values: Bytes, wanted: Callable[[Bytes], Mask]) -> Ints:
     """Return where the wanted bytes are, asking block by block: what is compared stays in the caches."""
-    found = [np.flatnonzero(wanted(values[at : at + _BLOCK])) + at for at in range(0, len(values), _BLOCK)]
+    found = []
+    for at in range(0, len(values), _BLOCK):
+        mask = wanted(values[at : at + _BLOCK])
+        if mask.any():  # mostly nothing is found, and knowing that is quicker
+            found.append(np.flatnonzero(mask) + at)
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.bulk.gather import find_bytes, rows_with
+from rmqtool.bulk.gather import Bytes, Mask, find_bytes, rows_with
 from rmqtool.bulk.pieces import Coded, values_of
 
 TEXT = pa.large_utf8()
@@ -62,9 +62,17 @@ def spell_json(value: str | None) -> str:
     return "null" if value is None else encode_basestring(value)
 
 
-def text_pieces(column: pa.LargeStringArray) -> list[Piece]:
-    """Return a column of text as JSON strings, null as null."""
-    escaped = escape_text(column)
+def are_special(values: Bytes) -> Mask:
+    """Return which bytes JSON escapes."""
+    found: Mask = values < _FIRST_PRINTABLE
+    found |= values == _QUOTE
+    found |= values == _BACKSLASH
+    return found
+
+
+def text_pieces(column: pa.LargeStringArray, *, is_plain: bool = False) -> list[Piece]:
+    """Return a column of text as JSON strings, null as null; where it ``is_plain``, nothing in it is to be escaped."""
+    escaped = column if is_plain else escape_text(column)
     if not column.null_count:
         return ['"', escaped, '"']
     return [join_pieces(['"', escaped, '"']).fill_null("null")]
@@ -73,7 +81,7 @@ def text_pieces(column: pa.LargeStringArray) -> list[Piece]:
 def escape_text(column: pa.LargeStringArray) -> pa.LargeStringArray:
     """Return a column of text as it stands between the quotes of JSON strings."""
     values, offsets = values_of(column)
-    special = find_bytes(values, lambda some: (some < _FIRST_PRINTABLE) | (some == _QUOTE) | (some == _BACKSLASH))
+    special = find_bytes(values, are_special)
     if not len(special):
         return column
     rows = pa.array(rows_with(special, offsets))

@@ -21,6 +21,7 @@ from rmqtool.bulk.hosts import coded_hosts, offset_msg_ids
 from rmqtool.bulk.json_parts import (
     TEXT,
     Piece,
+    are_special,
     as_column,
     coded_pieces,
     escape_text,
@@ -37,6 +38,9 @@ from rmqtool.formats.compression import body_codec
 # No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
 _FIRST_BEYOND_UTF8 = 0xF5
 _OVERLONG = 0xC0
+# What stands in JSON for the separators of properties, and for the one that ends a record's, which is marked.
+_OBJECT_END = 0x03
+_IN_JSON = {b"\x01": b'": "', b"\x02": b'", "', bytes([_OBJECT_END]): b'"}'}
 
 
 class Lines(NamedTuple):
@@ -97,12 +101,13 @@ def _times_and_hosts(records: Records) -> dict[str, list[Piece]]:
 
 
 def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
+    is_plain = properties.are_in_turn(are_special)
     return {
-        "offsetMsgId": text_pieces(offset_msg_ids(records)),
-        "uniqKey": text_pieces(properties.values("UNIQ_KEY")),
-        "tags": text_pieces(properties.values("TAGS")),
-        "keys": text_pieces(properties.values("KEYS")),
-        "properties": _property_objects(properties),
+        "offsetMsgId": text_pieces(offset_msg_ids(records), is_plain=True),
+        "uniqKey": text_pieces(properties.values("UNIQ_KEY"), is_plain=is_plain),
+        "tags": text_pieces(properties.values("TAGS"), is_plain=is_plain),
+        "keys": text_pieces(properties.values("KEYS"), is_plain=is_plain),
+        "properties": (_plain_objects(properties) if is_plain else None) or _property_objects(properties),
     }
 
 
@@ -122,6 +127,32 @@ def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
         "bodyLength": lengths,
         "storedBodyLength": number_pieces(records.column("body_length")),
     }
+
+
+def _plain_objects(properties: Properties) -> list[Piece] | None:
+    """Return the properties of each record as a JSON object, made of the text where nothing in it is to be escaped.
+
+    Then the separators alone become what stands there in JSON. None where a record has no properties, or might have
+    two of one name, or the text is no UTF-8.
+    """
+    counts = np.bincount(properties.rows, minlength=properties.count)
+    if not counts.all() or properties.may_repeat_names():
+        return None
+    pairs = np.cumsum(counts)
+    text = properties.text.copy()
+    ends = (properties.value_offsets + properties.value_lengths)[pairs - 1]
+    text[ends] = _OBJECT_END
+    values = text.tobytes()
+    for separator, spelled in _IN_JSON.items():
+        values = values.replace(separator, spelled)
+    # The first separator grows by three bytes, the second one too but at the end of an object, where it grows by one.
+    offsets = np.concatenate((np.zeros(1, np.int64), ends + 1 + 6 * pairs - 2 * np.arange(1, len(pairs) + 1)))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    try:
+        objects = pa.Array.from_buffers(pa.large_binary(), len(pairs), buffers).cast(TEXT)
+    except pa.ArrowInvalid:
+        return None
+    return ['{"', objects]
 
 
 def _property_objects(properties: Properties) -> list[Piece]:

@@ -6,6 +6,7 @@ first 0x01 of a piece parts name and value. What counts as a property is decided
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -25,6 +26,9 @@ _NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
 _PIECE_END = ord(PROPERTY_SEPARATOR)
 _REPLACEMENT = "\ufffd"
 _HEAD = 8
+_BLOCK = 1 << 16
+# The names of records with more properties are compared by sorting them.
+_MOST_COMPARED = 16
 # Which bytes of a head belong to a name of that length.
 _HEAD_MASKS = np.frombuffer(b"".join((b"\xff" * length).ljust(_HEAD, b"\0") for length in range(_HEAD + 1)), np.uint64)
 
@@ -103,6 +107,25 @@ class Properties:
         keys = pa.array(names.values, pa.utf8()).take(pa.array(names.codes[kept]))
         items = as_text(pieces(self.text, self.value_offsets[values], self.value_lengths[values]))
         return pa.MapArray.from_arrays(pa.array(offsets), keys, items.cast(pa.utf8()))
+
+    def are_in_turn(self, are_special: Callable[[Bytes], Mask]) -> bool:
+        """Return whether the text is names and values in turn, each of which counts, and nothing else special in it.
+
+        The two separators are special themselves. Each pair has one of both; so there are no others.
+        """
+        blocks = (self.text[at : at + _BLOCK] for at in range(0, len(self.text), _BLOCK))
+        return sum(int(np.count_nonzero(are_special(block))) for block in blocks) == 2 * len(self.rows)
+
+    def may_repeat_names(self) -> bool:
+        """Return whether a record may have two properties of one name."""
+        if not len(self.rows):
+            return False
+        most = int(np.bincount(self.rows).max())
+        alike = self._name_heads ^ self.name_lengths.view(np.uint64)
+        return most > _MOST_COMPARED or any(
+            bool(((alike[apart:] == alike[:-apart]) & (self.rows[apart:] == self.rows[:-apart])).any())
+            for apart in range(1, most)
+        )
 
     def distinct(self) -> tuple[Coded, Ints, Ints]:
         """Return the names of all pairs, the pairs that make the maps, and for each the pair that gives its value.

@@ -7,15 +7,13 @@ the caller's.
 
 from __future__ import annotations
 
-import zlib
-from array import array
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.bulk.checksums import Crc32, crc32_each
 from rmqtool.bulk.declined import Declined
 from rmqtool.bulk.gather import Bytes, Ints, Mask, as_bytes, gather, windows
 from rmqtool.formats import layouts
@@ -31,21 +29,6 @@ from rmqtool.formats.properties import (
     PROPERTY_SEPARATOR,
 )
 
-Crc32 = Callable[[Any], int]
-
-
-def fastest_crc32() -> Crc32:
-    """Return ISA-L's CRC-32 where it is installed, else zlib's: they agree, the former is some times faster."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.crc32
-    found: Crc32 = isal_zlib.crc32
-    return found
-
-
-CRC32 = fastest_crc32()
-
 _SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -53,8 +36,6 @@ _SHORT_DTYPE, _WIDE_DTYPE = (np.dtype(prefix.dtype()) for prefix in (_SHORT_PREF
 _LENGTH_SIZE = layouts.SHORT.size
 _LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
 _CRC_MASK = 0x7FFFFFFF
-# Below this mean length a call of ISA-L costs more than it saves, and a view of the bytes more than a copy.
-_SHORT = 512
 
 
 @dataclass(slots=True)
@@ -102,6 +83,7 @@ class Records:
             self.topic_lengths[rows],
             self.properties_offsets[rows],
             self.properties_lengths[rows],
+            {name: column[rows] for name, column in self._columns.items()},
         )
 
 
@@ -221,17 +203,10 @@ def _why_it_ended(data: Buffer, file_offsets: Ints, whole: int, end: int) -> Dec
 
 def body_crcs(records: Records, crc32: Crc32 | None = None) -> npt.NDArray[np.int32]:
     """Return the checksum of each stored body, as records hold it."""
-    return _crcs(records.data, records.body_offsets, records.body_offsets + records.body_lengths, crc32)
+    return _as_held(crc32_each(records.data, records.body_offsets, records.body_lengths, crc32))
 
 
-def _crcs(data: Bytes, begins: Ints, ends: Ints, crc32: Crc32 | None) -> npt.NDArray[np.int32]:
-    source: Any = data.data
-    of = crc32 or CRC32
-    if crc32 is None and int((ends - begins).sum()) < _SHORT * len(begins):
-        of, base = zlib.crc32, cast("object", data.base)
-        source = base if isinstance(base, bytes) and len(base) == len(data) else source
-    pieces: Iterable[tuple[int, int]] = zip(begins.tolist(), ends.tolist(), strict=True)
-    crcs = np.frombuffer(array("I", [of(source[begin:end]) for begin, end in pieces]), np.uint32)
+def _as_held(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
     return (crcs & _CRC_MASK).astype(np.int32)
 
 
@@ -256,19 +231,24 @@ def have_store_time(records: Records) -> Mask:
 def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
     """Return which records have no checksum block at the end of their properties, or one that is right."""
     good = np.ones(len(records), np.bool_)
-    ends = records.properties_offsets + records.properties_lengths
-    # Its name is as long as a number: comparing those is faster than comparing bytes.
-    name = np.frombuffer(CRC_PROPERTY.encode("ascii"), np.uint64)
+    block_offsets = records.properties_offsets + records.properties_lengths - CRC_BLOCK_LENGTH
     rows = np.flatnonzero(records.properties_lengths >= CRC_BLOCK_LENGTH)
     if not len(rows):
         return good
-    named = windows(records.data, name.itemsize)[ends[rows] - CRC_BLOCK_LENGTH].view(name.dtype) == name
+    # Its name is as long as a number: comparing those is faster than comparing bytes.
+    name = np.frombuffer(CRC_PROPERTY.encode("ascii"), np.uint64)
+    names = windows(records.data, name.itemsize)[block_offsets if len(rows) == len(good) else block_offsets[rows]]
+    named = names.view(name.dtype) == name
+    if not named.any():
+        return good
     rows = rows[named]
-    blocks = gather(records.data, ends[rows] - CRC_BLOCK_LENGTH, CRC_BLOCK_LENGTH)[:, name.itemsize :]
+    blocks = gather(records.data, block_offsets[rows], CRC_BLOCK_LENGTH)[:, name.itemsize :]
     digits = blocks[:, 1:-1] - np.uint8(ord("0"))
     framed = (blocks[:, 0] == ord(NAME_VALUE_SEPARATOR)) & (blocks[:, -1] == ord(PROPERTY_SEPARATOR))
     whole = framed & (digits <= 9).all(axis=1)
     rows = rows[whole]
     stored = digits[whole].astype(np.int64) @ 10 ** np.arange(CRC_DIGITS)
-    good[rows] = _crcs(records.data, records.file_offsets[rows], ends[rows] - CRC_BLOCK_LENGTH, crc32) == stored
+    covered = records.file_offsets[rows]
+    crcs = crc32_each(records.data, covered, block_offsets[rows] - covered, crc32)
+    good[rows] = _as_held(crcs) == stored
     return good

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.bulk.checksums import CRC32
 from rmqtool.bulk.gather import Bytes, Ints, Mask, windows
-from rmqtool.bulk.records import CRC32, Records
+from rmqtool.bulk.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY, NAME_VALUE_SEPARATOR, encode_property_crc

@@ -20,7 +20,7 @@ from rmqtool.bulk.starts import record_starts
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.layout import Buffer
+from rmqtool.scan.buffers import Buffers
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.walk import Place, SegmentWalk
 
@@ -30,6 +30,7 @@ _SMALL_WINDOW = 64 << 10
 _GROWTH = 4
 # So many rows come at once: what is made of them is some times larger than they are.
 MOST_ROWS = 8192
+_BUFFERS = Buffers(WINDOW)
 
 
 class Rows(NamedTuple):
@@ -49,8 +50,7 @@ class SegmentScan:
 
     ``base_offset`` is the place of the file's first byte in its log. With ``checksums`` off no body is looked at: a
     record whose body is damaged counts as right. ``compacted`` is for a compaction log, whose records keep the
-    checksum block of their original place. With a ``buffer`` of ``WINDOW`` bytes all windows are read into that one,
-    which saves the making of new pages: rows are good until the next are asked for.
+    checksum block of their original place.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class SegmentScan:
         *,
         checksums: bool = True,
         compacted: bool = False,
-        buffer: bytearray | None = None,
     ) -> None:
         self.file = file
         self.base_offset = base_offset
@@ -70,7 +69,6 @@ class SegmentScan:
         self.end = self.walk.end
         self.reached = 0
         self._window = WINDOW
-        self._buffer = buffer
 
     def find_start(self, file_offset: int, before: int | None = None) -> int | None:
         """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
@@ -93,7 +91,7 @@ class SegmentScan:
         at = start
         while at < self.end:
             length = self._window if stop is None else min(self._window, max(stop - at, 0) + _SMALL_WINDOW)
-            data = self._read(min(length, self.end - at), at)
+            data = _BUFFERS.read(self.file, min(length, self.end - at), at)
             starts = record_starts(data)
             records, declined = decode_records(data, starts.file_offsets)
             places = records.file_offsets + (self.base_offset + at)
@@ -122,12 +120,6 @@ class SegmentScan:
                 return
             yield found
         self.reached = self.end
-
-    def _read(self, length: int, file_offset: int) -> Buffer:
-        if self._buffer is None:
-            return self.file.pread(length, file_offset)
-        view = memoryview(self._buffer)[:length]
-        return view[: self.file.pread_into(view, file_offset)]
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""

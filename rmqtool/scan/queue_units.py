@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -163,6 +164,7 @@ class _QueueUnits:
         self.segments = SegmentQueue(Segment(*file, self.files) for file in queue.files)
         counts = [segment.size // self.unit_size for segment in self.segments]
         self.firsts = np.cumsum([0, *counts])
+        self._first_numbers = self.firsts.tolist()
         self.count = int(self.firsts[-1])
 
     def __enter__(self) -> Self:
@@ -176,9 +178,9 @@ class _QueueUnits:
         """Return the units from number ``first`` up to ``last``."""
         pieces = []
         while first < last:
-            number = int(np.searchsorted(self.firsts, first, side="right")) - 1
-            stop = min(last, int(self.firsts[number + 1]))
-            at = (first - int(self.firsts[number])) * self.unit_size
+            number = bisect_right(self._first_numbers, first) - 1
+            stop = min(last, self._first_numbers[number + 1])
+            at = (first - self._first_numbers[number]) * self.unit_size
             file = self.segments.open(self.segments.segments[number])
             pieces.append(file.pread_exactly((stop - first) * self.unit_size, at))
             first = stop
@@ -190,20 +192,24 @@ class _QueueUnits:
             return BEFORE
         if index >= self.count:
             return BEHIND
-        (unit,) = self.read(index, index + 1)
-        is_written = unit["size"] > 0 and unit["physical_offset"] >= 0
-        return int(unit["physical_offset"]) if is_written else BEHIND
+        return int(self._places(index, index + 1)[0])
+
+    def _places(self, first: int, last: int) -> Ints:
+        units = self.read(first, last)
+        offsets = units["physical_offset"].astype(np.int64)
+        found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, BEHIND)
+        return found
 
     def first_from(self, physical_offset: int) -> int:
         """Return the number of the first unit that names a place from ``physical_offset`` on."""
         low, high = 0, self.count
-        while low < high:
+        while high - low > _NEAR_UNITS:
             middle = (low + high) // 2
             if self.physical_offset(middle) < physical_offset:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low + int(np.searchsorted(self._places(low, high), physical_offset))
 
     def queue_offsets(self, indexes: Ints) -> Ints:
         """Return the queue offsets of units of a simple queue."""

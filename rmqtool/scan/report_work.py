@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.scan.batches import Wanted
-from rmqtool.scan.columns import WINDOW, SegmentScan
+from rmqtool.scan.columns import SegmentScan
 from rmqtool.scan.dledger import DLedgerScan
 from rmqtool.scan.index_entries import IndexLinks, IndexPart, SlotPart, examine_links
 from rmqtool.scan.pool import Crew, Write, run_in_order
@@ -112,7 +112,6 @@ class ReportWork:
     _files: OpenFiles | None = None
     _units: dict[Queue, QueueUnits] = field(default_factory=dict)
     _parts: list[IndexPart] | None = None
-    _buffer: bytearray | None = None
 
     def __call__(
         self,
@@ -152,8 +151,7 @@ class ReportWork:
                 report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
                 report.reached = entries.end
                 return
-            self._buffer = self._buffer or bytearray(WINDOW)
-            scan = SegmentScan(file, segment.base_offset, buffer=self._buffer)
+            scan = SegmentScan(file, segment.base_offset)
             report.began = scan.find_start(asked.start, asked.stop) if asked.is_guess else asked.start
             if report.began is not None:
                 pieces = scan.pieces(report.began, asked.stop)
@@ -199,7 +197,7 @@ class ReportWork:
             self._files.close()
             if self.root not in self.here:
                 self._filesystem.close()
-        self._filesystem, self._files, self._parts, self._buffer = None, None, None, None
+        self._filesystem, self._files, self._parts = None, None, None
 
 
 def iter_work_reports(

@@ -102,6 +102,46 @@ def test_what_json_escapes(character: str) -> None:
     )
 
 
+PLAIN = b"KEYS\x01k 1\x02UNIQ_KEY\x01C0A8\x02TAGS\x01\xe2\x82\xac\x02"
+NOT_PLAIN = {
+    "plain": PLAIN,
+    "not closed": PLAIN[:-1],
+    "none": b"",
+    "a name twice": PLAIN + b"KEYS\x01again\x02",
+    "a long name twice": b"__STARTDELIVERTIME\x011\x02" * 2,
+    "long names that begin alike": b"__STARTDELIVERTIME\x011\x02__STARTDELIVERTIMF\x012\x02",
+    "more than are compared": b"".join(b"n%d\x01v\x02" % number for number in range(20)),
+    "a separator in a value": b"a\x01b\x01c\x02",
+    "no value": b"a\x01\x02b\x01c\x02",
+    "no name": b"\x01v\x02b\x01c\x02",
+    "no pair": b"word\x02b\x01c\x02",
+    "nothing but an end": b"\x02",
+    "a quote": b'a\x01"\x02',
+    "a control": b"a\x01\x03\x02",
+    "a quote for a separator": b'a"b\x02c\x01\x02',
+    "no UTF-8": b"a\x01\xff\x02",
+    "half of a letter, at the end": b"a\x01\xe2\x82\x02",
+}
+
+
+@pytest.mark.parametrize("name", NOT_PLAIN)
+def test_properties_that_are_not_plain(name: str) -> None:
+    """Beside plain ones, and alone: what is quick for plain ones gives what the slow way gives."""
+    other = record(b"b", b"T", NOT_PLAIN[name])
+    assert_like_one_by_one(other)
+    assert_like_one_by_one(record(b"a", b"T", PLAIN), other, record(b"c", b"T", b"TAGS\x01last\x02"))
+
+
+BLOCKS = st.lists(
+    st.sampled_from([b"\x01", b"\x02", b"a", b"b", b'"', b"\xc3\xa9", b"\xff", b"KEYS\x01k\x02"]), max_size=8
+)
+
+
+@given(st.lists(BLOCKS.map(b"".join), min_size=1, max_size=4))
+def test_any_properties(blocks: list[bytes]) -> None:
+    assert_like_one_by_one(*(record(b"b", b"T", block) for block in blocks))
+
+
 BODIES = st.one_of(
     st.text(max_size=20).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text)).map(str.encode),
     st.binary(max_size=20),

@@ -176,14 +176,6 @@ def test_what_only_looks_like_a_property_checksum(at: int) -> None:
     assert not any("property" in flaw.message for flaw in check_record(decode_record(data), data, 0, None))
 
 
-def test_both_checksums_agree() -> None:
-    pytest.importorskip("isal")
-    rng = random.Random(3)
-    for length in [*range(200), 5000, 1 << 20]:
-        body = rng.randbytes(length)
-        assert module.fastest_crc32()(body) == zlib.crc32(body)
-
-
 @pytest.mark.parametrize("rows", [slice(2, 5), np.array([7, 1, 1]), np.arange(9) % 2 == 0])
 def test_select(rows: object) -> None:
     data = b"".join(record(bytes(n), physical_offset=n) for n in range(9))
