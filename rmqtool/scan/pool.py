@@ -1,12 +1,13 @@
 """Work in several processes, its results in the order of the tasks.
 
 Workers are started anew, not forked: threads and locks of the caller do not matter. What they write goes through files
-in memory, which costs the caller one copy. Of each worker at most two results wait, so memory stays flat. Workers hear
-no Ctrl-C; they end when the caller closes their socket, or is gone.
+in memory, which the caller maps. Of each worker at most two results wait, so memory stays flat. Workers hear no Ctrl-C;
+they end when the caller closes their socket, or is gone.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import socket
@@ -26,16 +27,18 @@ Work = Callable[[Any, Write], Any]
 # Reading so many bytes takes one process no longer than starting another.
 ALONE = 64 << 20
 _SLOTS = 2
+# From this size on what a worker wrote is not copied.
+_MAPPED = 1 << 20
 # Arrow's own allocator keeps a third more memory than it needs for a few hundredths of time. One process may have that.
 # And no worker multiplies matrices: the threads for it would only spin.
 _FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Done(NamedTuple):
-    """What a worker made of a task: the value, and what was written."""
+    """What a worker made of a task: the value, and what was written, which stays until the next result is asked for."""
 
     value: Any
-    data: bytes
+    data: Buffer
 
 
 class Failed(NamedTuple):
@@ -138,7 +141,10 @@ class _Worker:
             os.close(descriptor)
 
 
-def _read(descriptor: int, size: int) -> bytes:
+def _read(descriptor: int, size: int) -> Buffer:
+    """Return what was written: mapped, where it is so much that a copy would cost more."""
+    if size >= _MAPPED:
+        return memoryview(mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ))
     data = os.pread(descriptor, size, 0)
     while len(data) < size:
         data += os.pread(descriptor, size - len(data), len(data))

@@ -28,7 +28,10 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What work made of a range; see ``RangeReader``. ``found`` is its own value, ``data`` what it wrote, in pieces."""
+    """What work made of a range; see ``RangeReader``.
+
+    ``found`` is its own value, ``data`` what it wrote, in pieces: they stay until the next answer is asked for.
+    """
 
     began: int | None
     reached: int | None
