@@ -16,7 +16,7 @@ import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
-from rmqtool.commands.selecting import parse_body_pattern, select_messages, unread_by
+from rmqtool.commands.selecting import note_unknown_topics, parse_body_pattern, select_messages, unread_by
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def cat(
         with open_source(path, opened) as source:
             if group is not None:
                 request = _unread(source, group, request)
+            note_unknown_topics(output, source.store, request.selection)
             return _show(output, source, request, which, look, work.effort(output))
 
 

@@ -10,6 +10,7 @@ from rmqtool.commands.options import Filters, Scope
 from rmqtool.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from rmqtool.render.output import Output
     from rmqtool.scan.selection import Selection
     from rmqtool.storage.store import Store
 
@@ -30,6 +31,16 @@ def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters
         key=filters.key,
         where=parse_selector(filters.where, whole=True) if filters.where is not None else None,
     )
+
+
+def note_unknown_topics(output: Output, store: Store | None, selection: Selection) -> None:
+    """Say on stderr which of the wanted topics a store does not know: nothing is found of a name that is misspelt."""
+    from rmqtool.inspection.topic_names import describe_unknown
+    from rmqtool.render.text import neutral
+
+    said = None if store is None else describe_unknown(store, selection.topics)
+    if said is not None:
+        output.note(neutral(said))
 
 
 def parse_body_pattern(text: str) -> re.Pattern[str]:

@@ -10,6 +10,7 @@ import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
+from rmqtool.commands.selecting import note_unknown_topics
 from rmqtool.commands.times import parse_zone
 from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed
 
@@ -64,6 +65,7 @@ def stat(
     opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output, opened as store:
         effort = work.effort(output)
+        note_unknown_topics(output, store, selection)
         if as_map:
             found = _show_map(output, store, selection, effort)
         else:

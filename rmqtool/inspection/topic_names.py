@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqtool.errors import OptionalMissing
-from rmqtool.filters.patterns import TopicPatterns
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.formats.paths import FileKind
-from rmqtool.formats.topics import LMQ_PREFIX
+from rmqtool.formats.topics import LMQ_PREFIX, TopicKind, topic_kind
 from rmqtool.storage.store import Store
+
+# So many topics are named where none is meant.
+_MOST_NAMED = 8
 
 
 def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
@@ -46,3 +49,27 @@ def near_topics(store: Store, topic: str) -> list[str]:
         return get_close_matches(topic, set(_iter_known(store)), n=3)
     except OptionalMissing:
         return []
+
+
+def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
+    """Return what is to be said of patterns that mean no topic of the store; None where each means one.
+
+    Neither where the store knows no topic, or cannot tell: messages of any may then be in its log.
+    """
+    from difflib import get_close_matches
+
+    if not patterns.patterns:
+        return None
+    try:
+        known = sorted(set(_iter_known(store)))
+    except (OptionalMissing, ReadFailed):
+        return None
+    unknown = [pattern for pattern in patterns.patterns if not parse_patterns([pattern]).select(known)]
+    if not known or not unknown:
+        return None
+    near = dict.fromkeys(name for pattern in unknown for name in get_close_matches(pattern, known, n=3))
+    there = [topic for topic in known if topic_kind(topic) is TopicKind.NORMAL] or known
+    rest = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+    meant = f". Did you mean {', '.join(near)}?" if near else "."
+    listed = f"The topics are {', '.join(there[:_MOST_NAMED])}{rest}."
+    return f"no topic here is named like {', '.join(unknown)}{meant} {listed}"

@@ -163,6 +163,23 @@ def test_topics_and_queues(words, store, capsysbinary):
     assert 0 < len(expected) < len(sound("49-basic"))
 
 
+@pytest.mark.parametrize("command", ["cat", "stat"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-t", "TopicTset"], "no topic here is named like TopicTset. Did you mean TopicTest?"),
+        (["-t", "zzz*", "-t", "TopicTest"], "no topic here is named like zzz*. The topics are "),
+    ],
+)
+def test_a_topic_that_is_misspelt_is_named(command, words, says, store, capsysbinary):
+    assert main([command, str(store("49-basic")), "--csv", *words]) == 0
+    err = " ".join(capsysbinary.readouterr().err.decode().split())
+    assert says in err
+    assert "TopicTest" in err
+    assert main([command, str(store("49-basic")), "--csv", "-t", "Topic*"]) == 0
+    assert "no topic" not in capsysbinary.readouterr().err.decode()
+
+
 def test_times_are_half_open(store, capsysbinary):
     times = sorted(message["storeTimestamp"] for message in sound("49-basic"))
     begin, end = times[100], times[300]
