@@ -32,6 +32,7 @@ from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
 from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
@@ -49,6 +50,7 @@ from rmqtool.storage.time_search import (
     search_batches,
 )
 
+_new = tuple.__new__
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 # So often the index is asked again, when nothing that it found can be read.
 _ROUNDS = 3
@@ -96,11 +98,12 @@ class SomeIndex(Protocol):
 
 
 class _Known(NamedTuple):
-    """The files of a queue as they were when they were listed last, and its beginning then."""
+    """The files of a queue as they were when they were listed last, its beginning then, and what they have room for."""
 
     files: ConsumeQueueFiles | BatchQueueFiles
     log_min: int
     min_offset: int
+    room: int
 
 
 class StoreReader:
@@ -181,8 +184,9 @@ class StoreReader:
         if queue is None or not queue.max_offset:
             # upstream: an empty batch queue has no minimum.
             return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
+        high = queue.max_offset
         with self._lock:
-            return Bounds(self._known_files(key, queue.max_offset).min_offset, queue.max_offset)
+            return _new(Bounds, (self._known_files(key, high).min_offset, high))
 
     def forget(self) -> None:
         """Forget which files there are: some were removed."""
@@ -200,26 +204,29 @@ class StoreReader:
 
     def _known_files(self, key: QueueKey, max_offset: int) -> _Known:
         known = self._known.get(key)
-        is_batch = key not in self._queues.simple
         log_min = self._log.min_offset
-        if known is None or known.log_min != log_min or _has_outgrown(known, max_offset):
+        if known is None or known.log_min != log_min or max_offset > known.room:
             if known is not None and known.log_min != log_min:
                 self._log_files.close()
-            segments = self._segments(FileKind.BATCH_CONSUME_QUEUE if is_batch else FileKind.CONSUME_QUEUE, key)
-            files: ConsumeQueueFiles | BatchQueueFiles
-            if is_batch:
-                files = BatchQueueFiles(QueueId(*key), segments)
-                low = files.min_offset(log_min)
-            else:
-                files = ConsumeQueueFiles(QueueId(*key), segments)
-                low = files.min_offset(log_min, self._config.version)
-                # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
-                while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
-                    low += 1
-            known = self._known[key] = _Known(files, log_min, low)
-        elif isinstance(known.files, BatchQueueFiles):
-            known = known._replace(files=BatchQueueFiles(known.files.queue, known.files.segments))
+            known = self._known[key] = self._list_files(key, log_min, max_offset)
+        elif known.room == LONG_MAX:
+            files = known.files
+            known = known._replace(files=BatchQueueFiles(files.queue, files.segments))
         return known
+
+    def _list_files(self, key: QueueKey, log_min: int, max_offset: int) -> _Known:
+        if key not in self._queues.simple:
+            segments = self._segments(FileKind.BATCH_CONSUME_QUEUE, key)
+            batches = BatchQueueFiles(QueueId(*key), segments)
+            # Its units are counted anew each time: their places tell nothing of their offsets.
+            return _Known(batches, log_min, batches.min_offset(log_min), LONG_MAX)
+        segments = self._segments(FileKind.CONSUME_QUEUE, key)
+        files = ConsumeQueueFiles(QueueId(*key), segments)
+        low = files.min_offset(log_min, self._config.version)
+        # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
+        while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
+            low += 1
+        return _Known(files, log_min, low, segments.end_offset // UNIT_SIZE)
 
     def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
         directory = segment_directory(kind, *key)
@@ -348,8 +355,3 @@ def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
     if offset > high:
         return GetMessageStatus.OFFSET_OVERFLOW_BADLY, high
     return GetMessageStatus.FOUND, offset
-
-
-def _has_outgrown(known: _Known, max_offset: int) -> bool:
-    segments = known.files.segments
-    return not isinstance(known.files, BatchQueueFiles) and max_offset * UNIT_SIZE > segments.end_offset

@@ -17,7 +17,7 @@ from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus, Got
 from rmqtool.engine.message_filter import MessageFilter
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
-from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written
+from rmqtool.formats.consume_queue import UNIT_SIZE, is_batch_written, units_unpacker
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
@@ -219,7 +219,8 @@ def get_together(
     data = queue.segments.open(segment).pread(count * UNIT_SIZE, begin * UNIT_SIZE - segment.base_offset)
     if len(data) < count * UNIT_SIZE:
         return False
-    offsets, sizes, _ = zip(*_UNIT.packer.iter_unpack(data), strict=True)
+    units = units_unpacker(count)(data)
+    offsets, sizes = units[::3], units[1::3]
     low, high, size = offsets[0], offsets[-1] + sizes[-1], sum(sizes)
     end = log.committed_offset
     if (
