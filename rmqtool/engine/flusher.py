@@ -18,6 +18,7 @@ from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.group_commit import GroupCommit, Turn
 from rmqtool.engine.health import Health
 from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.ticket import PutTicket
 from rmqtool.engine.writer import Writer
 from rmqtool.errors import WriteFailed
 
@@ -48,14 +49,37 @@ class Flusher:
 
     def wait_flushed(self, physical_offset: int) -> PutStatus:
         """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
+        return self._wait(physical_offset.__le__)
+
+    @property
+    def is_forcing(self) -> bool:
+        """Whether somebody forces now, so that whoever comes is a part of the next group."""
+        return self._turns.is_taken
+
+    def join_next(self, ticket: PutTicket) -> None:
+        """Have a ticket written and forced together with all others that come while somebody forces.
+
+        Whoever has the next turn writes for all of them, in one call.
+        """
+        self._writer.waiting.append(ticket)
+        status = self._wait(ticket.is_done_at)
+        if not ticket.is_written and ticket.status is None:
+            # It took too long; what comes of it nobody waits for.
+            self._writer.write_waiting()
+        if ticket.status is None:
+            ticket.status = status
+
+    def _wait(self, is_done: Callable[[int], bool]) -> PutStatus:
         deadline = self._clock.monotonic() + self._config.sync_flush_timeout
         turn = Turn.TOO_LATE
         # The store's clock decides when it is too late, not how long a lock was waited for.
         while turn is Turn.TOO_LATE and (left := deadline - self._clock.monotonic()) > 0:
-            turn = self._turns.wait(physical_offset, left / 1000)
+            turn = self._turns.wait_until(is_done, left / 1000)
         if turn is Turn.MINE:
             try:
-                if self._log.flushed_offset < physical_offset and not self._flush():
+                if self._writer.waiting:
+                    self._writer.write_waiting()
+                if not is_done(self._log.flushed_offset) and not self._flush():
                     return PutStatus.UNKNOWN_ERROR
             finally:
                 self._turns.end_turn()

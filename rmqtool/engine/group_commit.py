@@ -24,10 +24,10 @@ class Turn(Enum):
 
 
 class _Sleeper:
-    __slots__ = ("lock", "physical_offset", "turn")
+    __slots__ = ("is_done", "lock", "turn")
 
-    def __init__(self, physical_offset: int) -> None:
-        self.physical_offset = physical_offset
+    def __init__(self, is_done: Callable[[int], bool]) -> None:
+        self.is_done = is_done
         self.turn = Turn.TOO_LATE
         self.lock = threading.Lock()
         self.lock.acquire()
@@ -47,6 +47,11 @@ class GroupCommit:
         self._sleepers: list[_Sleeper] = []
 
     @property
+    def is_taken(self) -> bool:
+        """Whether somebody forces now."""
+        return self._is_taken
+
+    @property
     def sleeping(self) -> int:
         """How many wait."""
         return len(self._sleepers)
@@ -57,13 +62,17 @@ class GroupCommit:
 
     def wait(self, physical_offset: int, timeout: float) -> Turn:
         """Wait until everything before an offset is durable, or it is the caller's turn to make it so; in seconds."""
+        return self.wait_until(physical_offset.__le__, timeout)
+
+    def wait_until(self, is_done: Callable[[int], bool], timeout: float) -> Turn:
+        """Wait until nothing is left to do with the log durable up to some offset, or it is the caller's turn."""
         with self._guard:
-            if self._flushed_offset() >= physical_offset:
+            if is_done(self._flushed_offset()):
                 return Turn.DONE
             if not self._is_taken:
                 self._is_taken = True
                 return Turn.MINE
-        return self._sleep(_Sleeper(physical_offset), timeout)
+        return self._sleep(_Sleeper(is_done), timeout)
 
     def _sleep(self, sleeper: _Sleeper, timeout: float) -> Turn:
         try:
@@ -96,7 +105,7 @@ class GroupCommit:
             reached = self._flushed_offset()
             left = []
             for sleeper in self._sleepers:
-                if sleeper.physical_offset <= reached:
+                if sleeper.is_done(reached):
                     sleeper.wake(Turn.DONE)
                 else:
                     left.append(sleeper)

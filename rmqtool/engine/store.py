@@ -94,15 +94,14 @@ class MessageStore:
         self._is_open = True
         self._takes_puts = setup.config.broker_role is not BrokerRole.SLAVE
         self._workers: tuple[Worker, ...] = ()
-        dispatcher = engine.dispatcher
-        self.reader = StoreReader(setup.files, setup.config, engine.log, dispatcher.queues, dispatcher.index)
+        derived = engine.dispatcher
+        self.reader = StoreReader(setup.files, setup.config, engine.log, derived.queues, derived.index)
         engine.retention.on_removed = self.reader.forget
         # What every put needs.
         self._now = setup.clock.now
-        self._writer = engine.writer
-        self._health = engine.health
-        self._accept = engine.intake.accept
-        self._accept_batch = engine.intake.accept_batch
+        self._writer, self._health = engine.writer, engine.health
+        self._joins_groups = setup.is_sync and not setup.has_pool
+        self._accept, self._accept_batch = engine.intake.accept, engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Where the store was when it was opened: one that nobody has changed is closed as it was.
         self._opened_at = self._reached()
@@ -183,7 +182,9 @@ class MessageStore:
 
     @INTERRUPTS.keep_from
     def _write(self, ticket: PutTicket) -> PutTicket:
-        if ticket.status is None:
+        if ticket.status is None and self._joins_groups and ticket.waits and self._engine.flusher.is_forcing:
+            self._engine.flusher.join_next(ticket)
+        elif ticket.status is None:
             self._writer.write(ticket)
             if ticket.status is None:
                 self._settle(ticket)

@@ -79,6 +79,10 @@ class PutTicket:
         offsets = self.record_offsets or ([self.physical_offset] if self.physical_offset >= 0 else [])
         return ",".join(encode_offset_msg_id(*self.store_host, offset) for offset in offsets)
 
+    def is_done_at(self, flushed_offset: int) -> bool:
+        """Whether it is known what came of it, with the log durable up to an offset."""
+        return self.status is not None or (self.is_written and self.physical_offset + self.size <= flushed_offset)
+
     def refuse(self, status: PutStatus) -> None:
         """Say why the message is not stored, or that nobody knows whether it is."""
         self.status = status

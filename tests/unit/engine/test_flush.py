@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import ClassVar
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rmqtool.config import FlushDiskType, Version
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.store import MessageStore
+from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import layouts
 from tests.engine_stores import (
@@ -278,6 +280,77 @@ def test_producers_in_threads_share_syncs() -> None:
         own = [one for one in records if one.queue_id == queue_id]
         assert [one.queue_offset for one in own] == list(range(50))
         assert [one.raw_body for one in own] == [b"body %d" % number for number in range(50)]
+
+
+class Joined:
+    """Producers that put while another one forces: until they all sleep the sync does not end."""
+
+    def __init__(self, store: MessageStore, count: int) -> None:
+        self.tickets: dict[int, PutTicket] = {}
+        self.store = store
+        self.threads = [threading.Thread(target=self.put, args=(number,)) for number in range(count)]
+
+    def put(self, number: int) -> None:
+        self.tickets[number] = self.store.put(a_message(number))
+
+    def start(self) -> None:
+        for thread in self.threads:
+            thread.start()
+        waiting = self.store._engine.writer.waiting
+        while len(waiting) < len(self.threads):
+            time.sleep(0)
+
+    def statuses(self) -> list[PutStatus | None]:
+        for thread in self.threads:
+            thread.join(60)
+        return [self.tickets[number].status for number in range(len(self.threads))]
+
+
+def test_those_who_come_while_one_forces_are_written_and_forced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, store = a_disk_and_store(flushDiskType=SYNC)
+    with store:
+        store.put(a_message())
+        before = len(disk.calls)
+        others = Joined(store, 5)
+        during_next(monkeypatch, "fdatasync", others.start)
+        assert store.put(a_message(9)).is_ok
+        assert others.statuses() == [PutStatus.PUT_OK] * 5
+        done = [call.operation for call in disk.calls[before:] if call.path.startswith("commitlog")]
+        assert done == ["pwrite", "fdatasync"] * 2
+        assert sorted(bodies_after_power_cut(disk)) == sorted(
+            [b"body 0", b"body 9", *(b"body %d" % n for n in range(5))]
+        )
+
+
+def test_none_of_those_who_come_while_a_sync_fails_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, store = a_disk_and_store(flushDiskType=SYNC)
+    store.put(a_message())
+    others = Joined(store, 3)
+    during_next(monkeypatch, "fdatasync", others.start)
+    disk.fail(2)  # the write, then the sync
+    assert store.put(a_message(9)).status is PutStatus.UNKNOWN_ERROR
+    assert others.statuses() == [PutStatus.SERVICE_NOT_AVAILABLE] * 3
+    assert bodies_after_power_cut(disk) == [b"body 0"]
+    with pytest.raises(WriteFailed):
+        store.close()
+
+
+def test_who_waits_too_long_for_one_that_hangs_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the store stands still; when it has gone on, the real one has woken whoever slept."""
+    _, store = a_disk_and_store(flushDiskType=SYNC, syncFlushTimeout=1)
+    with store:
+        store.put(a_message())
+
+        def hang() -> None:
+            others.start()
+            clock_of(store).advance(10)
+            assert others.statuses() == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
+
+        others = Joined(store, 2)
+        during_next(monkeypatch, "fdatasync", hang)
+        assert store.put(a_message(9)).status is PutStatus.FLUSH_DISK_TIMEOUT
+        assert store.flush_now()
+        assert len(list(iter_records(store.setup.files))) == 4
 
 
 def test_threads_write_force_and_dispatch() -> None:
