@@ -123,8 +123,9 @@ def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutCo
 def sent_batch(keys: Sequence[str], ticket: PutTicket) -> Sent:
     """Return what became of the messages of a client's batch: the same for all of them."""
     sent, status = Sent([]), ticket.status or PutStatus.UNKNOWN_ERROR
-    ids = ticket.offset_msg_id.split(",") if ticket.record_offsets else [""] * len(keys)
-    offsets = ticket.record_offsets or [-1] * len(keys)
+    # A single message has a place of its own, and none of a batch.
+    offsets = ticket.record_offsets or [ticket.physical_offset] * len(keys)
+    ids = ticket.offset_msg_id.split(",") if offsets[0] >= 0 else [""] * len(keys)
     rows: list[Row] = []
     for number, (key, msg_id, place) in enumerate(zip(keys, ids, offsets, strict=True)):
         queue_offset = ticket.queue_offset + number if place >= 0 else -1

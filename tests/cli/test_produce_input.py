@@ -130,7 +130,7 @@ def test_a_body_above_4_mib_is_refused(produce: Any, lab: str) -> None:
 
 def test_a_batch_lies_in_one_queue(produce: Any, lab: str) -> None:
     status, out, _ = produce(
-        "--jsonl", "--batch", "3", stdin=lines_of(*({"topic": "T", "body": str(n)} for n in range(5)))
+        "--jsonl", "--batch", "3", stdin=lines_of(*({"topic": "T", "body": str(n)} for n in range(7)))
     )
     assert status == 0
     records = stored(lab)
@@ -140,11 +140,14 @@ def test_a_batch_lies_in_one_queue(produce: Any, lab: str) -> None:
         (b"2", 0, 2),
         (b"3", 1, 0),
         (b"4", 1, 1),
+        (b"5", 1, 2),
+        (b"6", 2, 0),
     ]
     assert len({one.store_timestamp for one in records[:3]}) == 1
     for line, one in zip(map(json.loads, out), records, strict=True):
         validate("produced", line)
         assert (line["msgId"], line["commitLogOffset"]) == (one.uniq_key, one.physical_offset)
+        assert (line["queueOffset"], line["offsetMsgId"][16:]) == (one.queue_offset, f"{one.physical_offset:016X}")
         assert (one.properties["WAIT"], one.properties["CLUSTER"]) == ("true", "DefaultCluster")
 
 
