@@ -347,7 +347,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--broadcast',), 'Each member gets all; progress is kept below ~/.rocketmq_offsets.', ''),
         (('--exec',), 'Run it for each message: the body is its input, RMQ_… its fields.', 'any'),
         (('--timeout',), 'A program that takes longer is killed, and has failed.', 'any'),
-        (('-j', '--jobs'), 'Processes; default: one per processor.', 'any'),
+        (('-j', '--jobs'), 'Programs of --exec, or processes; default: one per processor.', 'any'),
         (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),
         (('--json',), 'One JSON document.', ''),

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Group, Jobs, Limit, Scope, Show, Store, Tag, Where
+from rmqtool.commands.opening import choose_store, named_group
+from rmqtool.commands.options import AsBroker, Group, Limit, Programs, Scope, Show, Store, Tag, Where
 from rmqtool.errors import Exit, UsageError
 
 
@@ -72,7 +72,7 @@ def consume(
     limit: Limit = None,
     way: Way,
     program: Program,
-    jobs: Jobs = None,
+    jobs: Programs = None,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
@@ -85,8 +85,8 @@ def consume(
     from rmqtool.commands.consuming import run
     from rmqtool.commands.popping import run_pop
 
-    if (way.commit or way.broadcast) and not group:
-        raise UsageError("whose progress is that?", hint="name the group with -g")
+    if way.commit or way.broadcast or way.pop:
+        group = named_group(group)
     if tag is not None and where is not None:
         raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
     path = choose_store([store] if store is not None else []).store

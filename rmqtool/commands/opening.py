@@ -52,6 +52,19 @@ def typeable(hint: str) -> str:
     return _PLACE_OF_STORE.sub(lambda found: f"{found[1]} {quote(store)}", hint) if store is not None else hint
 
 
+def named_group(group: str | None) -> str:
+    """Return the group that is to be written about: it must be named, as a broker takes it."""
+    from rmqtool.config import Version
+    from rmqtool.formats.topics import check_group_name
+
+    if not group:
+        raise UsageError("whose progress is that?", hint="name the group with -g")
+    refusal = check_group_name(group, Version.V5_3)
+    if refusal is not None:
+        raise UsageError(refusal, hint="use letters, digits, _ and -")
+    return group
+
+
 def _choose(
     words: Sequence[str], takes_words: bool, environment: Mapping[str, str], exists: Callable[[str], bool]
 ) -> StoreChoice:

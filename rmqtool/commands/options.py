@@ -135,17 +135,13 @@ Verbose = Annotated[
 ]
 Quiet = Annotated[bool, _option("--quiet", panel=_OUTPUT, help="No notes on stderr.")]
 
-Jobs = Annotated[
-    int | None,
-    _option(
-        "-j",
-        "--jobs",
-        metavar="N",
-        parser=_number("--jobs", 1),
-        panel=_WORK,
-        help="Processes; default: one per processor.",
-    ),
-]
+
+def _jobs(words: str) -> Any:
+    return _option("-j", "--jobs", metavar="N", parser=_number("--jobs", 1), panel=_WORK, help=words)
+
+
+Jobs = Annotated[int | None, _jobs("Processes; default: one per processor.")]
+Programs = Annotated[int | None, _jobs("Programs of --exec, or processes; default: one per processor.")]
 ProgressWhen = Annotated[
     When, _option("--progress", metavar="auto|always|never", panel=_WORK, help="The bar on stderr.")
 ]

@@ -42,7 +42,7 @@ def run_pop(
     """Pop messages and ack what is consumed; what fails comes back, and is a dead letter in the end."""
     from rmqtool.commands.serving import serving
 
-    _refuse_others(group, place, way)
+    _refuse_others(place, way)
     invisible, timeout = parse_span(way.invisible or "60s"), parse_span(program.timeout)
     consumed = failed = 0
     with show.output() as output, stopping() as stop, serving(path, broker) as services:
@@ -62,9 +62,7 @@ def run_pop(
     return Exit.NO if failed else Exit.DONE
 
 
-def _refuse_others(group: str, place: Place, way: Way) -> None:
-    if not group:
-        raise UsageError("whose messages are that?", hint="name the group with -g")
+def _refuse_others(place: Place, way: Way) -> None:
     others = {"--members": way.members > 1, "--orderly": way.orderly, "--broadcast": way.broadcast}
     others["--from"] = place.start is not None
     for name, is_given in others.items():

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.commands.interrupting import Stop, stopping
+from rmqtool.commands.opening import named_group
 from rmqtool.commands.produce import OnError
 from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
 from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
@@ -64,7 +65,7 @@ def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     return {
         "wish": wish,
         "outcome": None if later.tx is None else Outcome(later.tx),
-        "group": group or DEFAULT_GROUP,
+        "group": named_group(group or DEFAULT_GROUP),
     }
 
 

@@ -369,3 +369,12 @@ def test_killed_while_somebody_reads_nothing_is_lost(tmp_path: Path, capsysbinar
     # What was shown and not yet noted: a pull of each member at most.
     assert 0 < len(second.splitlines()) < 1000
     assert counted.total() - 1000 <= 3 * 32
+
+
+@pytest.mark.parametrize("words", [["consume", "--commit"], ["consume", "--pop"], ["produce", "x", "--tx", "pending"]])
+def test_a_group_that_no_broker_takes_is_refused(words: list[str], lab: str, capsysbinary: Capture) -> None:
+    command, *rest = words
+    before = sorted(path.name for path in (Path(lab) / "config").iterdir())
+    assert main([command, lab, *rest, "-t", "T", "-g", "no group!"]) == Exit.USAGE
+    assert b"'no group!' has characters other than" in capsysbinary.readouterr().err
+    assert sorted(path.name for path in (Path(lab) / "config").iterdir()) == before
