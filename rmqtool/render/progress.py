@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import IO
 
 from rich.console import Console
@@ -24,6 +25,9 @@ from rich.text import Text
 
 from rmqtool.render.text import size
 
+# So long, in seconds, others must be still before the bar is drawn again: beside rows that come one by one it flickers.
+_STILL = 0.3
+
 
 class _Speed(ProgressColumn):
     """Bytes per second in the units of everything else here."""
@@ -42,6 +46,8 @@ class TerminalProgress:
         self._console = Console(file=stderr or sys.stderr, force_terminal=True, force_interactive=True)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+        self._is_hidden = False
+        self._written_at = 0.0
 
     def start(self, what: str, total: int | None, unit: str) -> None:
         """Begin ``what``; a piece that was not finished ends."""
@@ -61,27 +67,34 @@ class TerminalProgress:
             redirect_stderr=False,
         )
         self._task = self._bar.add_task(what, total=total)
+        self._is_hidden = False
         self._bar.start()
 
     def advance(self, amount: int) -> None:
         """Add ``amount`` units done."""
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task, amount)
+            if self._is_hidden and monotonic() - self._written_at >= _STILL:
+                self._is_hidden = False
+                self._bar.start()
 
     def finish(self) -> None:
         """End the piece of work and clear its line."""
         if self._bar is not None:
-            self._bar.stop()
+            if not self._is_hidden:
+                self._bar.stop()
             self._bar = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Clear the bar while others write on the terminal."""
+        """Clear the bar while others write on the terminal; it comes back with progress, when they have been still."""
         if self._bar is None:
             yield
             return
-        self._bar.stop()
+        if not self._is_hidden:
+            self._bar.stop()
+            self._is_hidden = True
         try:
             yield
         finally:
-            self._bar.start()
+            self._written_at = monotonic()

@@ -3,7 +3,10 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
+
 from rmqtool.progress import Progress
+from rmqtool.render import progress
 from rmqtool.render.progress import TerminalProgress
 
 
@@ -39,7 +42,26 @@ def test_other_units_and_unknown_totals() -> None:
     assert "10/10 messages" in words(stderr)
 
 
-def test_others_may_write_while_it_is_paused() -> None:
+def test_it_stays_away_while_rows_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    stderr = io.StringIO()
+    bar = TerminalProgress(stderr)
+    bar.start("working", 10, "messages")
+    for row in range(5):
+        with bar.paused():
+            stderr.write(f"row {row}\n")
+        bar.advance(1)
+        now[0] += 0.1
+    assert stderr.getvalue().endswith("\x1b[2K" + "".join(f"row {row}\n" for row in range(5)))
+    now[0] += 1
+    bar.advance(1)
+    bar.finish()
+    assert "6/10 messages" in words(stderr)
+
+
+def test_others_may_write_while_it_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_STILL", 0.0)
     stderr = io.StringIO()
     bar = TerminalProgress(stderr)
     with bar.paused():
