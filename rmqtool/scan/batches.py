@@ -295,6 +295,7 @@ def _have_odd_heads(records: Records) -> Mask:
         found |= (port < 1) | (port > _MOST_PORT)
     times = records.column("reconsume_times")
     found |= (times < 0) | (times >= _MOST_RECONSUME_TIMES)
+    found |= (records.body_lengths == 0) & (records.column("body_crc") != 0)
     outside = flags & TRANSACTION_MASK == int(TransactionType.NONE)
     found |= outside & (records.column("prepared_transaction_offset") != 0)
     stored = records.column("store_timestamp")
@@ -321,6 +322,8 @@ def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
         port = getattr(message, name)
         if not 1 <= port <= _MOST_PORT:
             yield name, f"{port} is no port"
+    if not message.raw_body and message.body_crc:
+        yield "body_crc", f"the checksum {message.body_crc & 0xFFFFFFFF:#010x} is not that of the body, which is empty"
     if not 0 <= message.reconsume_times < _MOST_RECONSUME_TIMES:
         yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
     if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:

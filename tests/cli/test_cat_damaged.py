@@ -12,6 +12,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
 from tests.schemas import validate
+from tests.stores import truth
 
 # The size of a record was raised so that it reaches into the next: valid by the rule of the recorded count, which
 # looks at each magic by itself. Nobody can put a record there, so here it is damage.
@@ -102,3 +103,29 @@ def test_a_file_whose_name_claims_the_places_of_another_hides_no_message_in_any_
         assert {line["damage"]["code"] for line in lines if "damage" in line} == {"CL-PHY", "CL-GAP"}
     assert len(found["log"]) > 500
     assert found["queue"] == found["time"] == found["log"]
+
+
+@pytest.mark.parametrize("name", ["49-basic", "53-basic"])
+def test_a_checksum_of_no_body_hides_no_message(name, writable_store, capsysbinary):
+    """Brokers serve such a message, and clients take it: neither compares the checksum of an empty body."""
+    root: Path = writable_store(name)
+    messages = truth(name)["messages"]
+    file = root / "commitlog" / "00000000000000000000"
+    empty = next(
+        message
+        for message in messages[3:]
+        if not message["storedBodyLength"] and message["commitLogOffset"] < file.stat().st_size
+    )
+    with file.open("r+b") as opened:
+        opened.seek(empty["commitLogOffset"] + 8)
+        opened.write(b"\0\1\0\0")
+    assert main(["cat", str(root), "--jsonl"]) == Exit.DONE
+    lines = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert [line["commitLogOffset"] for line in lines] == [message["commitLogOffset"] for message in messages]
+    assert main(["check", str(root), "--jsonl", "--only", "CL"]) == Exit.NO
+    *found, _ = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    places = [(one["code"], one["offset"]) for one in found if one["severity"] != "notice"]
+    assert places == [("CL-HEAD", empty["commitLogOffset"])]
+    assert main(["repair", str(root), "--allow", "primary", "--json"]) in (Exit.DONE, Exit.NO)
+    steps = json.loads(capsysbinary.readouterr().out)["steps"]
+    assert [step for step in steps if step["class"] == "primary"] == []
