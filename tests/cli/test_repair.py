@@ -440,3 +440,19 @@ def info(root: Path, capsysbinary: Any) -> bytes:
     main(["info", str(root), "--json"])
     printed: bytes = capsysbinary.readouterr().out
     return printed
+
+
+@pytest.mark.parametrize("place", [8, 11, 5])
+def test_the_only_unit_of_a_queue_is_made_anew(place, writable_store, capsysbinary):
+    """A unit with a wrong size is no proof that its message belongs elsewhere."""
+    root = writable_store("53-broker")
+    queues = (root / "consumequeue").glob("*/*/00000000000000000000")
+    file = min(path for path in queues if len(path.read_bytes().rstrip(b"\0")) <= 20 and path.read_bytes().strip(b"\0"))
+    with file.open("r+b") as opened:
+        opened.seek(place)
+        old = opened.read(1)[0]
+        opened.seek(place)
+        opened.write(bytes([old ^ 1]))
+    before, after = findings_after_repair(root, capsysbinary)
+    assert {code for code, path, _ in before if path == str(file.relative_to(root))} == {"CQ-WRONG"}
+    assert after == []

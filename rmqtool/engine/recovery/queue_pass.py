@@ -308,7 +308,8 @@ class QueueCheck:
             if _UNIT.encode(unit) != stand_in:
                 self.replace(queue_offset, stand_in)
             return True
-        if self._log.find_record(at) is None:
+        record = self._log.find_record(at)
+        if record is None or record.total_size != unit.size:
             return False
         self._evidence.standing.setdefault(at, []).append((self.key, queue_offset))
         return True
