@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import Refused
@@ -44,8 +45,12 @@ class IdMap:
             staging.accompany(path, self.target)
             if self._is_csv:
                 self._file.write(",".join(FIELDS) + "\n")
-        except OSError as error:
-            raise write_failed("write", target, error) from error
+        except BaseException as error:  # interrupted, too: until it is noted nobody else knows of it
+            with suppress(OSError):
+                os.unlink(path)
+            if isinstance(error, OSError):
+                raise write_failed("write", target, error) from error
+            raise
 
     def add(self, store: str, moved: Moved) -> None:
         """Write the lines of messages that are in the copy."""

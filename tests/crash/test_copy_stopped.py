@@ -40,6 +40,8 @@ if left > 0:
 sys.exit(status)
 """
 FAR = 100_000
+# The call that makes the file of the ids, which lies in a directory of its own.
+LISTED = 11
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,7 @@ def test_a_copy_that_is_stopped_at_some_calls(damaged: Path, tmp_path: Path) -> 
     calls = calls_of(damaged, tmp_path / "whole")
     # At its beginning, in its midst, and when what belongs to it has its place and it has not.
     assert not check_interrupted(damaged, tmp_path / "begun", 2)
+    assert not check_interrupted(damaged, tmp_path / "listed", LISTED)
     assert not check_interrupted(damaged, tmp_path / "midst", calls // 2)
     assert not check_killed(damaged, tmp_path / "placed", calls - 3)
 
