@@ -176,7 +176,11 @@ def staged(target: str, like: str, size: int) -> Iterator[Staging]:
             if isinstance(error, WriteFailed):
                 error.hint = error.hint or "nothing is left of the copy; run it again when the cause is gone"
             raise
-        staging.clear()
+        try:
+            staging.clear()
+        except KeyboardInterrupt:
+            staging.clear()
+            raise
 
 
 def _give(path: str, wanted: os.stat_result) -> None:
