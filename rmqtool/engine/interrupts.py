@@ -29,7 +29,6 @@ class Interrupts:
         self.pending = False
         self._calls: set[CodeType] = set()
         self._open_stores = 0
-        self._is_installed = False
 
     def keep_from(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
         """Have a function come to its end; who calls it asks ``pending`` behind it."""
@@ -41,18 +40,17 @@ class Interrupts:
         # A store that could not be closed may have left one behind: its own error was told instead.
         self.pending = self.pending and self._open_stores > 0
         self._open_stores += 1
+        # Asked for with every store: while others were open, somebody may have set the signal back.
         is_ours = threading.current_thread() is threading.main_thread()
-        if is_ours and not self._is_installed and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._take)
-            self._is_installed = True
 
     def end(self) -> None:
         """A store is closed."""
         self._open_stores -= 1
         is_ours = threading.current_thread() is threading.main_thread()
-        if is_ours and self._is_installed and not self._open_stores:
+        if is_ours and not self._open_stores and signal.getsignal(signal.SIGINT) == self._take:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            self._is_installed = False
 
     def deliver(self) -> None:
         """Interrupt the main thread now, unless a call above must come to its end, too."""

@@ -51,7 +51,9 @@ class InterruptedDisk(FaultyDisk):
 
 
 @pytest.fixture(autouse=True)
-def handler_as_it_was() -> Iterator[None]:
+def handler_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Other tests leave stores open, whose end would be waited for.
+    monkeypatch.setattr(INTERRUPTS, "_open_stores", 0)
     # A shell starts what it puts into the background with Ctrl-C switched off.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -134,6 +136,12 @@ def test_whoever_handles_the_signal_keeps_doing_so() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIGINT]
+
+
+def test_a_store_takes_the_signal_though_it_was_set_back_while_another_was_open() -> None:
+    with MessageStore.create(small_setup(VERSION)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert [assert_finished(call, before=False) for call in (19, 20)] == [0, 0]
 
 
 def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
