@@ -81,7 +81,7 @@ def test_who_holds_it_is_named_and_nothing_is_changed(tmp_path: Path, files: Pos
             files.lock()
         assert caught.value.exit_status == Exit.IN_USE
         assert caught.value.file == str(path)
-        assert "stop the broker" in (caught.value.hint or "")
+        assert "stop that process first" in (caught.value.hint or "")
         after = path.stat()
         assert (path.read_bytes(), after.st_mtime_ns, after.st_ctime_ns) == (
             b"not yet",
