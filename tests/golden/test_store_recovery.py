@@ -15,6 +15,7 @@ from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit, RmqtoolError
 from tests.damaged import VERSIONS, Workshop
+from tests.judged.rows import findings_of
 from tests.recovered import named, setup_for, unserved, valid_records
 from tests.recovery import VERSIONS as BROKERS
 from tests.recovery import Case, cases
@@ -90,6 +91,25 @@ def test_ghosts_are_told_and_nothing_is_lost(name, writable_store):
             key = message["topic"], message["queueId"]
             counts[key] = max(counts.get(key, 0), message["queueOffset"] + 1)
         assert {queue.key: queue.max_offset for queue in opened.queues()} == counts
+
+
+@pytest.mark.parametrize("name", ["49-basic", "53-basic"])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_units_of_an_end_that_is_lost_go_although_the_store_was_closed(name, is_gone, writable_store):
+    root = writable_store(name)
+    last = max((root / "commitlog").iterdir())
+    if is_gone:
+        last.unlink()
+    else:
+        last.write_bytes(bytes(last.stat().st_size))
+    before = valid_records(root)
+    report = recover(setup_for(root))
+    assert not report.abnormal
+    assert {finding.code for finding in report.findings} == {"CQ-AHEAD"}
+    assert valid_records(root) == before
+    assert unserved(root, before) == []
+    assert [f for f in findings_of(root) if f.severity != "notice"] == []
+    assert recover(setup_for(root)).changes == {}
 
 
 def test_a_directory_among_the_segments_of_a_4_9_store_goes_when_it_is_empty(writable_store):

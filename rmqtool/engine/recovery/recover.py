@@ -188,15 +188,19 @@ class _Recovery:
         if index is not None:
             self._finish_index(*index, log, now)
         was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
+        # Units may lead to bytes that a broker has cut off and left. Where nothing is left, the log has lost its end.
+        thorough = was_cut or report.abnormal or tail.stale is None
         if has_queues:
-            queues.finish(report, tail.offset, thorough=was_cut or report.abnormal)
+            queues.finish(report, tail.offset, thorough=thorough)
+        has_lost_end = thorough and any(finding.code == "CQ-AHEAD" for finding in report.findings)
         if database is not None:
             database.finish(report, tail.offset)
         # Only a recovery of its own lets the broker complete queues that we cannot write.
         self._stays_open = not has_queues and report.abnormal and (database is None or database.is_behind)
         derived.flush()
+        is_abnormal = report.abnormal or has_lost_end
         heal_checkpoint(
-            self.files, reading, tail.offset, self._before_write, abnormal=report.abnormal, has_queues=has_queues
+            self.files, reading, tail.offset, self._before_write, abnormal=is_abnormal, has_queues=has_queues
         )
         report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
 
