@@ -181,5 +181,6 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
     elif unreachable:
         words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
     else:
-        words, severity = "this start would lose no message", None
-    yield from verdict_lines(output, words, severity, [commands[then]] if severity else [])
+        # A start reads a part of the log only: whether the rest is sound it does not say.
+        words, severity, then = "this start would lose no message", None, Next.LOOK
+    yield from verdict_lines(output, words, severity, [commands[then]])
