@@ -15,7 +15,13 @@ from rmqtool.formats.layouts import IndexHeader, StoreCheckpoint
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
 from rmqtool.inspection import quick
-from rmqtool.inspection.queue_bounds import QueueBounds, iter_file_bounds, read_database_bounds, simple_queues
+from rmqtool.inspection.queue_bounds import (
+    QueueBounds,
+    greatest_end,
+    iter_file_bounds,
+    read_database_bounds,
+    simple_queues,
+)
 from rmqtool.storage.configs import Configs, read_configs
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import LockState
@@ -66,6 +72,7 @@ class Overview:
     log_file_size: int
     log_min: int
     log_end: LogEnd
+    queues_end: int
     first: Message | None
     topics: dict[str, TopicOverview]
     index: list[IndexOverview]
@@ -165,6 +172,7 @@ def read_overview(store: Store) -> Overview:
         log_file_size=store.commit_log.segment_size,
         log_min=store.commit_log.min_offset,
         log_end=end,
+        queues_end=greatest_end(queues),
         first=first_record(store.commit_log, dledger=store.is_dledger),
         topics=_topics(configs, bounds),
         index=list(_index_files(store)),

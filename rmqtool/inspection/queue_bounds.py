@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import paths
@@ -33,7 +33,7 @@ def iter_file_bounds(
 ) -> Iterator[tuple[QueueId, QueueBounds]]:
     """Yield the bounds of the queues that lie in files; ``queues`` are the simple ones, all of them."""
     log_min = store.commit_log.min_offset
-    greatest = max((_queue_end(queue) for queue in queues), default=-1)
+    greatest = greatest_end(queues)
     # A clean start cuts queues that reach beyond the log; what a start after a crash does is the business of recover.
     clean = store.listing.find(paths.ABORT) is None
     cut = greatest >= end.physical_offset and clean and end.last is not None
@@ -45,6 +45,11 @@ def iter_file_bounds(
     for queue_id, segments in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).items():
         batch = BatchQueueFiles(queue_id, segments)
         yield queue_id, QueueBounds(batch.min_offset(log_min), batch.max_offset)
+
+
+def greatest_end(queues: Iterable[ConsumeQueueFiles]) -> int:
+    """Return where the last message ends that a queue names; -1 where none names any."""
+    return max(map(_queue_end, queues), default=-1)
 
 
 def _queue_end(queue: ConsumeQueueFiles) -> int:

@@ -29,6 +29,7 @@ def check_overview(store: Store, overview: Overview) -> Iterator[Finding]:
 
 def _findings(store: Store, overview: Overview) -> Iterator[Finding]:
     yield from _check_log(store.commit_log)
+    yield from _check_end(store.commit_log, overview)
     yield from _check_mount(overview)
     yield from _check_abort(overview)
     yield from _check_checkpoint(store, overview)
@@ -66,6 +67,15 @@ def _check_log(log: SegmentQueue) -> Iterator[Finding]:
         if segment.size != log.segment_size:
             text = f"{counted(segment.size, 'byte')}, the others have {log.segment_size}"
             yield new_finding("CL-SIZE", text, Place(segment.path))
+
+
+def _check_end(log: SegmentQueue, overview: Overview) -> Iterator[Finding]:
+    # A broker that is running may have made a file since they were listed.
+    if log.segments and overview.queues_end > log.end_offset and overview.lock != "held":
+        last = log.segments[-1]
+        file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
+        text = f"the log ends at {last.end_offset}, queues name messages up to {overview.queues_end}"
+        yield new_finding("CL-GAP", text, Place(file, 0, overview.queues_end - last.end_offset))
 
 
 def _check_mount(overview: Overview) -> Iterator[Finding]:

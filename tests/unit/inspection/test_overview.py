@@ -102,6 +102,16 @@ def test_a_missing_segment_is_a_gap(writable_store):
     assert gaps[0]["fix"].startswith("rmqtool cat ")
 
 
+@pytest.mark.parametrize("name", ["49-basic", "53-broker", "54-broker"])
+def test_a_last_segment_that_is_missing_is_a_gap_up_to_where_the_queues_end(name, writable_store):
+    root = writable_store(name)
+    last = max((root / "commitlog").iterdir())
+    last.unlink()
+    gaps = [f for f in _overview(root).as_json()["findings"] if f["code"] == "CL-GAP"]
+    length = truth(name)["max_phy"] - int(last.name)
+    assert [(gap["file"], gap["offset"], gap["length"]) for gap in gaps] == [(f"commitlog/{last.name}", 0, length)]
+
+
 def test_a_file_that_is_too_short_is_no_gap_beside(writable_store):
     root = writable_store("49-basic")
     os.truncate(root / "commitlog" / "00000000000000065536", 65535)
