@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rmqtool.bulk.gather import Bytes, Ints, Mask
 from rmqtool.formats.java import decode_text
@@ -28,7 +29,8 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
     offsets[-1] = min(int(offsets[0]) + 2 * int(lengths.sum()), len(data)) if count else 0
     dressed = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     wanted = np.arange(0, 2 * count, 2)
-    return dressed.take(pa.array(wanted, mask=None if present is None else ~present))
+    indices = pa.array(wanted, mask=None if present is None else ~present)
+    return pc.take(dressed, indices, boundscheck=False)
 
 
 def values_of(column: pa.LargeBinaryArray) -> tuple[Bytes, Ints]:

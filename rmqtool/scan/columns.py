@@ -27,6 +27,8 @@ from rmqtool.storage.walk import Place, SegmentWalk
 # So much of a file is held at once; so little behind a break, where the next one may be near.
 WINDOW = 8 << 20
 _SMALL_WINDOW = 64 << 10
+# So long may a range be that is read at once, with as much of what stands behind it as mostly holds a record.
+ONE_READ = WINDOW - _SMALL_WINDOW
 _GROWTH = 4
 # So many rows come at once: what is made of them is some times larger than they are.
 MOST_ROWS = 8192

@@ -11,7 +11,7 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
-from rmqtool.scan.columns import WINDOW
+from rmqtool.scan.columns import ONE_READ
 from rmqtool.scan.logs import LogFile, LogKind
 from rmqtool.scan.queue_units import BEHIND, QueueFiles, find_extent
 from rmqtool.scan.reading import Damage, Range
@@ -19,7 +19,7 @@ from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import join, split
 
 # Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them.
-RANGE = WINDOW
+RANGE = ONE_READ
 COVERED_RANGE = 128 << 20
 # A log up to this size is read through, so that all its damage is seen, also when only some queues are wanted.
 READ_THROUGH = 16 << 20
