@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from rmqtool.bulk.gather import Ints, Mask
+from rmqtool.bulk.gather import Bytes, Ints, Mask
 from rmqtool.bulk.pieces import pieces, values_of
 from rmqtool.bulk.records import Records
 from rmqtool.formats.codes import SysFlag
@@ -23,6 +27,8 @@ from rmqtool.scan.selection import Selection
 _RANGE = 8 * RANGE
 # So many of those that only come near are named in a range.
 _MOST_NEAR = 200
+# So many bytes tell how often each one occurs; what is looked for first has so many at the least, if there are.
+_SAMPLE, _LEAST_END = 1024, 6
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,10 @@ class SearchWork:
             for needle in sought.near:
                 most = _MOST_NEAR - len(places.near)
                 places.near.extend(_places(records.select(texts.holding(needle, most))))
-            records = records.select(texts.holding(sought.needle))
+            rows = texts.holding(sought.needle)
+            if not len(rows):
+                return
+            records = records.select(rows)
         places.found.extend(_places(sought.selection.select(records)))
 
 
@@ -92,13 +101,19 @@ class _Texts:
     """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
 
     def __init__(self, records: Records) -> None:
-        values, self.bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
-        self.text = values.tobytes()
+        self.values, self.bounds = values_of(
+            pieces(records.data, records.properties_offsets, records.properties_lengths)
+        )
+
+    @cached_property
+    def text(self) -> bytes:
+        """The properties once more: only where something is found are they asked for its rows."""
+        return self.values.tobytes()
 
     def holding(self, needle: bytes, most: int | None = None) -> Ints:
         """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
         rows: list[int] = []
-        at = self.text.find(needle)
+        at = self.text.find(needle) if may_hold(self.values, needle) else -1
         while at >= 0 and (most is None or len(rows) < most):
             row = int(np.searchsorted(self.bounds, at, "right")) - 1
             behind = int(self.bounds[row + 1])
@@ -108,6 +123,19 @@ class _Texts:
             else:
                 at = self.text.find(needle, at + 1)
         return np.array(rows, np.int64)
+
+
+def may_hold(values: Bytes, needle: bytes) -> bool:
+    """Return whether ``values`` hold the end of ``needle``, or all of it: mostly they do not, and that is known soon.
+
+    Whoever looks for a text stops wherever its first byte is. So it is looked for from its rarest byte on; and its end
+    tells more than its begin, which keys and ids of one producer have in common.
+    """
+    often = np.bincount(values[:_SAMPLE], minlength=256)[np.frombuffer(needle, np.uint8)]
+    end = needle[int(np.argmin(often[: max(len(needle) - _LEAST_END, 0) + 1])) :]
+    bounds = pa.py_buffer(np.array([0, len(values)]))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(values)])
+    return bool(pc.match_substring_regex(whole, re.escape(end))[0].as_py())
 
 
 def _may_have(records: Records, queue_offset: int) -> Mask:
