@@ -267,6 +267,12 @@ class Work:
     jobs: Jobs = None
     progress: ProgressWhen = When.AUTO
 
+    def __post_init__(self) -> None:
+        if self.processes() > 1:
+            from rmqtool.scan.copies import load_without_threads
+
+            load_without_threads()
+
     def processes(self) -> int:
         """Return how many processes to use."""
         return self.jobs or len(os.sched_getaffinity(0))

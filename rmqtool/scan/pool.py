@@ -1,8 +1,8 @@
 """Work in several processes, its results in the order of the tasks.
 
-Workers are started anew, not forked: threads and locks of the caller do not matter. What they write goes through files
-in memory, which the caller maps. Of each worker at most two results wait, so memory stays flat. Workers hear no Ctrl-C;
-they end when the caller closes their socket, or is gone.
+Workers are copies of a caller that has one thread. Those of any other are started anew: its threads and locks do not
+matter. What they write goes through files in memory, which the caller maps. Of each worker at most two results wait, so
+memory stays flat. Workers hear no Ctrl-C; they end when the caller closes their socket, or is gone.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from rmqtool.errors import Bug, RmqtoolError
 from rmqtool.formats.layout import Buffer
+from rmqtool.scan.copies import FRUGAL, Copy, can_copy
 
 Write = Callable[[Buffer], object]
 # What is done: given a task and where output goes, return a small value. Work, tasks and values are pickled.
@@ -29,9 +31,6 @@ ALONE = 64 << 20
 _SLOTS = 2
 # From this size on what a worker wrote is not copied.
 _MAPPED = 1 << 20
-# Arrow's own allocator keeps a third more memory than it needs for a few hundredths of time. One process may have that.
-# And no worker multiplies matrices: the threads for it would only spin.
-_FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Done(NamedTuple):
@@ -52,6 +51,8 @@ class Crew:
     """Workers that are started before their work is known: they load ``module`` while the caller prepares it."""
 
     def __init__(self, jobs: int, module: str) -> None:
+        if can_copy():
+            import_module(module)  # once for all
         self.waiting = [_Worker() for _ in range(jobs)]
         for worker in self.waiting:
             worker.connection.send(module)
@@ -95,15 +96,7 @@ class _Worker:
         self.slots = [os.memfd_create(f"rmqtool-{number}") for number in range(_SLOTS)]
         with theirs:
             descriptors = (theirs.fileno(), *self.slots)
-            # -P: what lies in the working directory is imported only if it was before.
-            self.process = subprocess.Popen(  # noqa: S603  (ourselves)
-                [sys.executable, "-P", "-m", "rmqtool.scan.worker", *map(str, descriptors)],
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={**_FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-                start_new_session=True,
-            )
+            self.process = _copied(descriptors) if can_copy() else _started(descriptors)
         self.connection = Connection(ours.detach())
 
     def send(self, number: int, task: Any) -> None:
@@ -139,6 +132,24 @@ class _Worker:
         self.process.wait()
         for descriptor in self.slots:
             os.close(descriptor)
+
+
+def _copied(descriptors: tuple[int, ...]) -> Copy:
+    from rmqtool.scan.worker import main
+
+    return Copy(lambda: main(descriptors), descriptors)
+
+
+def _started(descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    # -P: what lies in the working directory is imported only if it was before.
+    return subprocess.Popen(  # noqa: S603  (ourselves)
+        [sys.executable, "-P", "-m", "rmqtool.scan.worker", *map(str, descriptors)],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+        start_new_session=True,
+    )
 
 
 def _read(descriptor: int, size: int) -> Buffer:

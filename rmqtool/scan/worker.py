@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection
 
@@ -13,7 +14,7 @@ from rmqtool.formats.layout import Buffer
 from rmqtool.scan.pool import Failed
 
 
-def main(descriptors: list[int]) -> None:
+def main(descriptors: Sequence[int]) -> None:
     """Serve the caller at the other end of the first descriptor; the others are where output goes."""
     connection, slots = Connection(descriptors[0]), descriptors[1:]
     try:

@@ -29,14 +29,17 @@ MOST_MIB = 256
 _BUFFER = 1 << 20
 _CHECK = """
 import sys, time
+from rmqtool.scan.copies import load_without_threads
+jobs, depth = int(sys.argv[2]), sys.argv[3]
+if jobs > 1:  # as the command does
+    load_without_threads()
 from rmqtool.inspection.check import Check, CheckOptions
 from rmqtool.inspection.checks.case import Depth
 from rmqtool.scan.ranges import Effort
 from rmqtool.storage.store import open_store
-jobs, depth = int(sys.argv[2]), Depth[sys.argv[3]]
 with open_store(sys.argv[1]) as store:
     start = time.perf_counter()
-    check = Check(store, CheckOptions(depth), Effort(jobs))
+    check = Check(store, CheckOptions(Depth[depth]), Effort(jobs))
     findings = [f for f in check if f.severity != "notice"]
     taken = time.perf_counter() - start
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
