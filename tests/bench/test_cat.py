@@ -33,6 +33,7 @@ from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.store import open_store
 from tests.bench.large_store import write_large_store
+from tests.bench.memory import peak_of
 from tests.bench.test_bulk import outgoing, plain_line
 
 pytestmark = pytest.mark.bench
@@ -65,32 +66,6 @@ def cat(*words: object) -> Cost:
     process.returncode = status
     assert status == 0, words
     return Cost(time.monotonic() - start, usage.ru_utime + usage.ru_stime)
-
-
-def peak_of(*words: object) -> float:
-    """Return the most memory in MiB that the processes of the command had together, what they share counted once."""
-    most = 0.0
-    process = spawn(*words)
-    while process.poll() is None:
-        most = max(most, sum(map(proportional_size, family(process.pid))))
-        time.sleep(0.05)
-    assert process.returncode == 0, words
-    return most / 1024
-
-
-def family(pid: int) -> list[int]:
-    try:
-        return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
-    except OSError:
-        return []
-
-
-def proportional_size(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it ended
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
 
 
 def taken(work: Callable[[], object]) -> float:
@@ -288,7 +263,7 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path
 )
 def test_memory_stays_flat(words: list[str], large_store: tuple[Path, int]) -> None:
     root, _ = large_store
-    peak = peak_of(root, *words)
+    peak = peak_of("cat", root, *words)
     say(f"cat {' '.join(words)} on 5 GiB: at most {peak:.0f} MiB (limit 256)")
     assert peak <= 256
 

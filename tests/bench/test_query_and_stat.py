@@ -1,9 +1,13 @@
-"""Searching for a key, and counting, against the bare walk over a log. Ratios are asserted; times are printed."""
+"""Searching for a key, and counting: against the bare walk over a log, and within bounded memory.
+
+Ratios and peaks are asserted; times are printed.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,8 @@ from rmqtool.scan.searching import Sought, search
 from rmqtool.scan.selection import Selection
 from rmqtool.scan.stream import iter_counts
 from rmqtool.storage.store import open_store
+from tests.bench.large_store import write_large_store
+from tests.bench.memory import peak_of
 from tests.bench.test_bulk import outgoing
 
 pytestmark = pytest.mark.bench
@@ -65,3 +71,37 @@ def test_a_key_and_the_topics_against_the_walk(root, capsys):
         print(f"\nwalk {size / walk:.0f} MiB/s, key {walk / searched:.2f} of it, topics {walk / counted:.2f} of it")
     assert walk / searched >= SEARCH
     assert walk / counted >= STAT
+
+
+@pytest.fixture(scope="module")
+def log_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    """A log of 5 GiB, each message with a key of its own, without queues and index: what is asked needs a scan."""
+    root = tmp_path_factory.mktemp("large") / "store"
+    count = write_large_store(root, 5 << 30, body_length=256)
+    for directory in ("index", "consumequeue"):
+        shutil.rmtree(root / directory)
+    yield root, count
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["query", "STORE", "no-such-key"],
+        ["query", "STORE", "order-1"],
+        ["query", "STORE", "7F000001000000000000000000001000"],
+        ["stat", "STORE", "--by", "topic"],
+        ["stat", "STORE", "--by", "queue,hour"],
+        ["stat", "STORE", "--by", "key", "-n", "20"],
+    ],
+    ids=" ".join,
+)
+def test_memory_stays_flat(words, jobs, log_alone, capsys):
+    root, count = log_alone
+    assert count >= 1_000_000
+    named = (root if word == "STORE" else word for word in words)
+    peak = peak_of(*named, "-j", jobs, status=int("no-such-key" in words))
+    with capsys.disabled():
+        print(f"\n{' '.join(words)} -j {jobs}, {count} messages in 5 GiB: at most {peak:.0f} MiB (limit 256)")
+    assert peak <= 256
