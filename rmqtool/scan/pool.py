@@ -94,6 +94,7 @@ class _Worker:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self.slots = [os.memfd_create(f"rmqtool-{number}") for number in range(_SLOTS)]
+        self.maps = [memoryview(b"")] * _SLOTS
         with theirs:
             descriptors = (theirs.fileno(), *self.slots)
             self.process = _copied(descriptors) if can_copy() else _started(descriptors)
@@ -117,7 +118,23 @@ class _Worker:
                 f"a worker process failed:\n{answer.text}", hint="Please report it; -j 1 works without such processes."
             )
         value, size = answer
-        return Done(value, _read(self.slots[number % _SLOTS], size))
+        return Done(value, self._read(number % _SLOTS, size))
+
+    def _read(self, slot: int, size: int) -> Buffer:
+        """Return what was written: mapped, where it is so much that a copy would cost more.
+
+        The map is kept: making one for each result costs the system a tenth of what making lines costs.
+        """
+        descriptor = self.slots[slot]
+        if size >= _MAPPED:
+            if size > len(self.maps[slot]):
+                mapped = mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ)
+                self.maps[slot] = memoryview(mapped)
+            return self.maps[slot][:size]
+        data = os.pread(descriptor, size, 0)
+        while len(data) < size:
+            data += os.pread(descriptor, size - len(data), len(data))
+        return data
 
     def _death(self) -> Bug:
         status = self.process.wait()
@@ -150,13 +167,3 @@ def _started(descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         env={**FRUGAL, **os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
         start_new_session=True,
     )
-
-
-def _read(descriptor: int, size: int) -> Buffer:
-    """Return what was written: mapped, where it is so much that a copy would cost more."""
-    if size >= _MAPPED:
-        return memoryview(mmap.mmap(descriptor, size, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ))
-    data = os.pread(descriptor, size, 0)
-    while len(data) < size:
-        data += os.pread(descriptor, size - len(data), len(data))
-    return data

@@ -88,6 +88,27 @@ with closing(run_in_order(look, range(2), 2)) as results:
     assert one.endswith("True SIG_DFL")
 
 
+def test_large_results_of_all_sizes_are_read_through_few_maps():
+    """Two processes with two files each: a map is made for the first result of a file, and for each larger one."""
+    said = run("""
+import mmap
+from rmqtool.scan import pool
+made = []
+class Counted(mmap.mmap):
+    def __init__(self, *words):
+        made.append(self)
+pool.mmap.mmap = Counted
+sizes = [(2 << 20) + 5, 1 << 20, 3 << 20, 7, *[(3 << 20) + 1] * 8, 1 << 20, (3 << 20) - 1, 2 << 20, 5]
+def fill(task, write):
+    write(bytes([task]) * (sizes[task] - 3))
+    write(b"end")
+for number, done in enumerate(run_in_order(fill, range(len(sizes)), 2)):
+    assert bytes(done.data) == bytes([number]) * (sizes[number] - 3) + b"end", number
+print(number + 1, len(made))
+""")
+    assert said == "16 7\n"
+
+
 @pytest.mark.parametrize(("how", "text"), [("os.kill(os.getpid(), 9)", "was killed by signal 9"), ("os._exit(3)", "3")])
 def test_the_death_of_a_copy_is_told(how, text):
     said = run(f"""
