@@ -7,7 +7,7 @@ offset is saved after the messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class DelayService:
         self._store = store
         self._text = text
         self._version = config.version
+        self._dropped = _DROPPED if config.version is Version.V4_9 else _DROPPED_BY_5
         self._version_step = config.delay_offset_update_version_step
         self._updates = 0
         self._changed = False
@@ -84,10 +85,8 @@ class DelayService:
                     done += 1
                     continue
                 run = found[done : _end_of_run(found, done)]
-                for told in self._deliver(level, run):
-                    yield told
-                    if told.event == "stuck":
-                        return
+                if not (yield from self._deliver(level, run)):
+                    return
                 done += len(run)
             if found[-1].reason == "stuck":
                 return
@@ -155,22 +154,24 @@ class DelayService:
         if topic is None or queue_id is None:
             # upstream: an exception, on which 4.9 tries again and again, and 5.x goes on with the next one.
             return _Due(record, None, next_offset, due, "stuck" if self._version is Version.V4_9 else "no place")
-        kept = dict(stored)
-        for name in _DROPPED if self._version is Version.V4_9 else _DROPPED_BY_5:
-            kept.pop(name, None)
-        message = stored_again(record, topic, queue_id, kept)
-        message.property_text = text_of(stored, self._version)
+        text = text_of(stored, self._version)
+        for name in self._dropped:
+            stored.pop(name, None)
+        message = stored_again(record, topic, queue_id, stored)
+        message.property_text = text
         return _Due(record, message, next_offset, due)
 
-    def _deliver(self, level: int, run: Sequence[_Due]) -> Iterator[Happened]:
+    def _deliver(self, level: int, run: Sequence[_Due]) -> Generator[Happened, None, bool]:
+        """Put messages, and tell each one; return whether all could be put."""
         tickets = self._store.put_many([one.message for one in run if one.message is not None])
         for one, ticket in zip(run, tickets, strict=True):
             about = {"level": level, "dueTimestamp": one.due}
             if not ticket.is_ok:
                 yield Happened(Service.DELAY, "stuck", one.record, None, {**about, "status": str(ticket.status)})
-                return
+                return False
             self._set(level, one.next_offset)
             yield Happened(Service.DELAY, "delivered", one.record, ticket, about)
+        return True
 
     def _skip(self, level: int, one: _Due) -> Iterator[Happened]:
         about = {"level": level, "dueTimestamp": one.due, "reason": one.reason}

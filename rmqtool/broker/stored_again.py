@@ -6,6 +6,7 @@ Upstream makes a ``MessageExtBrokerInner`` of a ``MessageExt`` in many places; t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
@@ -53,6 +54,7 @@ def with_transaction_type(sys_flag: int, kind: int) -> int:
     return sys_flag & ~TRANSACTION_MASK | kind
 
 
+@lru_cache(maxsize=256)
 def find_number(text: str | None) -> int | None:
     """Return the Java int of a property, None when it is none."""
     if text is None:

@@ -85,7 +85,7 @@ codecs.register_error("java-replace", _replace_as_java)
 
 def decode_text(data: bytes | bytearray | memoryview) -> str:
     """Return ``new String(data, UTF_8)``: malformed input becomes U+FFFD by Java's rule."""
-    return codecs.decode(data, "utf-8", "java-replace")
+    return str(data, "utf-8", "java-replace")
 
 
 def encode_text(text: str) -> bytes:
