@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.bulk.gather import Bytes, Ints, Mask
+from rmqtool.bulk.gather import Bytes, Ints, Mask, as_bytes, windows
 from rmqtool.bulk.pieces import pieces, values_of
 from rmqtool.bulk.records import Records
 from rmqtool.formats.codes import SysFlag
@@ -86,7 +86,7 @@ class SearchWork:
         if sought.queue_offset is not None:
             records = records.select(_may_have(records, sought.queue_offset))
         if sought.needle and len(records):
-            texts = _Texts(records)
+            texts = Texts(records)
             for needle in sought.near:
                 most = _MOST_NEAR - len(places.near)
                 places.near.extend(_places(records.select(texts.holding(needle, most))))
@@ -97,31 +97,43 @@ class SearchWork:
         places.found.extend(_places(sought.selection.select(records)))
 
 
-class _Texts:
+class Texts:
     """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
 
     def __init__(self, records: Records) -> None:
-        self.values, self.bounds = values_of(
-            pieces(records.data, records.properties_offsets, records.properties_lengths)
-        )
+        self.records = records
 
     @cached_property
-    def text(self) -> bytes:
-        """The properties once more: only where something is found are they asked for its rows."""
-        return self.values.tobytes()
+    def _values(self) -> tuple[bytes, Ints]:
+        """All of them, and where each one begins: only where something is found are they asked for its rows."""
+        records = self.records
+        values, bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
+        return values.tobytes(), bounds
+
+    @cached_property
+    def _about(self) -> Bytes:
+        """Bytes that hold all of them: pieces of one width, which are copied sooner, where that is little more."""
+        data, offsets, lengths = self.records.data, self.records.properties_offsets, self.records.properties_lengths
+        width = int(lengths.max())
+        if not width or width * len(lengths) > 2 * int(lengths.sum()):
+            return as_bytes(self._values[0])
+        return windows(data, width)[np.minimum(offsets, len(data) - width)].view(np.uint8)
 
     def holding(self, needle: bytes, most: int | None = None) -> Ints:
         """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
         rows: list[int] = []
-        at = self.text.find(needle) if may_hold(self.values, needle) else -1
+        if not may_hold(self._about, needle):
+            return np.array(rows, np.int64)
+        text, bounds = self._values
+        at = text.find(needle)
         while at >= 0 and (most is None or len(rows) < most):
-            row = int(np.searchsorted(self.bounds, at, "right")) - 1
-            behind = int(self.bounds[row + 1])
+            row = int(np.searchsorted(bounds, at, "right")) - 1
+            behind = int(bounds[row + 1])
             if at + len(needle) <= behind:
                 rows.append(row)
-                at = self.text.find(needle, behind)
+                at = text.find(needle, behind)
             else:
-                at = self.text.find(needle, at + 1)
+                at = text.find(needle, at + 1)
         return np.array(rows, np.int64)
 
 
@@ -142,7 +154,7 @@ def _may_have(records: Records, queue_offset: int) -> Mask:
     """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
     own: Mask = records.column("queue_offset") == queue_offset
     own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
-    own[_Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
+    own[Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
     return own
 
 
