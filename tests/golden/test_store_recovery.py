@@ -28,7 +28,7 @@ KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")
 # So many parts the long test of all damaged stores has.
 PARTS = 4
 # Damage after which nothing may be written, and what is said.
-REFUSED = {"cl-missing@all": "log is empty", "cl-dir-missing": "no commit log", "lock-dir": "lock"}
+REFUSED = {"cl-missing@all": "log is empty", "cl-dir-missing": "log is empty", "lock-dir": "lock"}
 CLEAN = [name for name in STORES if name not in (*KILLED, "49-ghost")]
 
 
