@@ -22,16 +22,16 @@ _FAILED = 1
 
 def load_without_threads() -> None:
     """Load the large libraries, if nobody has, so that they start no threads; the environment stays as it is."""
-    unset = {name: value for name, value in _THREADLESS.items() if name not in os.environ}
-    os.environ.update(unset)
+    before = os.environ.copy()
+    os.environ.update({**_THREADLESS, **before})
     try:
         import numpy  # noqa: F401  (loaded for others)
         import pyarrow
 
         pyarrow.default_memory_pool()  # it is chosen when it is first asked for
     finally:
-        for name in unset:
-            del os.environ[name]
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def can_copy() -> bool:
