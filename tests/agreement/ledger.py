@@ -137,8 +137,8 @@ def compare_in_processes(asked: Sequence[Comparison], stores: Sequence[str], dir
             by_name.setdefault(name, []).append(one.title)
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")) as pool:
         tasks = [pool.submit(_compare_store, name, titles, directory) for name, titles in by_name.items()]
-        found = {(entry.comparison.title, entry.store): entry for task in tasks for entry in task.result()}
-    return [found[one.title, name] for one in asked for name in one.subjects or stores]
+        found = {(title, name): results for task in tasks for title, name, *results in task.result()}
+    return [Entry(one, name, *found[one.title, name]) for one in asked for name in one.subjects or stores]
 
 
 def _compare(one: Comparison, name: str, directory: Path) -> Entry:
@@ -147,10 +147,17 @@ def _compare(one: Comparison, name: str, directory: Path) -> Entry:
     return Entry(one, name, subject.count, subject.differences, subject.undetermined)
 
 
-def _compare_store(name: str, titles: Sequence[str], directory: Path) -> list[Entry]:
-    """Compare one store, in a process of its own that has to load the comparisons first."""
+Sent = tuple[str, str, Count, list[str], list[str]]
+
+
+def _compare_store(name: str, titles: Sequence[str], directory: Path) -> list[Sent]:
+    """Compare one store, in a process of its own that has to load the comparisons first.
+
+    Comparisons stay where they are and are named by their titles: some are functions that cannot be sent.
+    """
     load_comparisons()
-    return [_compare(REGISTRY[title], name, directory) for title in titles]
+    entries = [_compare(REGISTRY[title], name, directory) for title in titles]
+    return [(entry.comparison.title, *entry[1:]) for entry in entries]
 
 
 Counts = dict[str, dict[str, Count]]  # title → store → count

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.agreement.__main__ import main, run
-from tests.agreement.ledger import COUNTS, Comparison, Count, Subject, drops, load_comparisons, raised, read_counts
+from tests.agreement.ledger import (
+    COUNTS,
+    REGISTRY,
+    Comparison,
+    Count,
+    Subject,
+    _compare_store,
+    drops,
+    load_comparisons,
+    raised,
+    read_counts,
+)
 from tests.stores import STORES
 
 STORE = "53-epoch"
@@ -119,3 +131,11 @@ def test_value_that_is_not_determined_is_neither_equal_nor_a_difference(
 
 def test_unknown_word() -> None:
     assert main(["--lower"]) == 2
+
+
+def test_a_process_can_send_what_any_comparison_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparisons may be functions within functions: only their titles travel."""
+    monkeypatch.setitem(REGISTRY, "queue ids", queue_ids(lambda value: value + 1, rows=5))
+    [(title, store, *found)] = pickle.loads(pickle.dumps(_compare_store(STORE, ["queue ids"], tmp_path)))
+    count, differences, undetermined = found
+    assert (title, store, count, len(differences), undetermined) == ("queue ids", STORE, Count(5, 5), 5, [])
