@@ -45,17 +45,21 @@ class Split(InputPartition):
         self.damages = tuple(damages)
         self.has_records_behind = source.plan.has_records_behind(asked.file)
         self.live = source.plan.live
-        is_end = asked.file == source.plan.files[-1] and following is None and source.choice.physical_end is None
-        self.end_of = source.log.root if is_end else None
+        # The queues say how far the last file was written; what is behind it only the split that ends it asks.
+        is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
+        self.witnesses_of = source.log.root if is_last else None
+        self.is_end = is_last and following is None
 
     def judge(self, rest: Damage | None) -> Iterator[Damage]:
-        """Yield what is wrong behind the last record of a file, if this split ends it; ``rest`` stands there."""
-        if self.end_of is None:
+        """Yield what is wrong behind the last record of a file, if this split holds it; ``rest`` stands there."""
+        if self.witnesses_of is None:
             if rest is not None and is_damage(rest, records_behind=self.has_records_behind, live=self.live):
                 yield rest
             return
+        if rest is None and not self.is_end:
+            return
         file = self.asked.file
-        plan = Plan([file], [None], [file], live=self.live, witnesses=read_queue_files(self.end_of))
+        plan = Plan([file], [None], [file], live=self.live, witnesses=read_queue_files(self.witnesses_of))
         judged = find_missing_end(plan, settled=False) if rest is None else judge_rest(rest, plan, file)
         yield from (found for found in judged if isinstance(found, Damage))
 

@@ -71,3 +71,14 @@ def test_log_that_is_gone_beside_its_queues_is_no_empty_table(tmp_path: Path) ->
     (queue / f"{0:020}").write_bytes(queue_unit(0, 100, 0))
     with pytest.raises(StoreError, match="ST-MOUNT: the commit log is empty, yet queues exist"):
         rows(tmp_path, "128m")
+
+
+@pytest.mark.parametrize("split_size", ["4096", "20000", "2g"])
+def test_zeros_in_the_last_file_are_told_wherever_a_split_ends(split_size: str, tmp_path: Path) -> None:
+    mutation = mutations("5.4.0")["A/fuzz-113"]
+    with Workshop(tmp_path).damaged("5.4.0", mutation, abort=False) as root:
+        told = [row for row in rows(root, split_size) if row["record_status"] is not None]
+    place = "commitlog/00000000000000393216@9694"
+    assert [(row["commitlog_offset"], row["record_status"]) for row in told] == [
+        (393216 + 9694, f"CL-MAGIC: zeros where queues name messages ({place})")
+    ]
