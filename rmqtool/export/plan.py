@@ -67,12 +67,16 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
     # What is written meanwhile is read the next time: its queues tell nothing of what is missing now.
     plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
-    ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start))
+    ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start, log.end.physical_offset))
     return Source(broker, log, plan, choice, ranges, missing)
 
 
-def _ranges(file: LogFile, choice: Choice, start: int | None) -> Iterator[Range]:
-    """Yield the ranges of a file within the bounds of the choice; ``start`` is where a record is due."""
+def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> Iterator[Range]:
+    """Yield the ranges of a file within the bounds of the choice; ``start`` is where a record is due.
+
+    Nothing is cut behind ``log_end``: that the records there are older ones, which a recovery left behind, is only
+    seen by who comes from the last record.
+    """
     begin = max(choice.physical_begin - file.base_offset, 0)
     end = file.size if choice.physical_end is None else min(choice.physical_end - file.base_offset, file.size)
     exact = start is not None and begin == start - file.base_offset
@@ -83,5 +87,10 @@ def _ranges(file: LogFile, choice: Choice, start: int | None) -> Iterator[Range]
             part = part._replace(is_guess=False)  # noqa: PLW2901
         elif file.kind is LogKind.DLEDGER and exact:
             part = part._replace(start=begin)  # noqa: PLW2901
+        is_last = part.stop is not None and file.base_offset + part.stop >= log_end
+        if is_last:
+            part = part._replace(stop=None)  # noqa: PLW2901
         cut = end < file.size and (part.stop is None or part.stop > end)
         yield part._replace(stop=end) if cut else part
+        if is_last:
+            return

@@ -38,7 +38,7 @@ def test_all_stores_at_once_equal_their_truth(spark: Any, fixtures: Any, expecte
 
 def test_small_splits_give_the_same_rows(spark: Any, store: Unpacker) -> None:
     frame = read(spark, store("49-basic"), splitSize="16k", columns="commitlog_offset,queue_offset,msg_id")
-    assert frame.rdd.getNumPartitions() == 32
+    assert frame.rdd.getNumPartitions() == 31
     wanted = expected_rows("49-basic", "")
     assert rows_of(frame.toArrow()) == [
         {name: row[name] for name in ("queue_offset", "commitlog_offset", "msg_id")} for row in wanted

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.storage.posix import PosixReadableFile
 from tests.damaged import VERSIONS, Workshop, mutations
-from tests.exported import Row, rows_of
+from tests.exported import Row, expected_rows, rows_of
 from tests.stores import STORES
 
 pytest.importorskip("pyspark")
@@ -70,6 +70,7 @@ SPLITS = ("4k", "20000", "128m")
         ("49-basic", "128m", 4),
         ("54-broker", "20000", 3),
         ("53-lmq", "4k", 3),
+        ("49-ghost", "4k", 3),
         *(pytest.param(name, split, 99, marks=pytest.mark.slow) for name in STORES for split in SPLITS),
     ],
 )
@@ -80,6 +81,20 @@ def test_every_topic_has_its_rows(name: str, split: str, count: int, store: Unpa
         assert rows(store(name), topic=topic, splitsize=split) == [
             row for row in everything if row["topic"] == topic
         ], topic
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        *((name, split) for name in ("49-ghost", "49-recovered") for split in ("4k", "20000")),
+        *(pytest.param(name, split, marks=pytest.mark.slow) for name in STORES for split in SPLITS),
+    ],
+)
+def test_every_split_size_gives_the_rows_of_the_truth(name: str, split: str, store: Unpacker) -> None:
+    """Older records too, which a recovery left behind the end, are told from others wherever a split begins."""
+    names = ("topic", "commitlog_offset", "msg_id")
+    expected = [{name: row[name] for name in names} for row in expected_rows(name, "")]
+    assert rows(store(name), splitsize=split) == expected
 
 
 def test_rare_topic_reads_little_of_the_log(store: Unpacker, log_bytes: list[int]) -> None:
