@@ -22,7 +22,7 @@ from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.scan.buffers import Buffers
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.walk import Place, SegmentWalk
+from rmqtool.storage.walk import RECORD_WINDOW, Place, SegmentWalk, Window
 
 # So much of a file is held at once; so little behind a break, where the next one may be near.
 WINDOW = 8 << 20
@@ -77,10 +77,13 @@ class SegmentScan:
 
         Nobody knows where the record before it ends, so a body that holds a record can mislead. Holes are not read.
         """
+        # Of what is found here a window is read later: now a single record is enough.
+        walk = SegmentWalk(self.file, self.base_offset, self.end, compacted=self.compacted)
+        walk.window = Window(self.file, self.end, RECORD_WINDOW)
         for extent in self.file.iter_data(file_offset, before):
             # The size before a magic may begin with zeros, which a hole can hold.
             begin = max(extent.file_offset - layouts.INT.size, file_offset)
-            found = self.walk.find_record(begin, extent.end)
+            found = walk.find_record(begin, extent.end)
             if found is not None:
                 return found
         return None

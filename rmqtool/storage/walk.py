@@ -32,8 +32,11 @@ from rmqtool.storage.filesystem import ReadableFile
 
 WINDOW = 1 << 20
 # What is read for a single record, unless it is larger.
-_RECORD_WINDOW = 4096
+RECORD_WINDOW = 4096
 _ZEROS = bytes(WINDOW)
+# The next record mostly is near: a search begins with little, and reads more at a time the longer it takes.
+_FIRST_PIECE = 16 << 10
+_GROWTH = 4
 _START_SIZE = layouts.RECORD_START.size
 _MAGIC_AT = layouts.RECORD_START.field("magic").offset
 
@@ -165,10 +168,11 @@ class SegmentWalk:
 
     def find_record(self, file_offset: int, before: int | None = None) -> int | None:
         """Return where the next self-consistent record, or the blank that reaches the end, begins."""
-        at = file_offset
+        at, length = file_offset, _FIRST_PIECE
         end = self.end if before is None else min(before + _START_SIZE - 1, self.end)
         while at + _START_SIZE <= end:
-            piece = self.window.file.pread(min(WINDOW, end - at), at)
+            piece = self.window.file.pread(min(length, end - at), at)
+            length = min(length * _GROWTH, WINDOW)
             for candidate in _candidates(piece):
                 if self._is_self_consistent(at + candidate):
                     return at + candidate
@@ -256,7 +260,7 @@ def read_record_at(file: ReadableFile, base_offset: int, file_offset: int) -> Me
     Nothing else of the file is read: this is for those who know where a record lies.
     """
     walk = SegmentWalk(file, base_offset)
-    walk.window = Window(file, walk.end, _RECORD_WINDOW)
+    walk.window = Window(file, walk.end, RECORD_WINDOW)
     return walk.record_at(file_offset)
 
 

@@ -14,7 +14,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.scan import buffers, columns
 from rmqtool.scan.columns import Rows, SegmentScan
 from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.storage.posix import PosixReadableFile, PosixReadableFileSystem
 from rmqtool.storage.store import open_store
 from rmqtool.storage.walk import Place, SegmentWalk
 from tests.builders import blank, record
@@ -187,6 +187,27 @@ def test_the_guess_of_a_start_is_right_where_no_body_misleads(tmp_path):
         if expected is not None:
             assert scan.find_start(at, expected) is None
             assert scan.find_start(at, expected + 1) == expected
+
+
+def test_the_search_for_a_near_start_reads_little(tmp_path, monkeypatch):
+    """Every range of every scan by several processes begins with one; a window of it is read afterwards anyway."""
+    made = make_segment(10, fakes=False)
+    lengths = []
+    real = PosixReadableFile.pread
+
+    def pread(self, length, file_offset):
+        lengths.append(length)
+        return real(self, length, file_offset)
+
+    monkeypatch.setattr(PosixReadableFile, "pread", pread)
+    file = open_bytes(tmp_path / "segment", made.data + bytes(8 << 20))
+    scan = SegmentScan(file, made.base)
+    assert scan.find_start(made.starts[5] + 1) == made.starts[6]
+    assert 0 < sum(lengths) <= 32 << 10
+    lengths.clear()
+    assert scan.find_start(made.end) is None
+    assert max(lengths, default=0) <= 1 << 20
+    assert len(lengths) <= 16, "the longer it takes the more is read at a time"
 
 
 def test_zeros_have_no_start(tmp_path):
