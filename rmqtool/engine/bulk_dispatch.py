@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.engine.consume_queues import ConsumeQueues
-from rmqtool.engine.index_service import IndexService
 from rmqtool.engine.queue_offsets import QueueKey
 from rmqtool.findings import Finding
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import ConsumeQueueUnit
 
 if TYPE_CHECKING:
+    from rmqtool.bulk.index_build import Keys
     from rmqtool.bulk.properties import Properties
     from rmqtool.bulk.queues import QueueRun
     from rmqtool.bulk.records import Records
@@ -26,6 +26,7 @@ class Taken(NamedTuple):
 
     end: int
     records: int
+    last_place: int
     last_store_timestamp: int
     findings: list[Finding]
 
@@ -60,20 +61,25 @@ def queues_of(piece: Piece) -> set[QueueKey]:
     return {(run.topic, run.queue_id) for run in piece.runs}
 
 
-def dispatch_piece(piece: Piece, rules: DispatchRules, queues: ConsumeQueues, index: IndexService | None) -> Taken:
-    """Give every record its units and its entries."""
-    from rmqtool.bulk.index_build import Keys
-    from rmqtool.bulk.keys import index_keys
-
+def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
+    """Give every record its units."""
     records = piece.records
     findings: list[Finding] = []
     for run in piece.runs:
         _put_run(queues, run, findings)
+    last_place, times = int(records.column("physical_offset")[-1]), records.column("store_timestamp")
+    return Taken(piece.end, len(records), last_place, int(times.max()), findings)
+
+
+def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
+    """Return what the index gets."""
+    from rmqtool.bulk.index_build import Keys
+    from rmqtool.bulk.keys import index_keys
+
+    records = piece.records
     places, times = records.column("physical_offset"), records.column("store_timestamp")
-    if index is not None:
-        found = index_keys(records, piece.properties, rules)
-        index.put_keys(Keys(found.key_hashes, places[found.rows], times[found.rows]), int(places[-1]))
-    return Taken(piece.end, len(records), int(times.max()), findings)
+    found = index_keys(records, piece.properties, rules)
+    return Keys(found.key_hashes, places[found.rows], times[found.rows])
 
 
 def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -33,6 +34,8 @@ from rmqtool.storage.walk import Place, SegmentWalk
 # So many records, or bytes of them, are dispatched before their units and entries go to the files.
 _PASS = 4096
 _PIECE = 4 << 20
+# Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
+_PIECE_BESIDE_PUTS = 1 << 20
 # Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
 LEAST_FOR_BULK = 16 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
@@ -75,6 +78,8 @@ class Dispatcher:
         self._options = options
         self._visible = visible
         self._lock = threading.Lock()
+        self._without_puts: AbstractContextManager[object] = nullcontext()
+        self._piece = _PIECE
         self._reading: tuple[Segment, ReadableFile] | None = None
 
     @property
@@ -86,6 +91,14 @@ class Dispatcher:
         """Begin again at a record: everything behind it is dispatched once more."""
         with self._lock:
             self.dispatched = Tail(physical_offset, 0)
+
+    def go_beside_puts(self, without_puts: AbstractContextManager[object]) -> None:
+        """Dispatch in a thread of its own from now on, and hold off the puts while a piece is computed.
+
+        A put gives the interpreter away for its write: taking turns at every put costs more than the piece.
+        """
+        self._without_puts = self.index.without_puts = without_puts
+        self._piece = _PIECE_BESIDE_PUTS
 
     def dispatch(self) -> int:
         """Dispatch what may be seen; return how many records that were."""
@@ -134,16 +147,20 @@ class Dispatcher:
 
     def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
         """Dispatch a piece of a segment by columns; None where they are not clean."""
-        from rmqtool.engine.bulk_dispatch import decode_piece, dispatch_piece, queues_of
+        from rmqtool.engine.bulk_dispatch import decode_piece, dispatch_piece, keys_of, queues_of
 
         options = self._options
-        data = self._opened(segment).pread(min(end - position, _PIECE), position - segment.base_offset)
-        piece = decode_piece(data, position, options.rules)
-        if piece is None:
-            return None
-        if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
-            return None
-        taken = dispatch_piece(piece, options.rules, self.queues, self.index if options.with_index else None)
+        data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)
+        with self._without_puts:
+            piece = decode_piece(data, position, options.rules)
+            if piece is None:
+                return None
+            if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
+                return None
+            taken = dispatch_piece(piece, self.queues)
+            keys = keys_of(piece, options.rules) if options.with_index else None
+        if keys is not None:
+            self.index.put_keys(keys, taken.last_place)
         for finding in taken.findings:
             self._report(finding)
         self._finish_pass(Tail(taken.end, max(self.dispatched.store_timestamp, taken.last_store_timestamp)))

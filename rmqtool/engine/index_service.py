@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.engine.clock import Clock
@@ -189,6 +189,8 @@ class IndexService:
         self.durable_timestamp = 0
         self._files = files
         self._clock = clock
+        # Held while many keys are hung in, as by the dispatcher; never while a file is made or forced.
+        self.without_puts: AbstractContextManager[object] = nullcontext()
         self._lock = threading.Lock()
 
     def restore(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
@@ -221,7 +223,8 @@ class IndexService:
             at = 0
             while at < len(keys.key_hashes):
                 writer = self._writer()
-                at += writer.put_keys(keys.cut(at))
+                with self.without_puts:
+                    at += writer.put_keys(keys.cut(at))
             if physical_offset > self.indexed_offset:
                 self.indexed_offset = physical_offset
             if physical_offset > writer.header.end_phy_offset:

@@ -364,11 +364,11 @@ class MessageStore:
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
         engine, health = self._engine, self._engine.health
-        writer = Worker("writer", self._write_in_thread, health)
         period = _SYNC_PERIOD if self.setup.is_sync else _ASYNC_PERIOD
+        engine.dispatcher.go_beside_puts(engine.writer.lock)
         upkeep = Worker("flusher", self._upkeep_in_thread, health, period)
         dispatcher = Worker("dispatcher", self._dispatch_in_thread, health)
-        self._workers = (writer, upkeep, dispatcher)
+        self._workers = (Worker("writer", self._write_in_thread, health), upkeep, dispatcher)
         for worker in self._workers:
             worker.start()
         if self.setup.is_sync:

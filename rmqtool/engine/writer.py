@@ -50,11 +50,12 @@ class Writer:
         self._now = clock.now
         self._commit_at_once = commit_at_once
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
-        self._lock = threading.Lock()
+        # Who has it writes, or wants no put to come between.
+        self.lock = threading.Lock()
 
     def write(self, ticket: PutTicket) -> None:
         """Write a ticket, and those that wait already."""
-        if self._lock.acquire(False):
+        if self.lock.acquire(False):
             try:
                 if self.waiting:
                     self.waiting.append(ticket)
@@ -62,7 +63,7 @@ class Writer:
                 elif len(ticket.records) != 1 or not self._write_one(ticket):
                     self._write_group([ticket])
             finally:
-                self._lock.release()
+                self.lock.release()
         else:
             # Whoever writes now does not see it any more; who comes next may, and so may we.
             self.waiting.append(ticket)
@@ -70,12 +71,12 @@ class Writer:
 
     def write_waiting(self) -> None:
         """Write all tickets that wait."""
-        with self._lock:
+        with self.lock:
             self._write_waiting()
 
     def write_with(self, write: Callable[[int], None]) -> bool:
         """Let ``write`` append records with the store time it is given; False when the store no longer writes."""
-        with self._lock:
+        with self.lock:
             self._write_waiting()
             if self._health.failure is not None:
                 return False
@@ -96,7 +97,7 @@ class Writer:
 
     def commit(self) -> None:
         """Bring into the file what the off-heap pool holds."""
-        with self._lock:
+        with self.lock:
             if self._health.failure is None and self._log.pending_size:
                 try:
                     self._log.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,7 @@ from tests.engine_stores import (
     small_store,
     units,
 )
-from tests.faulty import FaultyFileSystem
+from tests.faulty import FaultyFileSystem, FaultyWritableFile
 from tests.faulty_disk import FaultyDisk
 
 V4_9, V5_3, V5_4 = Version
@@ -235,6 +236,47 @@ def test_listeners_are_told_of_every_queue_that_grew() -> None:
         store.put(a_message())
         store.dispatch_now()
         assert told[2:] == [(("T", 0), 4)]
+
+
+class Held:
+    """Counts how often it was held, and knows whether it is."""
+
+    times = 0
+    is_held = False
+
+    def __enter__(self) -> None:
+        self.times += 1
+        self.is_held = True
+
+    def __exit__(self, *_error: object) -> None:
+        self.is_held = False
+
+
+def test_puts_are_held_off_while_columns_are_computed_and_never_while_a_file_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import rmqtool.bulk.queues  # noqa: F401
+
+    monkeypatch.setattr("rmqtool.engine.dispatcher.LEAST_FOR_BULK", 1)
+    held, seen = Held(), list[bool]()
+    for operation in ("pwrite", "fdatasync"):
+        real = getattr(FaultyWritableFile, operation)
+
+        def noted(file: FaultyWritableFile, *given: object, real: Callable[..., None] = real) -> None:
+            seen.append(held.is_held)
+            real(file, *given)
+
+        monkeypatch.setattr(FaultyWritableFile, operation, noted)
+    store = small_store()
+    for number in range(ENTRIES * 2):
+        store.put(a_message(number))
+    store._engine.dispatcher.go_beside_puts(held)
+    assert store.dispatch_now() == ENTRIES * 2
+    assert len(index_files(store.setup.files)) == 3
+    assert held.times > 3
+    assert len(seen) > ENTRIES * 2
+    assert not any(seen)
+    assert len(units(store.setup.files, "T", 0)) == ENTRIES * 2
 
 
 def test_batch_queues() -> None:
