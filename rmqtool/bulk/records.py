@@ -33,6 +33,12 @@ _SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _SHORT_DTYPE, _WIDE_DTYPE = (np.dtype(prefix.dtype()) for prefix in (_SHORT_PREFIX, _WIDE_PREFIX))
+# What is only compared swaps no bytes: it is taken as it lies in memory.
+_NATIVE_DTYPE = _SHORT_DTYPE.newbyteorder("=")
+_NATIVE_V1, _NATIVE_V2, _NATIVE_HOST_BITS = (
+    np.array([value], _SHORT_DTYPE[name]).view(_NATIVE_DTYPE[name])[0]
+    for name, value in (("magic", MESSAGE_MAGIC_V1), ("magic", MESSAGE_MAGIC_V2), ("sys_flag", _HOST_BITS))
+)
 _LENGTH_SIZE = layouts.SHORT.size
 _LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
 _CRC_MASK = 0x7FFFFFFF
@@ -96,11 +102,10 @@ def decode_records(data: Buffer, file_offsets: Ints, end: int | None = None) -> 
     end = len(piece)
     left = end - file_offsets
     starts = _before_first(left >= MIN_RECORD_SIZE, file_offsets)
-    prefixes = _gather_prefixes(piece, starts, left)
+    prefixes, sizes = _gather_prefixes(piece, starts, left)
     starts = starts[: len(prefixes)]
-    magic = prefixes["magic"]
-    ends = starts + prefixes["total_size"].astype(np.int64)
-    topic_sizes = np.where(magic == MESSAGE_MAGIC_V1, 1, _LENGTH_SIZE)
+    ends = starts + sizes
+    topic_sizes = _topic_sizes(prefixes)
     body_offsets = starts + _prefix_sizes(prefixes)
     body_lengths = prefixes["body_length"].astype(np.int64)
     topic_offsets = body_offsets + body_lengths + topic_sizes
@@ -132,22 +137,38 @@ def _before_first(good: Mask, column: Any) -> Any:
     return column if good.all() else column[: int(np.argmin(good))]
 
 
-def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> npt.NDArray[np.void]:
-    """Return the prefixes of the records at ``starts``, up to the first that has no message's magic or no fit size."""
+def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> tuple[npt.NDArray[np.void], Ints]:
+    """Return prefixes and sizes of the records at ``starts``, up to the first that cannot be a message."""
     if not len(starts):
-        return np.empty(0, _SHORT_DTYPE)
+        return np.empty(0, _SHORT_DTYPE), np.empty(0, np.int64)
     # The bare windows first: a structured view of overlapping items would be gathered field by field.
     prefixes = windows(piece, _SHORT_PREFIX.size)[starts].view(_SHORT_DTYPE)
-    magic = prefixes["magic"]
     sizes = prefixes["total_size"].astype(np.int64)
-    good = (magic == MESSAGE_MAGIC_V1) | (magic == MESSAGE_MAGIC_V2)
-    good &= (sizes >= MIN_RECORD_SIZE) & (sizes <= left[: len(starts)])
-    prefixes = _before_first(good, prefixes)
-    host_bits = prefixes["sys_flag"] & _HOST_BITS
-    return _widen(piece, starts, prefixes, host_bits) if host_bits.any() else prefixes
+    good = _are_messages(prefixes) & (sizes >= MIN_RECORD_SIZE) & (sizes <= left[: len(starts)])
+    prefixes, sizes = _before_first(good, prefixes), _before_first(good, sizes)
+    if (prefixes.view(_NATIVE_DTYPE)["sys_flag"] & _NATIVE_HOST_BITS).any():
+        return _widen(piece, starts, prefixes), sizes
+    return prefixes, sizes
 
 
-def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints:
+def _are_messages(prefixes: npt.NDArray[np.void]) -> Mask:
+    magic = prefixes.view(_NATIVE_DTYPE)["magic"]
+    found: Mask = magic == _NATIVE_V1
+    if not found.all():
+        found |= magic == _NATIVE_V2
+    return found
+
+
+def _topic_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
+    """Return how many bytes the length of each topic takes, or of all of them."""
+    is_long = prefixes.view(prefixes.dtype.newbyteorder("="))["magic"] == _NATIVE_V2
+    return np.where(is_long, _LENGTH_SIZE, 1) if is_long.any() else 1
+
+
+def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
+    """Return how long each prefix is in its record, or all of them."""
+    if prefixes.dtype == _SHORT_DTYPE:
+        return _SHORT_PREFIX.size
     sizes = np.empty(_HOST_BITS + 1, np.int64)
     for bits, layout in PREFIXES.items():
         sizes[bits] = layout.size
@@ -155,10 +176,9 @@ def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints:
     return found
 
 
-def _widen(
-    piece: Bytes, starts: Ints, short: npt.NDArray[np.void], host_bits: npt.NDArray[np.int32]
-) -> npt.NDArray[np.void]:
+def _widen(piece: Bytes, starts: Ints, short: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     """Return prefixes with room for IPv6 addresses, taken by each record's own layout."""
+    host_bits = short["sys_flag"] & _HOST_BITS
     wide = np.zeros(len(short), _WIDE_DTYPE)
     bytes_of = wide.view(np.uint8).reshape(-1, _WIDE_PREFIX.size)
     for bits, layout in PREFIXES.items():
@@ -169,10 +189,10 @@ def _widen(
     return wide
 
 
-def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: npt.NDArray[np.int64]) -> Ints:
+def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: Ints | int) -> Ints:
     lengths = piece[topic_offsets - 1].view(np.int8).astype(np.int64)
-    long = np.flatnonzero(topic_sizes[: len(topic_offsets)] != 1)
-    if len(long):
+    if not isinstance(topic_sizes, int):
+        long = np.flatnonzero(topic_sizes[: len(topic_offsets)] != 1)
         lengths[long] = _length_before(piece, topic_offsets[long])
     return lengths
 
