@@ -63,3 +63,13 @@ def test_a_path_that_no_line_holds_goes_on_in_the_next(
     shown = screen(root, monkeypatch, capsys)
     assert max(map(display_width, shown.splitlines())) <= width
     assert f"create      consumequeue/{LONG_TOPIC}/0/{'0' * 20}" in shown.replace("\n" + " " * 14, "")
+
+
+def test_the_checkpoint_is_not_ahead_of_an_index_that_lost_its_end(writable_store: Callable[[str], Path]) -> None:
+    root = writable_store("53-broker")
+    with (root / "commitlog" / f"{3 * 65536:020d}").open("r+b") as file:
+        file.seek(13_108)
+        file.write(bytes(12_000))
+    (root / "abort").touch()
+    assert main(["recover", str(root), "--apply", "--quiet"]) == Exit.DONE
+    assert main(["check", str(root), "--only", "CP"]) == Exit.DONE

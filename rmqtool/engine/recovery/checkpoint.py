@@ -5,12 +5,15 @@ upstream: a recovery never corrects it, and the next crash believes it again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rmqtool.engine.recovery.log_pass import LogPass
 from rmqtool.engine.recovery.places import BeforeWrite
 from rmqtool.formats.checkpoints import PAGE_SIZE, check_checkpoint, decode_checkpoint, encode_checkpoint
 from rmqtool.formats.layouts import StoreCheckpoint
-from rmqtool.formats.paths import CHECKPOINT
-from rmqtool.storage.filesystem import WritableFileSystem
+from rmqtool.formats.paths import CHECKPOINT, INDEX
+from rmqtool.storage.filesystem import Kind, WritableFileSystem
+from rmqtool.storage.index_files import read_header
 
 # The clock of a broker may be set back; no clock is set back by more than this without anybody noticing.
 _AHEAD_MS = 3_600_000
@@ -35,14 +38,19 @@ def heal_checkpoint(
     times = fields.physic_msg_timestamp, fields.logics_msg_timestamp, fields.index_msg_timestamp
     is_wrong = data is None or check_checkpoint(data) is not None or max(times) > newest + _AHEAD_MS
     is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
-    if not (is_wrong or abnormal):
-        return
     # A clean stop writes the time of the last record, whatever the clock did before.
     last = min(reading.last_timestamp, newest)
+    indexed = min(max(fields.index_msg_timestamp, 0), last)
+    ends = _iter_index_ends(files)
+    if fields.index_msg_timestamp > next(ends, fields.index_msg_timestamp):
+        # What it was about is gone from the index. A clean stop leaves the end of the last file that is full.
+        indexed, is_wrong = next(ends, 0), True
+    if not (is_wrong or abnormal):
+        return
     made = StoreCheckpoint(
         physic_msg_timestamp=last,
         logics_msg_timestamp=last if has_queues else min(max(fields.logics_msg_timestamp, 0), last),
-        index_msg_timestamp=min(max(fields.index_msg_timestamp, 0), last),
+        index_msg_timestamp=indexed,
         master_flushed_offset=min(max(fields.master_flushed_offset, 0), log_end),
         confirm_phy_offset=min(max(fields.confirm_phy_offset, 0), log_end),
     )
@@ -55,6 +63,17 @@ def heal_checkpoint(
         file.truncate(PAGE_SIZE)
         file.fsync()
     files.fsync_dir()
+
+
+def _iter_index_ends(files: WritableFileSystem) -> Iterator[int]:
+    """Yield when the newest entry of each index file was stored, the newest file first, where it has any."""
+    for entry in reversed(files.listdir(INDEX) if files.is_directory(INDEX) else []):
+        if entry.kind is not Kind.FILE:
+            continue
+        with files.open_read(f"{INDEX}/{entry.name}") as file:
+            header = read_header(file)
+        if header is not None and header.end_timestamp > 0:
+            yield header.end_timestamp
 
 
 def _read(files: WritableFileSystem) -> bytes | None:
