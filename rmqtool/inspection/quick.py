@@ -88,6 +88,8 @@ def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
     data = store.read_file(paths.CHECKPOINT, 1 << 20)
     if data is None and not overview.log_files:
         return
+    if data is None and len(store.listing.files) == 1:  # one file that was named, or saved: it has nothing beside it
+        return
     if data is None:
         yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
         return

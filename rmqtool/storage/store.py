@@ -39,6 +39,9 @@ _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileK
 # One of these and a directory is a store, or what is left of one.
 _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
 
+# The root of a store has one of these; a directory with the first and another is the root of one.
+_MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
+
 
 @dataclass
 class Store:
@@ -186,6 +189,7 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
         words = "is no directory" if os.path.lexists(path) else "does not exist"
         raise StoreError(f"{path} {words}", file=path, hint="give the storePathRootDir of a broker")
     root = _climb(os.path.abspath(path)) or path
+    _refuse_what_holds_a_store(root)
     inside = os.path.join(root, BROKER_CONF)
     return root, conf or (inside if os.path.isfile(inside) else None)
 
@@ -200,6 +204,28 @@ def _climb(path: str) -> str | None:
             if sum(os.path.isdir(os.path.join(root, name)) for name in names) >= 2:
                 return root
     return None
+
+
+def _refuse_what_holds_a_store(root: str) -> None:
+    """Stop at a directory that is no store and holds one.
+
+    That one's log would be found, and all its other files be taken for missing: a repair would write them anew here.
+    """
+    if any(os.path.lexists(os.path.join(root, name)) for name in _MARKS):
+        return
+    try:
+        inside = sorted(os.listdir(root))
+    except OSError:  # whoever lists it says why it cannot be read
+        return
+    stores = [path for path in (os.path.join(root, name) for name in inside) if _is_marked(path)]
+    if stores:
+        names = f"{' and '.join(stores)} {'is' if len(stores) == 1 else 'are'}"
+        raise StoreError(f"{root} is no store, but {names}", file=root, hint="name that as STORE")
+
+
+def _is_marked(root: str) -> bool:
+    log, *others = (os.path.join(root, name) for name in _MARKS)
+    return os.path.isdir(log) and any(os.path.lexists(other) for other in others)
 
 
 def _read_conf(conf: str | None) -> bytes | None:

@@ -20,7 +20,7 @@ from tests.stores import unpack
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a directory with a sound store, one with a flipped bit and one that lacks a segment."""
     place = tmp_path_factory.mktemp("copied")
-    unpack("53-broker", place / "sound")
+    unpack("53-broker", place / "whole").rename(place / "sound")
     workshop = Workshop(place)
     for name, key in (("flipped", "A/body-flip@4thlast-mid"), ("gap", "A/cl-missing@middle")):
         with workshop.damaged("5.3.3", mutations("5.3.3")[key], abort=True) as root:

@@ -1,0 +1,151 @@
+"""What somebody types at night by mistake, and what is said then."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.stores import left_alone, unpack
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(list(words))
+    shown = capsys.readouterr()
+    return status, shown.out, " ".join(shown.err.split())
+
+
+@pytest.fixture
+def parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that holds a store, to be in."""
+    unpack("53-killed", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "."),
+        ("check", "."),
+        ("repair", ".", "--apply"),
+        ("recover", ".", "--apply"),
+        ("produce", ".", "-t", "T", "x"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_the_directory_above_a_store_is_none_and_the_store_is_named(
+    words: tuple[str, ...], parent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with left_alone(parent):
+        status, _, err = run(capsys, *words)
+    assert (status, err) == (Exit.NOT_A_STORE, "rmqtool: . is no store, but ./store is name that as STORE")
+
+
+def test_two_stores_side_by_side_are_both_named(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(parent / "store", parent / "a copy")
+    assert run(capsys, "info", ".")[2].startswith("rmqtool: . is no store, but ./a copy and ./store are")
+
+
+def test_a_store_that_lacks_its_log_or_its_queues_is_one_all_the_same(
+    parent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(parent / "store/consumequeue")
+    assert run(capsys, "info", "store")[0] == Exit.DONE
+    shutil.rmtree(parent / "store/commitlog")
+    assert run(capsys, "info", "store")[0] == Exit.DONE
+
+
+def test_one_file_of_the_log_lacks_no_checkpoint(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "info", "store/commitlog/00000000000000000000", "--json")
+    assert (status, json.loads(out)["findings"]) == (Exit.DONE, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "store", "topics", "-t", "Kil"),
+        ("info", "store", "queues", "-t", "Kil"),
+        ("copy", "store", "new", "-t", "Kil"),
+        ("export", "store", "--engine", "local", "--to", "lake", "-t", "Kil", "--progress", "never"),
+    ],
+    ids=lambda words: "-".join(words[:1] + words[2:3]),
+)
+def test_a_topic_that_is_misspelt_is_said_to_be_unknown(
+    words: tuple[str, ...],
+    store: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unpack("49-killed", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys, *words)
+    assert status == Exit.DONE
+    assert "no topic here is named like Kil. Did you mean Kill, Kill2? The topics are Kill, Kill2." in err
+
+
+def test_a_group_that_is_misspelt_is_said_to_be_unknown(store, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(store("53-broker"))
+    status, out, err = run(capsys, "info", root, "groups", "-g", "G_opk")
+    assert (status, out) == (Exit.DONE, "nothing to list\n")
+    assert err == "no group here is named like G_opk. Did you mean G_ok?"
+    assert run(capsys, "info", root, "groups", "-g", "G_*", "--jsonl")[2] == ""
+
+
+def test_who_is_behind_stands_below_the_groups(store, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(store("53-broker"))
+    out = run(capsys, "info", root, "groups", "-g", "G_*")[1]
+    assert out.endswith(
+        f"3 groups are behind: G_popfifo 8, G_pop 2, G_popclient 1\nNext: rmqtool cat {root} -g G_popfifo --unread\n"
+    )
+    assert run(capsys, "info", root, "groups", "-g", "G_ok")[1].endswith("no group is behind\n")
+
+
+def test_a_level_behind_the_last_is_the_last_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(tmp_path / "new")
+    run(capsys, "init", root, "--conf", "mappedFileSizeCommitLog=65536")
+    words = ("produce", root, "-t", "T", "--create", "--delay")
+    status, out, err = run(capsys, *words, "99", "x")
+    assert (status, out.split("@")[0]) == (Exit.DONE, "SCHEDULE_TOPIC_XXXX/17")
+    assert "there is no delay level 99: as a broker does, the last is taken, 18 (2h); --delay 99s is a span" in err
+    assert run(capsys, *words, "18", "x")[2] == ""
+
+
+def test_nothing_half_written_is_left_where_there_was_no_room(
+    parent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    kept = parent / "kept"
+    kept.mkdir()
+    commands = (("init", "new"), ("init", "kept"), ("recover", "store", "--to", "after"))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        assert [run(capsys, *words)[0] for words in commands] == [Exit.WRITE_FAILED] * 3
+    assert sorted(path.name for path in parent.iterdir()) == ["kept", "store"]
+    assert list(kept.iterdir()) == []
+    # And so the same can be typed again.
+    assert [run(capsys, *words)[0] for words in commands] == [Exit.DONE] * 3
+
+
+def test_a_journal_that_is_none_says_where_journals_lie(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = run(capsys, "repair", "--undo", "store")
+    assert (status, "they lie beside the store, in STORE-rmqtool-undo" in err) == (Exit.USAGE, True)
+
+
+def test_what_to_type_next_can_be_typed_where_a_path_has_a_blank(
+    parent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (parent / "store").rename(parent / "a store")
+    assert run(capsys, "info", "a store")[1].endswith("Next: rmqtool check 'a store'\n")
+    assert run(capsys, "init", "a new one")[1].endswith("Next: rmqtool info 'a new one'\n")
