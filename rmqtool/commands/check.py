@@ -162,6 +162,8 @@ def _write_report(path: str, name: str, findings: list[Finding], checked: Check)
         with open(path, "w", encoding="utf-8") as file:
             file.write(make(name, findings, summary))
     except OSError as error:
+        if os.path.isfile(path):  # what there is of it is no report
+            os.unlink(path)
         raise WriteFailed(
             f"{path} cannot be written: {error.strerror}", file=path, hint="name another place for --report"
         ) from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 from typing import Annotated
 
 import typer
 
+from rmqtool.commands.new_directory import new_directory
 from rmqtool.commands.options import ForBroker, Show
-from rmqtool.errors import Exit, WriteFailed
+from rmqtool.errors import Exit
 
 
 def init(
@@ -32,15 +34,11 @@ def init(
     config = StoreConfig.default(broker.as_version or Version.V5_3).with_assignments(
         [f"storePathRootDir={root}", *(broker.conf or ())]
     )
-    try:
-        os.makedirs(root, exist_ok=True)
-    except OSError as error:
-        raise WriteFailed(
-            f"{root} cannot be made: {error.strerror}", file=root, hint="name a place where you may write"
-        ) from error
-    with PosixWritableFileSystem(root) as filesystem:
+    with new_directory(root), PosixWritableFileSystem(root) as filesystem:
         create_store(filesystem, config)
     with show.output() as output:
         shown = {"store": root, "version": config.version.value}
-        output.single(shown, [f"{root} is a new store for RocketMQ {config.version}", f"Next: rmqtool info {store}"])
+        output.single(
+            shown, [f"{root} is a new store for RocketMQ {config.version}", f"Next: rmqtool info {quote(store)}"]
+        )
     return Exit.DONE

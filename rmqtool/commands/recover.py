@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqtool.commands.new_directory import new_directory
 from rmqtool.commands.opening import choose_store, whole_store
 from rmqtool.commands.options import AsBroker, ProgressWhen, Show, When, Work
 from rmqtool.commands.options import Store as StoreWord
-from rmqtool.errors import Exit, Refused, UsageError, WriteFailed
+from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
@@ -117,11 +118,5 @@ def _write(rehearsal: Rehearsal, target: str) -> None:
         raise Refused(
             f"{target} exists and is not empty", file=target, hint="name a directory that is empty or not there yet"
         )
-    try:
-        os.makedirs(target, exist_ok=True)
-    except OSError as error:
-        raise WriteFailed(
-            f"{target} cannot be made: {error.strerror}", file=target, hint="name a place where you may write"
-        ) from error
-    with PosixWritableFileSystem(target) as filesystem:
+    with new_directory(target), PosixWritableFileSystem(target) as filesystem:
         rehearsal.overlay.write_to(filesystem)
