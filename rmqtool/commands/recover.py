@@ -41,7 +41,8 @@ def recover(
     whole messages would be lost, or the broker would not come up.
 
     With --apply our own recovery does better: it keeps every valid message, also behind damage, cuts only a torn end,
-    puts queues, index and checkpoint right, and writes nothing where nothing is wrong.
+    puts queues, index and checkpoint right, and writes nothing where nothing is wrong. `repair` shows each step before,
+    and can take it back.
     """
     if apply:
         return _apply(store, to, broker, Work(progress=progress), show)
@@ -83,15 +84,17 @@ def _as_typed(word: str | None, root: str) -> str:
     return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
-def _next_commands(root: str) -> dict[Next, str]:
-    """Return what to type: to plan what keeps what a start would destroy, to keep a copy, to look closer."""
+def _next_commands(root: str) -> dict[Next, list[str]]:
+    """Return what to type: to plan what keeps what a start would destroy, to keep a copy, to look closer, to mount."""
+    from rmqtool.formats.paths import COMMIT_LOG
     from rmqtool.render.recovery import Next
 
     store = quote(root)
     return {
-        Next.PLAN: f"rmqtool repair {store}",
-        Next.COPY: f"cp -a {store} {quote(root + '.kept')}",
-        Next.LOOK: f"rmqtool check {store}",
+        Next.PLAN: [f"rmqtool repair {store}"],
+        Next.COPY: [f"cp -a {store} {quote(root + '.kept')}", f"rmqtool check {store}"],
+        Next.LOOK: [f"rmqtool check {store}"],
+        Next.MOUNT: [f"findmnt --target {store}/{COMMIT_LOG}"],
     }
 
 
@@ -107,6 +110,9 @@ def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, obje
         output.note(
             f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
         )
+    for gap in store.commit_log.gaps():
+        span = f"from {gap.start_offset} to {gap.end_offset}"
+        output.note(f"the log has a hole {span}: what stood there is gone already, and rmqtool check tells how much")
     for name, value in by_default.items():
         output.note(f"no file shows {name}: {value} is taken; --conf {name}=... states it")
 

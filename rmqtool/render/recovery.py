@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum, auto
+from shlex import quote
 from typing import Any
 
 from rmqtool.findings import Severity
@@ -14,26 +15,31 @@ from rmqtool.render.verdict import verdict_lines
 _LABEL = 9
 _SHOWN = 8
 # Our recovery puts log, queues and index right, not what these are about.
-_ONLY_A_COPY_HELPS = {"no log", "offsets wiped", "empty table"}
+_ONLY_A_COPY_HELPS = {"offsets wiped", "empty table"}
+_NO_LOG = "no log"
 
 Row = Mapping[str, Any]
 
 
 class Next(Enum):
-    """What to type after a story: the plan of a repair, a copy where that does not help, a closer look."""
+    """What to type after a story: the plan of a repair, a copy where that does not help, a closer look.
+
+    Where the log is not there, the volume that it should lie on.
+    """
 
     PLAN = auto()
     COPY = auto()
     LOOK = auto()
+    MOUNT = auto()
 
 
-def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, str]) -> Iterator[str]:
-    """Yield the story of a start: ``shown`` is the JSON object, the last line one of the ``commands``."""
+def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, list[str]]) -> Iterator[str]:
+    """Yield the story of a start: ``shown`` is the JSON object, the last lines are some of the ``commands``."""
     how = "normally, as after a clean stop" if shown["mode"] == "normal" else "ABNORMALLY: abort is there"
     yield from text.hanging(
         f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
     )
-    for label, words, style in _story(output, shown):
+    for label, words, style in _story(output, shown, store):
         head = f"  {label.ljust(_LABEL)}  "
         first, *rest = text.hanging(head + words, output.look.width, len(head))
         yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
@@ -41,11 +47,11 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
     yield from _verdict(output, shown, commands)
 
 
-def _story(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, str]]:
     """Yield label, words and style of each thing there is to say."""
     yield from _reading(output, shown)
     yield from _destroyed(output, shown)
-    yield from _leftovers(output, shown["lost"])
+    yield from _leftovers(output, shown["lost"], store)
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
         count = text.counted(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
@@ -110,11 +116,13 @@ def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
         )
 
 
-def _leftovers(output: Output, lost: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
+def _leftovers(output: Output, lost: Iterable[Row], store: str) -> Iterator[tuple[str, str, str]]:
     parts = [part for part in lost if part["leftover"]]
     if parts:
+        file = quote(text.neutral(f"{store}/{parts[0]['file']}"))
         words = (
-            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}"
+            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}. "
+            f"They can still be read: rmqtool cat {file} --carve"
         )
         yield "LEFTOVER", words, "title"
 
@@ -164,12 +172,12 @@ def _name(path: str) -> str:
     return text.neutral(path)
 
 
-def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterator[str]:
+def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> Iterator[str]:
     traps = {trap["name"] for trap in shown["traps"] if trap["loses"]}
     destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
     unreachable = shown["messagesUnreachable"]
     severity: Severity | None = Severity.WARNING
-    then = Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
+    then = Next.MOUNT if _NO_LOG in traps else Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
     if destroyed:
         words = f"this start would destroy {text.counted(destroyed, 'whole message')}"
         severity = Severity.ERROR
@@ -182,5 +190,12 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, str]) -> Iterat
         words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
     else:
         # A start reads a part of the log only: whether the rest is sound it does not say.
-        words, severity, then = "this start would lose no message", None, Next.LOOK
-    yield from verdict_lines(output, words, severity, [commands[then]])
+        words, severity, then = f"this start would lose no message{_gone(shown['rewinds'])}", None, Next.LOOK
+    yield from verdict_lines(output, words, severity, commands[then])
+
+
+def _gone(rewinds: Iterable[Row]) -> str:
+    """Say what queues that go back have lost before this start: nothing is destroyed by it."""
+    lost = sum(row["before"] - row["after"] for row in rewinds)
+    named = text.counted(lost, "that a queue names is", "that queues name are")
+    return f" of the log; {named} gone from it already" if lost else ""

@@ -149,5 +149,7 @@ def _why_from_there(store: MessageStore) -> str:
         return "from the newest file whose first message was stored no later than the checkpoint, less 3 s"
     if settings.is_4_9:
         return "after a clean stop it reads the last 3 files"
+    if store.max_physic_offset < 0:
+        return "after a clean stop it reads from where the queues end, and they hold nothing: the whole log"
     where = f"{store.max_physic_offset}, where the queues end"
     return f"after a clean stop it reads from the newest file that begins no further than {where}"
