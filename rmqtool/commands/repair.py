@@ -13,7 +13,10 @@ from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics
 from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqtool.commands.repair_offsets import OffsetsWanted
+    from rmqtool.findings import Finding
     from rmqtool.repair.plan import Damaged, Plan, Request
     from rmqtool.storage.store import Store
 
@@ -64,7 +67,12 @@ def repair(
     ] = None,
     undo: Annotated[
         str | None,
-        typer.Option("--undo", metavar="DIR", help="Take back the repair of this journal.", rich_help_panel=_PANEL),
+        typer.Option(
+            "--undo",
+            metavar="DIR",
+            help="Take back the repair of this journal, in STORE-rmqtool-undo.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
@@ -74,7 +82,8 @@ def repair(
 
     Queues, index, checkpoint and abort marker are made anew from the log: class derived. Configuration and offsets
     (class state) and the commit log (class primary) are changed only with --allow. Every old byte goes first into a
-    journal beside the store, and --undo brings it back.
+    journal beside the store, and --undo brings it back. Damage of the log is bridged: records that readers step over
+    are laid over it, and all behind it stays.
 
     Exits 1 when the plan has steps, or when something stays wrong after it was done.
     """
@@ -164,7 +173,7 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
     """Return what to type: to do what the plan says, or what of it was not allowed; to see what stays wrong."""
     store = quote(path)
     if len(plan.allowed) == len(plan.steps) and (plan.applied or not plan.steps):
-        return [f"rmqtool check {store}"] if plan.left else []
+        return _beyond_repair(plan.left, store, request)
     words = "".join(f" {part}" for part in sorted(request.parts))
     if request.damaged is not None:
         words += f" --{request.damaged}"
@@ -173,6 +182,20 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
     risks = sorted({step.risk.value for step in plan.steps} - {"derived"})
     allow = f" --allow {','.join(risks)}" if risks else ""
     return [f"rmqtool repair {store}{words} --apply{allow}"]
+
+
+def _beyond_repair(left: Sequence[Finding], store: str, request: Request) -> list[str]:
+    """Return what to type about what this repair did not mend: the repair of timers, which is done only by name.
+
+    Else the fix of the first finding that has another one than a repair, or a closer look.
+    """
+    from rmqtool.repair.steps import Part
+
+    timers = f"rmqtool repair {store} {Part.TIMERS}"
+    if Part.TIMERS not in request.parts and any(finding.fix == timers for finding in left):
+        return [timers]
+    others = [finding.fix for finding in left if finding.fix and not finding.fix.startswith("rmqtool repair")]
+    return (others or [f"rmqtool check {store}"])[:1] if left else []
 
 
 def _undo(directory: str, choice: StoreChoice | None, show: Show) -> Exit:

@@ -48,6 +48,7 @@ FAMILIES: dict[str, str] = {
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
 _RECOVER = "rmqtool recover {store}"
+_PUT_BACK = "put a saved copy of the file back, then look again"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
 _CONFIG = "rmqtool repair {store} config --apply --allow state"
@@ -62,6 +63,7 @@ _CUTS = (
     "5.3, 5.4, after a clean stop: scan the last file, cut the log at the first bad record, delete the rest",
 )
 _REFUSED = "a broker refuses to start"
+_SIZE_REFUSED = "a broker refuses to start; 5.x deletes a last file that is empty, and starts"
 
 _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
@@ -83,7 +85,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "CL-SIZE",
         _ERROR,
         "A file of the commit log has another size than the others, or than the settings say.",
-        _REFUSED,
+        _SIZE_REFUSED,
         _MEND,
         (
             "{} length not matched message store config value, please check it manually",
@@ -96,7 +98,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A file of the commit log is missing between two others: its messages are gone.",
         "its messages are gone; queue units lead into the hole and consumers step over it",
-        _KEEP,
+        "rmqtool copy {store} {store}.new --salvage",
         (
             "[BUG]The mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match. "
             "pre file {}, cur file {}  (5.x)",
@@ -275,7 +277,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "CQ-SIZE",
         _ERROR,
         "A file of a queue has a wrong size, or a file is missing between two others.",
-        _REFUSED,
+        _SIZE_REFUSED,
         _APPLY,
         ("{} length not matched message store config value, please check it manually",),
         (
@@ -378,7 +380,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "ST-ABORT",
         _WARNING,
         "The abort marker is there and no broker runs: the last stop was not clean.",
-        "the next start of a broker recovers abnormally",
+        "the next start of a broker recovers abnormally: it deletes the log from the first bad record on",
         _APPLY,
         ("last shutdown abnormally, root path: {}",),
         ("all: recover abnormally", "5.3, 5.4: an abort that is a directory lets the start fail after the recovery"),
@@ -464,7 +466,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A configuration table is empty or missing, although other files speak of what it should hold.",
         "a broker starts with an empty table: clients are refused, or groups begin anew",
-        _RECOVER,
+        _PUT_BACK,
         (),
         ("all: start with an empty table, and soon write it over what is left of the file",),
     ),
@@ -581,8 +583,8 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         "DL-STATE",
         _WARNING,
         "A state file of a DLedger node does not parse.",
-        "the node starts without its term or its committed index",
-        "rmqtool check {store} --only DL",
+        "the node starts without its term or its committed index, and asks its group for both",
+        "start the node beside the others of its group",
         (),
         ("all: the DLedger library begins with the first term and asks the group",),
     ),

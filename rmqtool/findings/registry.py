@@ -60,7 +60,7 @@ def new_finding(
 ) -> Finding:
     """Return a finding with the severity, consequence and fix that are registered for its code.
 
-    A notice needs nobody: it has no fix, and a consequence only where its message says one.
+    A notice needs nobody: it has no fix, and a consequence only where whoever found it says one.
     """
     entry = CODES[code]
     severity = severity or entry.severity
@@ -74,7 +74,7 @@ def new_finding(
         place.length,
         place.topic,
         place.queue_id,
-        (consequence or entry.consequence) if needed else None,
+        consequence or (entry.consequence if needed else None),
         entry.fix if needed else None,
         data,
     )

@@ -68,7 +68,7 @@ class CheckOptions:
 
 @dataclass
 class Summary:
-    """What a check came to. ``lost``: how many messages of each queue stood in what is damaged, as the queues say.
+    """What a check came to. ``lost``: how many messages of each queue the queues name and the log has no more.
 
     ``resume`` goes on where it ended early.
     """
@@ -135,6 +135,8 @@ class Check:
         self.options = options or CheckOptions()
         self._effort = effort
         self.summary = Summary()
+        self._repair_helps = False
+        self._other_fix: str | None = None
         self.case = Case.of(store, self.options.depth)
         self._now = now
         self._sequences: dict[tuple[str, int], Sequence] | None = None
@@ -177,6 +179,10 @@ class Check:
         broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
         if fix is not None:
             fix = fix.replace("{store}", shlex.quote(self.store.root))
+            if fix.startswith("rmqtool repair"):
+                self._repair_helps = True
+            elif self._other_fix is None:
+                self._other_fix = fix
         return replace(finding, fix=fix, broker=broker)
 
     def _proofs(self) -> tuple[list[str], list[str]]:
@@ -217,7 +223,8 @@ class Check:
         if files.is_unmounted(self.case):
             return [f"findmnt --target {store}/{paths.COMMIT_LOG}"]
         if self.summary.errors or self.summary.warnings:
-            return [f"rmqtool repair {store}"]
+            repair = f"rmqtool repair {store}"
+            return [repair if self._repair_helps else self._other_fix or repair]
         return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
 
     def _parts(self) -> Iterator[Finding]:

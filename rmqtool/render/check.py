@@ -21,6 +21,7 @@ CODES = (
 
 _INDENT = 12
 _LOST_NAMED = 6
+_MANY = 5
 
 
 def summary_lines(
@@ -34,6 +35,7 @@ def summary_lines(
     if summary["indexes"]:
         looked.append(counted(summary["indexes"], "index file", "index files"))
     yield f"checked {', '.join(looked)} in {duration(elapsed_ms)}"
+    yield from _found(output, counts)
     if summary["lost"]:
         yield from _labelled(output, "lost", _lost(summary["lost"]))
     for label, key in (("proven", "proven"), ("not proven", "notProven")):
@@ -42,15 +44,25 @@ def summary_lines(
     yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
 
 
+def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
+    """Say again what was found, by code, where it is so much that the first of it has left the screen."""
+    if counts.kinds.total() < _MANY:
+        return
+    for number, (found, code, why) in enumerate(counts.worst_kinds()):
+        words = f"{count(found)} {code}" + (f": {neutral(why)}" if why else "")
+        yield from _labelled(output, "" if number else "found", words)
+
+
 def _lost(queues: list[Mapping[str, Any]]) -> str:
-    """Say whose messages stood in what is damaged, the queues that lost most first."""
+    """Say whose messages the log has no more, the queues that lost most first."""
     most = sorted(queues, key=lambda queue: -int(queue["messages"]))
     named = [
         f"{neutral(queue['topic'])}/{queue['queueId']}\u00a0{count(queue['messages'])}" for queue in most[:_LOST_NAMED]
     ]
     rest = [f"{counted(len(most) - _LOST_NAMED, 'more queue', 'more queues')}"] if len(most) > _LOST_NAMED else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    return f"{total} stood in what is damaged, as the queues say: {', '.join(named + rest)}"
+    are = "is" if len(queues) == 1 and queues[0]["messages"] == 1 else "are"
+    return f"{total} that queues name {are} no longer whole in the log: {', '.join(named + rest)}"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -21,24 +22,35 @@ _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
 
 @dataclass(slots=True)
 class FindingCounts:
-    """How many findings of each severity were seen."""
+    """How many findings of each severity were seen, and of each kind that needs somebody: how many, and why."""
 
     errors: int = 0
     warnings: int = 0
     notices: int = 0
+    kinds: Counter[tuple[Severity, str]] = field(default_factory=Counter)
+    consequences: dict[tuple[Severity, str], str | None] = field(default_factory=dict)
 
-    def add(self, severity: Severity) -> None:
+    def add(self, finding: Finding) -> None:
         """Count one more."""
-        if severity is Severity.ERROR:
-            self.errors += 1
-        elif severity is Severity.WARNING:
-            self.warnings += 1
-        else:
+        if finding.severity is Severity.NOTICE:
             self.notices += 1
+            return
+        kind = (finding.severity, finding.code)
+        self.kinds[kind] += 1
+        self.consequences.setdefault(kind, finding.consequence)
+        if finding.severity is Severity.ERROR:
+            self.errors += 1
+        else:
+            self.warnings += 1
 
     def of(self, severity: Severity) -> int:
         """Return the number of one severity."""
         return {Severity.ERROR: self.errors, Severity.WARNING: self.warnings, Severity.NOTICE: self.notices}[severity]
+
+    def worst_kinds(self) -> list[tuple[int, str, str | None]]:
+        """Return how many there are of each kind, its code and why it matters; the worst first, then the most."""
+        ordered = sorted(self.kinds, key=lambda kind: (_ORDER.index(kind[0]), -self.kinds[kind]))
+        return [(self.kinds[kind], kind[1], self.consequences[kind]) for kind in ordered]
 
     def status(self, fail_on: Severity = Severity.WARNING) -> Exit:
         """Return NO when a finding is at least as bad as ``fail_on``."""
@@ -60,7 +72,7 @@ def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
     output.rows((), FIELDS, _no_lines)
     before: Finding | None = None
     for finding in findings:
-        counts.add(finding.severity)
+        counts.add(finding)
         output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
         before = finding
     return counts
@@ -96,6 +108,13 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
     start = f"{head}  {place}" if place else head
     if width is None or taken <= width:
         yield f"{start}  {message}"
+    elif (
+        finding.topic is not None and finding.file is not None and display_width(f"{severity} {code}  {place}") > width
+    ):
+        file, _, queue = place.rpartition(" ")
+        yield f"{head}  {file}"
+        yield f"{_INDENT}{queue}"
+        yield from _wrapped(message, width)
     else:
         yield start
         yield from _wrapped(message, width)

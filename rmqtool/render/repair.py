@@ -69,10 +69,15 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
     action = "keep" if waits else step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
     size_words = f", {text.size(size)}" if size else ""
-    words = f"{name}{size_words}: {text.neutral(step['reason'])}{leave}"
+    meant = "; readers will step over it" if step["action"] == "bridge" else ""
+    words = f"{name}{size_words}: {text.neutral(step['reason'])}{meant}{leave}"
     head = f"  {step['class'].ljust(_CLASS)}  {action.ljust(_ACTION)}  "
-    first, *rest = text.hanging(head + words, output.look.width, len(head))
-    yield f"  {output.paint(step['class'].ljust(_CLASS), _STYLES[step['class']])}{first[2 + _CLASS :]}"
+    if output.look.width is not None and len(head) + text.display_width(name) >= output.look.width:
+        # A path is there to be copied: it gets a line of its own rather than be cut.
+        first, rest = head, text.hanging(f"    {words}", output.look.width, len(head))
+    else:
+        first, *rest = text.hanging(head + words, output.look.width, len(head))
+    yield f"  {output.paint(step['class'].ljust(_CLASS), _STYLES[step['class']])}{first[2 + _CLASS :].rstrip()}"
     yield from rest
 
 

@@ -80,7 +80,9 @@ def undo_repair(directory: str, root: str | None) -> list[str]:
     directory = os.path.realpath(directory)
     names = _journals_in(directory)
     if not names:
-        raise UsageError(f"{directory} is no directory of a repair", hint="repair --apply says which one undoes it")
+        raise UsageError(
+            f"{directory} is no directory of a repair", hint="they lie beside the store, in STORE-rmqtool-undo"
+        )
     roots = []
     for name in names:
         with PosixReadableFileSystem(os.path.join(directory, name)) as journal:

@@ -314,14 +314,15 @@ class IndexJudge:
             place = self.case.place(missing.start)
             some = counted(missing.keys, "key is", "keys are")
             text = f"of the messages from {missing.start} to {missing.end} {some} in no index file"
-            severity = None
+            severity, why = None, None
             after = self._first_entry_behind(missing.end)
             segment = self.case.log.find(after) if after is not None else None
             if after is not None and segment is not None and self._is_first_record(after):
                 text += "; a recovery after a crash began behind them and did not index them"
                 severity = Severity.NOTICE
-            length = min(missing.end - missing.start, self._left(missing.start))
-            yield new_finding("IX-MISSING", text, place._replace(length=length), severity=severity, keys=missing.keys)
+                why = "a broker does not find these by key; rmqtool query does: it reads the log there"
+            place = place._replace(length=min(missing.end - missing.start, self._left(missing.start)))
+            yield new_finding("IX-MISSING", text, place, severity=severity, consequence=why, keys=missing.keys)
 
     def _is_indexed(self) -> bool:
         """Return whether a file index is to be expected."""

@@ -21,6 +21,7 @@ from rmqtool.storage.log_end import read_record
 _NEWEST = 10_000
 # Committed records without their half message are named one by one up to so many.
 _FEW = 5
+_WHOLE = "what was committed is whole: only what led up to it is gone"
 
 
 def check_internal(case: Case) -> Iterator[Finding]:
@@ -100,10 +101,10 @@ def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Fi
         text = f"the record commits the half message at {prepared_offset}, where none begins"
         record = read_record(case.log, physical_offset)
         place = case.place(physical_offset, record.total_size if record is not None else None)
-        yield new_finding("TX-WRONG", text, place)
+        yield new_finding("TX-WRONG", text, place, consequence=_WHOLE)
     if len(wrong) > _FEW:
         text = f"{len(wrong)} committed records name half messages that are not there, this one {wrong[0][1]}"
-        yield new_finding("TX-WRONG", text, case.place(wrong[0][0]), records=len(wrong))
+        yield new_finding("TX-WRONG", text, case.place(wrong[0][0]), consequence=_WHOLE, records=len(wrong))
 
 
 def _is_half(case: Case, physical_offset: int) -> bool:

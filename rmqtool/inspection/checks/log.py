@@ -58,9 +58,16 @@ class LogJudge:
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":
                 self.case.damage.append(Damage(place_of, place_of + size))
+            bridged = "readers step over it; the messages that stood here stay lost"
             # Clients of other languages may send anything within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
-            yield new_finding(flaw.code, flaw.message, self.case.place(place_of, size), severity=severity)
+            yield new_finding(
+                flaw.code,
+                flaw.message,
+                self.case.place(place_of, size),
+                severity=severity,
+                consequence=bridged if flaw.code == "CL-BRIDGE" else None,
+            )
         self._hosts += report.hosts
         self.records += report.records
         self.record_bytes += report.record_bytes
@@ -104,7 +111,8 @@ class LogJudge:
             self.case.last_seen = max(self.case.last_seen, run.first.store_timestamp)
         if is_last and code == "CL-STALE":
             self.case.stale.append(span)
-            yield new_finding(code, message, place)
+            why = "an earlier recovery cut them off, and no consumer gets them; rmqtool cat FILE --carve shows them"
+            yield new_finding(code, message, place, consequence=why)
             return
         if not (is_last and code == "CL-TORN"):  # what queues and index know of a torn end is a matter of its own
             self.case.damage.append(span)

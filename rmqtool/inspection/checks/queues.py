@@ -83,8 +83,16 @@ class QueueJudge:
         yield from self._pair(self._unclaimed)
 
     def lost(self) -> dict[QueueId, int]:
-        """Return how many units of each queue lead into damage: the messages that stood there."""
-        return {queue: found.explained for queue, found in self._unclaimed.items() if found.explained}
+        """Return how many units of each queue lead into damage, or behind the end of the log: lost messages.
+
+        What an earlier recovery cut off is not counted again, and what is on its way to a log at work is not lost.
+        """
+        lost = {}
+        for queue, found in self._unclaimed.items():
+            cut_off = 0 if self.case.live or self._is_left_over(found) else found.ahead
+            if found.explained + cut_off:
+                lost[queue] = found.explained + cut_off
+        return lost
 
     def iter_findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the queues."""
@@ -322,7 +330,9 @@ class QueueJudge:
 
     def _ahead(self, queue: QueueId, found: Unclaimed, end: int) -> Finding:
         some = "a unit leads" if found.ahead == 1 else f"{found.ahead} units from here on lead"
-        text = f"{some} behind the end of the log: to {found.ahead_first}, the log ends at {end}"
+        text = f"{some} behind the end of the log at {end}: to {found.ahead_first}"
+        if found.ahead_first == end:
+            text = f"{some} to the end of the log at {end}, where nothing stands"
         severity = Severity.WARNING if self.case.abort else Severity.ERROR
         severity = Severity.NOTICE if self.case.live else severity
         place = self.unit_place(queue, found.ahead_from, found.ahead)
@@ -341,7 +351,8 @@ class QueueJudge:
                 f"{'leads' if units == 1 else 'lead'} to what a recovery left behind the end of the log"
             )
             place = Place(paths.CONSUME_QUEUE)
-            yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, units=units)
+            why = "that recovery cut their messages off; new units take their places"
+            yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, consequence=why, units=units)
 
     def _batches(self, dispatched: int) -> Iterator[Finding]:
         """Yield units of batch queues that are not what their records are due."""

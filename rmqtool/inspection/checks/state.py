@@ -152,9 +152,11 @@ def _with_cure(case: Case, finding: Finding) -> Finding:
     what = paths.classify(finding.file, ())
     if what.kind is FileKind.CONFIG and what.name is not None:
         others = {paths.config_path(what.name, copy) for copy in (Copy.MAIN, Copy.BAK)} - {finding.file}
-        texts = (case.store.read_file(path, _LARGEST) for path in others)
+        texts = [case.store.read_file(path, _LARGEST) for path in others]
         if any(loads(what.name, text) for text in texts if text is not None):
             return finding
+        if texts == [None]:  # what does not parse, and has no copy, is an empty table
+            return replace(finding, consequence=lost.consequence, fix=lost.fix)
     return replace(finding, fix=lost.fix)
 
 

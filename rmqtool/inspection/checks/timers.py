@@ -99,7 +99,8 @@ class _TimerLog:
         elif unit.offset_py >= self.case.end.physical_offset and not self.case.live and self._may_name():
             severity = Severity.NOTICE if self.case.abort else None
             text = f"the timer leads to {unit.offset_py}, behind the end of the log"
-            yield new_finding("TM-WRONG", text, place, severity=severity)
+            why = "the message that waited for its time was lost with the end of the log"
+            yield new_finding("TM-WRONG", text, place, severity=severity, consequence=why if self.case.abort else None)
 
     def _may_name(self) -> bool:
         self._named += 1

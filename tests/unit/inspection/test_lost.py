@@ -37,3 +37,30 @@ def test_of_a_sound_store_nothing_is_lost(store):
     check = Check(open_store(str(store("53-broker"))))
     assert list(check) == []
     assert check.summary.lost == {}
+
+
+def test_the_messages_behind_the_end_of_a_log_that_lost_its_tail_are_counted_by_queue(writable_store):
+    root = writable_store("53-broker")
+    path = root / "commitlog" / f"{3 * _SEGMENT:020d}"
+    data = bytearray(path.read_bytes())
+    data[13_108:] = bytes(len(data) - 13_108)
+    path.write_bytes(data)
+    (root / "abort").touch()
+
+    check = Check(open_store(str(root)))
+    assert {found.code for found in check if found.code.startswith("CQ-")} == {"CQ-AHEAD"}
+    gone = Counter(
+        (topic, int(queue_id))
+        for topic, queues in truth("53-broker")["queues"].items()
+        for queue_id, queue in queues.items()
+        for physical_offset, _, _ in queue["units"]
+        if physical_offset >= 3 * _SEGMENT + 13_296
+    )
+    assert check.summary.lost == gone
+    assert sum(gone.values()) == 26
+
+
+def test_what_an_earlier_recovery_cut_off_is_not_lost_again(store):
+    check = Check(open_store(str(store("49-recovered"))))
+    assert "CQ-AHEAD" in {found.code for found in check}
+    assert check.summary.lost == {}

@@ -99,7 +99,7 @@ def test_a_missing_segment_is_a_gap(writable_store):
     (root / "commitlog" / "00000000000000131072").unlink()
     gaps = [f for f in _overview(root).as_json()["findings"] if f["code"] == "CL-GAP"]
     assert [(gap["file"], gap["length"]) for gap in gaps] == [("commitlog/00000000000000131072", 65536)]
-    assert gaps[0]["fix"].startswith("rmqtool cat ")
+    assert gaps[0]["fix"].startswith("rmqtool copy ")
 
 
 @pytest.mark.parametrize("name", ["49-basic", "53-broker", "54-broker"])

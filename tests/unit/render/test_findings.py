@@ -53,7 +53,7 @@ def test_content_is_the_same_at_every_width_and_commands_are_never_broken() -> N
             show_findings(output, FINDINGS)
         texts.append(out.getvalue().decode())
         assert FINDINGS[0].fix in texts[-1]
-        assert "commitlog/00000000142807662592@524061696-524063836 Orders/3" in texts[-1]
+        assert "commitlog/00000000142807662592@524061696-524063836" in texts[-1]
         assert "\x1b" not in texts[-1]
     assert len({"".join(text.split()) for text in texts}) == 1
 
@@ -95,8 +95,25 @@ def test_csv_of_no_findings_is_a_header() -> None:
 def test_the_status_is_no_from_the_threshold_up(severity: Severity, fail_on: Severity, status: Exit) -> None:
     counts = FindingCounts()
     assert counts.status(fail_on) is Exit.DONE
-    counts.add(severity)
+    counts.add(Finding("CL-CRC", severity, "bad"))
     assert counts.status(fail_on) is status
+
+
+def test_what_needs_somebody_is_counted_by_kind_the_worst_first() -> None:
+    counts = FindingCounts()
+    for code, severity in (
+        ("ST-ABORT", "warning"),
+        ("CQ-AHEAD", "warning"),
+        ("CL-CRC", "error"),
+        ("CQ-AHEAD", "warning"),
+    ):
+        counts.add(Finding(code, Severity(severity), "found", consequence=f"why {code}"))
+    counts.add(Finding("CL-STALE", Severity.NOTICE, "harmless"))
+    assert counts.worst_kinds() == [
+        (1, "CL-CRC", "why CL-CRC"),
+        (2, "CQ-AHEAD", "why CQ-AHEAD"),
+        (1, "ST-ABORT", "why ST-ABORT"),
+    ]
 
 
 def test_counts_as_words() -> None:
