@@ -112,7 +112,7 @@ def cat(
         with open_source(path, opened) as source:
             if group is not None:
                 request = _unread(source, group, request)
-            note_unknown_topics(output, source.store, request.selection)
+            note_unknown_topics(output, [source.store], request.selection.topics)
             return _show(output, source, request, which, look, work.effort(output))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands.options import AsBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
-from rmqtool.commands.selecting import select_messages, unread_by
+from rmqtool.commands.selecting import note_unknown_topics, select_messages, unread_by
 from rmqtool.errors import Exit, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -105,11 +105,13 @@ def copy(
     A damaged log is refused without --salvage. With it the bytes that were skipped lie in DST.lost-and-found, with a
     list; the exit status is 6 then.
     """
+    from rmqtool.filters.patterns import parse_patterns
     from rmqtool.repair.copy import run_copy
 
     request = _request(stores, scope, period.bounds(show.tz), filters, (group, unread), changes)
     with show.output() as output, ExitStack() as opened:
         sources = [opened.enter_context(_open(path, broker)) for path in stores[:-1]]
+        note_unknown_topics(output, [source.store for source in sources], parse_patterns(scope.topic or ()))
         return _show(output, stores[-1], run_copy(sources, request, Work(jobs=1, progress=progress).effort(output)))
 
 

@@ -235,4 +235,19 @@ def _show_outcome(output: Output, request: Request, outcome: Outcome) -> Exit:
         output.note(text)
     shown = outcome.as_json(request.directory)
     output.single(shown, outcome_lines(shown, request.choice.on_corrupt.value))
+    if not outcome.rows and request.choice.topics:
+        _note_unknown_topics(output, request)
     return Exit.SKIPPED if outcome.damages else Exit.DONE
+
+
+def _note_unknown_topics(output: Output, request: Request) -> None:
+    """Say which of the wanted topics none of the stores knows, where nothing was found of them."""
+    from contextlib import ExitStack
+
+    from rmqtool.commands.selecting import note_unknown_topics
+    from rmqtool.filters.patterns import parse_patterns
+    from rmqtool.storage.store import open_store
+
+    with ExitStack() as opened:
+        stores = [opened.enter_context(open_store(path)) for path in request.paths]
+        note_unknown_topics(output, stores, parse_patterns(request.choice.topics))

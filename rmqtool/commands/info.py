@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqtool.commands.opening import choose_store
@@ -53,7 +54,9 @@ def info(
         if view is None:
             _glance(output, overview, choice.store)
         else:
-            _list(output, view, store, overview, scope, group)
+            rows = _list(output, view, store, overview, scope, group)
+            if view is View.GROUPS and output.is_human:
+                _say_who_is_behind(output, rows, choice.store)
     store.close()
     if overview.missing is not None:
         raise overview.missing
@@ -72,16 +75,18 @@ def _glance(output: Output, overview: Overview, store: str) -> None:
     from rmqtool.render.overview import overview_lines
 
     shown = overview.as_json()
-    output.single(shown, overview_lines(output, shown, overview.findings, f"rmqtool check {store}"))
+    output.single(shown, overview_lines(output, shown, overview.findings, f"rmqtool check {quote(store)}"))
 
 
-def _list(output: Output, view: View, store: Store, overview: Overview, scope: Scope, group: str | None) -> None:
+def _list(
+    output: Output, view: View, store: Store, overview: Overview, scope: Scope, group: str | None
+) -> list[dict[str, Any]]:
+    from rmqtool.commands.selecting import note_unknown_topics
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.render import overview as screens
 
     topics = parse_patterns(scope.topic or ())
     groups = parse_patterns([group] if group else ())
-    columns = getattr(screens, view.name)
     rows = {
         View.TOPICS: lambda: _topic_rows(overview),
         View.QUEUES: lambda: _queue_rows(overview),
@@ -89,14 +94,36 @@ def _list(output: Output, view: View, store: Store, overview: Overview, scope: S
         View.FILES: lambda: _file_rows(store),
         View.CONFIG: lambda: _config_rows(store),
     }[view]()
-    kept = (
+    kept = [
         row
         for row in rows
         if ("topic" not in row or topics.matches(row["topic"]))
         and ("group" not in row or groups.matches(row["group"]))
         and (scope.queue is None or row.get("queueId") == scope.queue)
-    )
-    output.table(kept, columns, empty="nothing to list")
+    ]
+    note_unknown_topics(output, [store], topics)
+    if not any(map(groups.matches, overview.groups)):
+        _note_unknown_group(output, group, list(overview.groups))
+    output.table(kept, getattr(screens, view.name), empty="nothing to list")
+    return kept
+
+
+def _note_unknown_group(output: Output, group: str | None, known: list[str]) -> None:
+    from difflib import get_close_matches
+
+    if group is None:
+        return
+    near = get_close_matches(group, known, n=1)
+    output.note(f"no group here is named like {group}{f'. Did you mean {near[0]}?' if near else ''}")
+
+
+def _say_who_is_behind(output: Output, rows: list[dict[str, Any]], store: str) -> None:
+    from rmqtool.formats.config_shapes import OWN_GROUPS, OWN_GROUPS_BEGIN
+    from rmqtool.render.overview import behind_lines
+
+    own = {row["group"] for row in rows if row["group"] in OWN_GROUPS or row["group"].startswith(OWN_GROUPS_BEGIN)}
+    for line in behind_lines(output, rows, own, f"rmqtool cat {quote(store)} -g {{}} --unread"):
+        output.line(line)
 
 
 def _topic_rows(overview: Overview) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,9 @@ from rmqtool.commands.options import Filters, Scope
 from rmqtool.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmqtool.filters.patterns import TopicPatterns
     from rmqtool.render.output import Output
     from rmqtool.scan.selection import Selection
     from rmqtool.storage.store import Store
@@ -33,14 +36,14 @@ def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters
     )
 
 
-def note_unknown_topics(output: Output, store: Store | None, selection: Selection) -> None:
-    """Say on stderr which of the wanted topics a store does not know: nothing is found of a name that is misspelt."""
+def note_unknown_topics(output: Output, stores: Iterable[Store | None], topics: TopicPatterns) -> None:
+    """Say on stderr which of the wanted topics no store knows: nothing is found of a name that is misspelt."""
     from rmqtool.inspection.topic_names import describe_unknown
     from rmqtool.render.text import neutral
 
-    said = None if store is None else describe_unknown(store, selection.topics)
-    if said is not None:
-        output.note(neutral(said))
+    said = [None if store is None else describe_unknown(store, topics) for store in stores]
+    if said and all(said):
+        output.note(neutral(said[0] or ""))
 
 
 def parse_body_pattern(text: str) -> re.Pattern[str]:

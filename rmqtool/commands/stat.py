@@ -65,7 +65,7 @@ def stat(
     opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output, opened as store:
         effort = work.effort(output)
-        note_unknown_topics(output, store, selection)
+        note_unknown_topics(output, [store], selection.topics)
         if as_map:
             found = _show_map(output, store, selection, effort)
         else:

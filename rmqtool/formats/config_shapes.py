@@ -118,6 +118,9 @@ OWN_GROUPS = {
     "CID_RMQ_SYS_TRANS": "5.0.0",
 }
 
+# So begin the groups that a broker of 5.x makes for itself. upstream: MixAll.CID_RMQ_SYS_PREFIX
+OWN_GROUPS_BEGIN = "CID_RMQ_SYS_"
+
 # Queue id, and for delays the level, to offset.
 QUEUE_OFFSETS = Table(LONG, 64, JavaType.INT)
 OFFSET_TABLE = Table(QUEUE_OFFSETS, 1024)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # So many of the messages found are compared with their queues.
 _COMPARED = 100
+# So many queues are named where none is meant.
+_NAMED = 16
 
 
 @dataclass
@@ -194,8 +196,7 @@ class Lookup:
                 empty = f"the queue is empty; its next offset is {bounds.max_offset}"
                 answer.reasons.append(text if bounds.max_offset > max(bounds.min_offset, 0) else empty)
             else:
-                answer.reasons.append(f"there is no queue {queue.topic}/{queue.queue_id}")
-                answer.near += near_topics(self.store, queue.topic)
+                self._tell_no_queue(answer, queue)
 
     def _find_key(self, answer: Answer, log: LogSearch) -> None:
         from difflib import get_close_matches
@@ -243,6 +244,18 @@ class Lookup:
                 answer.places.append(unit.physical_offset)
         answer.answered_by.append("queue")
         answer.places = sorted(set(answer.places))
+
+    def _tell_no_queue(self, answer: Answer, queue: QueueId) -> None:
+        """Say which queues the topic has; where it has none, which topics are named like it."""
+        numbers = [str(one.queue_id) for one in sorted(self._times().bounds) if one.topic == queue.topic]
+        there_is_none = f"there is no queue {queue.topic}/{queue.queue_id}"
+        if numbers:
+            some = "the queue" if len(numbers) == 1 else "the queues"
+            more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+            answer.reasons.append(f"{there_is_none}; the topic has {some} {', '.join(numbers[:_NAMED])}{more}")
+            return
+        answer.reasons.append(there_is_none)
+        answer.near += near_topics(self.store, queue.topic)
 
     def _times(self) -> TimeLookup:
         # Imported where it is needed: it brings the configuration along, and most questions are for a key.

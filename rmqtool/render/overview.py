@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from shlex import quote
 from typing import Any
 
 from rmqtool.findings import Finding, Severity
@@ -51,6 +52,7 @@ CONFIG = (
 )
 
 _LABEL = 12
+_NAMED = 6
 
 
 def overview_lines(
@@ -144,3 +146,41 @@ def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iter
         parts = [f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items() if count]
         headline = f"{', '.join(parts)} seen without reading the messages"
     yield from verdict_lines(output, headline, worst, [next_command])
+
+
+def behind_lines(output: Output, rows: Iterable[Mapping[str, Any]], own: Collection[str], unread: str) -> Iterator[str]:
+    """Yield which groups of the listed ones are behind, the furthest first; ``unread`` shows what one has not read.
+
+    The broker's ``own`` ones do not count: how far they are is its own affair. Ahead of a queue is who has read what
+    is no longer there.
+    """
+    lags: dict[str, int] = {}
+    ahead: dict[str, int] = {}
+    for row in rows:
+        if row["group"] in own:
+            continue
+        lags[row["group"]] = lags.get(row["group"], 0) + max(row["lag"], 0)
+        if row["lag"] < 0:
+            ahead[row["group"]] = ahead.get(row["group"], 0) - row["lag"]
+    behind = {group: lag for group, lag in lags.items() if lag}
+    if ahead:
+        words = f"ahead of {'its queue' if len(ahead) == 1 else 'their queues'}: {_most(ahead)}"
+        yield from verdict_lines(output, f"{_groups(ahead)} {words}", Severity.WARNING)
+    if behind:
+        furthest = min(behind, key=lambda group: (-behind[group], group))
+        words = f"{_groups(behind)} behind: {_most(behind)}"
+        yield from verdict_lines(output, words, Severity.WARNING, [unread.format(quote(furthest))])
+    elif lags:
+        yield from verdict_lines(output, "no group is behind")
+
+
+def _groups(named: Collection[str]) -> str:
+    return text.counted(len(named), "group is", "groups are")
+
+
+def _most(messages: Mapping[str, int]) -> str:
+    """Return the groups with their messages, those with most of them first."""
+    ordered = sorted(messages, key=lambda group: (-messages[group], group))
+    named = [f"{text.neutral(group)}\u00a0{text.count(messages[group])}" for group in ordered[:_NAMED]]
+    rest = [f"and {text.count(len(ordered) - _NAMED)} more"] if len(ordered) > _NAMED else []
+    return ", ".join(named + rest)
