@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from rmqtool.broker.group_consumer import Delivered
 from rmqtool.engine.clock import Clock
+from rmqtool.errors import UsageError
 from rmqtool.formats.compression import DEFAULT_BODY_CAP, inflate_body
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import encode_offset_msg_id
@@ -26,6 +27,22 @@ from rmqtool.formats.ids import encode_offset_msg_id
 PREFIX = "RMQ_"
 _PROPERTY = PREFIX + "PROPERTY_"
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]")
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+def check_program(command: str) -> None:
+    """Stop before the first message at a program that is not there: each would count as one that failed.
+
+    Only a command that begins with a plain word is looked at; the shell knows what is built in, and where it looks.
+    """
+    word = command.split(maxsplit=1)[0] if command.strip() else ""
+    if _PLAIN.fullmatch(word) is None:
+        return
+    found = subprocess.run(  # noqa: S603  (what the user asked for)
+        ["/bin/sh", "-c", 'command -v "$1"', "sh", word], stdout=subprocess.DEVNULL, check=False
+    )
+    if found.returncode:
+        raise UsageError(f'--exec: there is no program "{word}"', hint="give its path, or one that $PATH leads to")
 
 
 class Ended(NamedTuple):

@@ -56,9 +56,9 @@ def load(text: SavedText, decode: Callable[[bytes], Value | Flaw]) -> Value | No
     if not copies:
         return None
     raise StoreError(
-        f"progress cannot be read, and going on would overwrite it: {'; '.join(flaws)}",
+        f"this file cannot be read, and going on would write over it: {'; '.join(flaws)}",
         file=copies[0][0],
-        hint="repair the file, or move it away to start without progress",
+        hint="put a saved copy of it back; or move it away, and all that it said is forgotten",
     )
 
 

@@ -82,6 +82,7 @@ def consume(
     a new one begins as a broker has it begin. A program that ends with 0 has consumed its message; with --commit one
     that fails gets it again later, and after the retries of the group it is a dead letter.
     """
+    from rmqtool.broker.programs import check_program
     from rmqtool.commands.consuming import run
     from rmqtool.commands.popping import run_pop
 
@@ -93,6 +94,8 @@ def consume(
     filters = (tag, where)
     if way.invisible is not None and not way.pop:
         raise UsageError("--invisible is for messages that are popped", hint="add --pop")
+    if program.exec is not None:
+        check_program(program.exec)
     return (run_pop if way.pop else run)(
         path, scope, group or "", place, filters, limit, way, program, jobs, broker, show
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
@@ -321,6 +322,7 @@ def _show_lines(output: Output, opened: Opened, effort: Effort, stop: Stop) -> E
             return _end(opened, consumed, stop, Exit.DONE)
     output.flush()
     reached.finish()
+    _tell_nothing(output, opened, consumed)
     return Exit.SKIPPED if damages else Exit.DONE
 
 
@@ -369,7 +371,17 @@ def _show(output: Output, opened: Opened, extent: Extent, stop: Stop) -> Exit:
         consumed += len(taken)
         output.flush()
     damages += _tell_lost(output, opened.consumer)
+    _tell_nothing(output, opened, consumed)
     return _end(opened, consumed, stop, Exit.SKIPPED if damages else Exit.DONE)
+
+
+def _tell_nothing(output: Output, opened: Opened, consumed: int) -> None:
+    """Say that there was nothing to show, and where the group is."""
+    group, store = opened.asked.group, quote(opened.stored.store.root)
+    if not consumed and group:
+        output.note(f"nothing is new for {group}; where it is: rmqtool info {store} groups -g {quote(group)}")
+    elif not consumed:
+        output.note("there is no message")
 
 
 def _show_message(output: Output, opened: Opened, delivered: Delivered, more: dict[str, object]) -> bool:
@@ -433,10 +445,12 @@ def _execute(output: Output, opened: Opened, extent: Extent, command: str, most:
     finally:
         programs.kill_all()
     lost = _tell_lost(output, opened.consumer)
-    output.note(
-        f"{consumed - failed} messages consumed, {failed} failed" if failed else f"{consumed} messages consumed"
-    )
+    output.note(_counted(consumed - failed) + (f", {failed} failed" if failed else ""))
     return _end(opened, consumed, stop, Exit.SKIPPED if lost else Exit.NO if failed else Exit.DONE)
+
+
+def _counted(messages: int) -> str:
+    return f"{messages} {'message' if messages == 1 else 'messages'} consumed"
 
 
 def _show_ended(output: Output, opened: Opened, ended: Ended) -> bool:

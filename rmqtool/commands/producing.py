@@ -131,7 +131,7 @@ def run(
     from rmqtool.commands.options import Work
     from rmqtool.engine.clock import SystemClock
 
-    with show.output() as output, stopping() as stop, _producing(path, sending, later, broker) as producer:
+    with show.output() as output, stopping() as stop, _producing(output, path, sending, later, broker) as producer:
         stop.writes = True
         run = Run(
             producer,
@@ -167,7 +167,9 @@ def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWor
 
 
 @contextmanager
-def _producing(path: str, sending: Sending, later: dict[str, Any], broker: AsBroker) -> Iterator[Producer]:
+def _producing(
+    output: Output, path: str, sending: Sending, later: dict[str, Any], broker: AsBroker
+) -> Iterator[Producer]:
     """Open the store for a producer."""
     from rmqtool.broker.served_producing import open_served_producer
     from rmqtool.storage.store import open_store
@@ -178,8 +180,19 @@ def _producing(path: str, sending: Sending, later: dict[str, Any], broker: AsBro
     assignments = (*flush, *(broker.conf or ()))
     with open_store(path, version=broker.as_version, assignments=assignments) as opened:
         root, config = opened.root, opened.config
+    _note_last_level(output, later["wish"].level, config.message_delay_level)
     with open_served_producer(root, config, _text_of, creates=sending.create, **later) as producer:
         yield producer
+
+
+def _note_last_level(output: Output, level: int | None, levels: str) -> None:
+    """Say that a level behind the last one is taken for the last one, as brokers do."""
+    delays = levels.split()
+    if level is not None and level > len(delays):
+        output.note(
+            f"there is no delay level {level}: as a broker does, the last is taken, {len(delays)} ({delays[-1]}); "
+            f"--delay {level}s is a span"
+        )
 
 
 def _text_of(store: MessageStore, name: str) -> SavedText:

@@ -300,8 +300,20 @@ def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
     assert transcript(capsysbinary, *words) == "T/1@25  after\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == "T/1@25  after\n[0]"
     assert progress(lab, "timely") == {"0": 25, "1": 26, "2": 25, "3": 25}
-    assert transcript(capsysbinary, *words, "--commit") == "[0]"
-    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == "[0]"
+    nothing = f"nothing is new for timely; where it is: rmqtool info {lab} groups -g timely\n[0]"
+    assert transcript(capsysbinary, *words, "--commit") == nothing
+    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == nothing
+    assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--jsonl") == nothing
+
+
+def test_a_program_that_is_not_there_stops_before_the_first_message(lab: str, capsysbinary: Capture) -> None:
+    words = (lab, "-t", "T", "-g", "g", "--commit", "--from", "first", "-n", "1")
+    shown = transcript(capsysbinary, *words, "--exec", "no-such-program -x")
+    assert shown.startswith('rmqtool: --exec: there is no program "no-such-program"')
+    assert shown.endswith("[2]")
+    assert not (Path(lab) / "config/consumerOffset.json").exists()
+    # What the shell itself understands is no program, and runs.
+    assert transcript(capsysbinary, *words, "--exec", "if true; then exit 0; fi") == "1 message consumed\n[0]"
 
 
 def test_transcript_of_sql(lab: str, capsysbinary: Capture) -> None:

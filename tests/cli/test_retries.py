@@ -80,7 +80,7 @@ def test_what_fails_once_is_consumed_when_it_comes_again(lab: Lab) -> None:
     lab.later(60)
     lab.run("tick")
     status, _, err = lab.run("consume", *words)
-    assert (status, "1 messages consumed" in err) == (Exit.DONE, True)
+    assert (status, "1 message consumed" in err) == (Exit.DONE, True)
     lab.later(3600)
     assert "Nothing was due." in lab.run("tick")[1]
     assert lab.run("consume", *words)[0] == Exit.DONE

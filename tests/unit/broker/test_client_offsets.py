@@ -73,7 +73,7 @@ def test_a_damaged_file_goes_to_its_copy_and_both_stop() -> None:
     assert LocalOffsets(text(files), Version.V5_3, clock).read_offset(ONE) == 1470
     with files.open_write(PATH + ".bak") as file:
         file.truncate(50)
-    with pytest.raises(StoreError, match="progress cannot be read"):
+    with pytest.raises(StoreError, match="this file cannot be read"):
         LocalOffsets(text(files), Version.V5_3, clock)
 
 

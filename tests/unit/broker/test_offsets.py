@@ -105,7 +105,7 @@ def test_c8_3_the_copy_is_used_when_the_file_is_damaged() -> None:
 @pytest.mark.parametrize("contents", [{MAIN: b"{"}, {MAIN: b"{", BAK: b"["}, {BAK: b'{"offsetTable":{"T@g":{0:"x"}}}'}])
 def test_progress_that_cannot_be_read_is_not_overwritten(contents: dict[str, bytes]) -> None:
     broker = Broker(contents=contents)
-    with pytest.raises(StoreError, match="progress cannot be read") as raised:
+    with pytest.raises(StoreError, match="this file cannot be read") as raised:
         broker.start()
     assert raised.value.file == next(iter(contents))
     assert {path: broker.read(path) for path in contents} == contents
