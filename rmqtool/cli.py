@@ -27,7 +27,9 @@ NAME = "rmqtool"
 _DEBUG = "--debug"
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
-without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte."""
+without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte.
+
+Is something wrong? `rmqtool man recipes` says what to type, by what has happened."""
 
 
 def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -> int:

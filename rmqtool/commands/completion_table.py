@@ -207,7 +207,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--bridge',), 'Keep all behind damage of the log, as --allow primary does anyway.', ''),
         (('--truncate',), 'Cut the log at its first damage instead.', ''),
         (('--plan',), 'Only if this is still the plan.', 'any'),
-        (('--undo',), 'Take back the repair of this journal.', 'file'),
+        (('--undo',), 'Take back the repair of this journal, in STORE-rmqtool-undo.', 'file'),
         (('--progress',), 'The bar on stderr.', 'auto|always|never'),
         (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),

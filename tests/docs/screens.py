@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -100,12 +100,13 @@ def run_example(example: Example) -> Shown:
         with at_home(home):
             shown = run_command(example.command)
 
-    def settled(line: str) -> str:
-        """Where and when it was run is another place and time each time."""
-        line = _PLAN.sub(_A_PLAN, line.replace(directory, ""))
-        return _INDEX.sub(lambda name: name[0] if name[0] in there else _MADE, line)
+    return shown._replace(lines=tuple(settled(line, directory, there) for line in shown.lines))
 
-    return shown._replace(lines=tuple(map(settled, shown.lines)))
+
+def settled(line: str, directory: str, there: Collection[str]) -> str:
+    """Return a line without what is another each time: where and when it was run; index files ``there`` were before."""
+    line = _PLAN.sub(_A_PLAN, line.replace(directory, ""))
+    return _INDEX.sub(lambda name: name[0] if name[0] in there else _MADE, line)
 
 
 def run_command(command: str) -> Shown:

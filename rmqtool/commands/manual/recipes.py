@@ -19,7 +19,9 @@ RECIPES: tuple[Recipe, ...] = (
             _COPY_FIRST,
             Example(
                 "Rehearse the start. Nothing is changed; DELETE, REWIND and REFUSES are what the broker would do. "
-                "The exit status is 0 when it would come up and lose no message:",
+                "REWIND: what stood last in that queue is gone, new messages get the same queue offsets, and a group "
+                "that had read it may pass over them. The exit status is 0 when the broker would come up and lose no "
+                "message:",
                 "rmqtool recover store",
                 "49-killed-torn",
             ),
@@ -37,6 +39,9 @@ RECIPES: tuple[Recipe, ...] = (
                 "cut offsets",
                 Exit.NO,
             ),
+            "A configuration file of which no good copy is left comes from a backup. Without one, move it out of the "
+            "store; of topics.json, `rmqtool info STORE topics` still shows which queues there are, and "
+            "`rmqtool topic STORE create TOPIC --queues N` makes each topic known again.",
             "`rmqtool recover STORE --to DIR` writes the store as that broker would leave it into a new directory, to "
             "look at before it happens. `--as` asks another version.",
         ),
@@ -45,21 +50,37 @@ RECIPES: tuple[Recipe, ...] = (
         "Messages vanished after a power cut",
         (
             Example(
-                "Look at what the log still holds, and where it ends:",
+                "Look at what the log still holds, and where it ends. The line lost says whose messages this "
+                "store has no more:",
                 "rmqtool check store",
                 "49-killed-torn",
                 status=Exit.NO,
             ),
             "CL-TORN at the end is normal: that record was never acknowledged by a broker that flushes "
-            "synchronously. CL-MID and CL-GAP are not: valid messages stand behind the damage, and a start after a "
-            "crash deletes them. Save them first: "
-            "`rmqtool copy STORE NEW --salvage` makes a new store of every valid message; the bytes that are none lie "
-            "in NEW.lost-and-found then, and the exit status is 6.",
+            "synchronously. What lost counts, one that flushes asynchronously may have acknowledged. CL-MID and CL-GAP "
+            "are not normal: valid messages stand behind the damage, and a start after a crash deletes them. Save them "
+            "first: `rmqtool copy STORE NEW --salvage` makes a new store of every valid message; the bytes that are "
+            "none lie in NEW.lost-and-found then, and the exit status is 6.",
             Example(
                 "Make it whole. Our recovery cuts nothing but the torn end, and keeps what stands behind damage:",
                 "rmqtool recover store --apply",
                 "49-killed-torn",
             ),
+            Example(
+                "Was a broker started before you came? Its recovery may have cut whole messages off. LEFTOVER says "
+                "how many, of which topics, and from when to when:",
+                "rmqtool recover store --tz UTC",
+                "49-recovered",
+            ),
+            Example(
+                "Until new messages overwrite them they can be had back. -b and -e are these two times; messages "
+                "before -e are taken, so add a millisecond:",
+                "rmqtool cat store/commitlog/00000000000000196608 --carve --count --tz UTC "
+                "-b '2024-05-06 13:07:23.261' -e '2024-05-06 13:08:23.390'",
+                "49-recovered",
+            ),
+            "With `--jsonl > cut.jsonl` in the place of `--count`, and no broker running, "
+            "`rmqtool produce STORE --jsonl --keep-ids < cut.jsonl` stores them again, at the end of their queues.",
         ),
     ),
     (
@@ -111,18 +132,23 @@ RECIPES: tuple[Recipe, ...] = (
         "The disk is full",
         (
             Example("Who fills it?", "rmqtool stat store --by topic,tag -n 5 --tz UTC"),
+            "That is the log. Queues, index files and timers come on top: `rmqtool info STORE files` lists every file.",
             Example("What goes next, and who has not read it yet?", "rmqtool stat store retention --tz UTC"),
-            "A broker deletes whole files of the log, the oldest first, whoever has read them. Never delete a file of "
+            "What a broker does: above 75 % (diskMaxUsedSpaceRatio) it deletes files of the log that have expired, at "
+            "any hour; above 85 % the oldest ones, expired or not, whoever has not read them; above 90 % it takes no "
+            "message (SERVICE_NOT_AVAILABLE), and still serves consumers.",
+            "It deletes whole files, the oldest first. Never delete a file of "
             "the log by hand while a broker runs, and none from the middle. What a topic alone fills becomes free only "
-            "in a new store on another disk: with the broker stopped, `rmqtool copy STORE NEW --purge TOPIC`.",
+            "in a new store on another disk: with the broker stopped, `rmqtool copy STORE NEW --purge TOPIC`. Repair, "
+            "copy and export look first whether there is room, and write nothing where there is not.",
         ),
     ),
     (
         "Which consumer is behind?",
         (
             Example("Ask the store, whether a broker runs on it or not:", "rmqtool info store groups -g 'G_pop*'"),
-            "lag is what the queue holds and the group has not committed. `rmqtool cat STORE -g GROUP --unread` shows "
-            "these messages.",
+            "lag is what the queue holds and the group has not committed. Below stands who is behind, the furthest "
+            "first. `rmqtool cat STORE -g GROUP --unread` shows these messages.",
         ),
     ),
     (
