@@ -76,13 +76,15 @@ class Flusher:
         while turn is Turn.TOO_LATE and (left := deadline - self._clock.monotonic()) > 0:
             turn = self._turns.wait_until(is_done, left / 1000)
         if turn is Turn.MINE:
+            is_forced = False
             try:
                 if self._writer.waiting:
                     self._writer.write_waiting()
-                if not is_done(self._log.flushed_offset) and not self._flush():
-                    return PutStatus.UNKNOWN_ERROR
+                is_forced = is_done(self._log.flushed_offset) or self._flush()
             finally:
-                self._turns.end_turn()
+                self._turns.end_turn(returns=is_forced)
+            if not is_forced:
+                return PutStatus.UNKNOWN_ERROR
         # It may have taken longer than the producer was promised.
         in_time = turn is not Turn.TOO_LATE and self._clock.monotonic() <= deadline
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
@@ -115,13 +117,18 @@ class Flusher:
             self._flush_dirty(0 if thorough else config.flush_commit_log_least_pages)
 
     def _flush_dirty(self, least_pages: int) -> None:
-        self._turns.take_turn()
-        try:
-            is_dirty = self._log.committed_offset > self._log.flushed_offset
-            if is_dirty and self._log.pages_to_flush() >= least_pages:
-                self._flush()
-        finally:
-            self._turns.end_turn()
+        if self._is_dirty(least_pages):
+            self._turns.take_turn()
+            try:
+                # Somebody may have forced it in the meantime.
+                if self._is_dirty(least_pages):
+                    self._flush()
+            finally:
+                self._turns.end_turn()
+
+    def _is_dirty(self, least_pages: int) -> bool:
+        log = self._log
+        return log.committed_offset > log.flushed_offset and log.pages_to_flush() >= least_pages
 
     def commit_if_due(self) -> None:
         """Bring into the file what the off-heap pool holds, by pages and time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -69,6 +69,65 @@ def test_one_forces_for_all_and_hands_the_turn_to_the_first_of_the_others() -> N
     assert turns.wait(50, 60) is Turn.MINE
 
 
+def test_who_is_expected_forces_for_those_who_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+    log = Log()
+    turns = GroupCommit(lambda: log.flushed_offset)
+    assert turns.wait(10, 60) is Turn.MINE
+    with asleep(turns, 30, 20) as early:
+        log.flushed_offset = 20
+        turns.end_turn(returns=True)
+        early[1].join(60)
+        assert turns.is_taken
+        # Two are expected: the one who has forced, and the one who was woken.
+        with asleep(turns, 40) as late:
+            assert turns.sleeping == 2
+            assert turns.wait(50, 60) is Turn.MINE
+            log.flushed_offset = 50
+            turns.end_turn(returns=True)
+    assert [one.turn for one in (*early, *late)] == [Turn.DONE] * 3
+
+
+def test_who_is_expected_and_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log()
+    turns = GroupCommit(lambda: log.flushed_offset)
+    assert turns.wait(10, 60) is Turn.MINE
+    with asleep(turns, 20, 30, 40) as producers:
+        log.flushed_offset = 20
+        turns.end_turn(returns=True)
+        producers[1].join(60)
+        assert producers[1].turn is Turn.MINE
+        # Nor is anybody for a while, who has patience or not.
+        monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+        with asleep(turns, 50) as late:
+            log.flushed_offset = 40
+            turns.end_turn(returns=True)
+            late[0].join(60)
+            assert late[0].turn is Turn.MINE
+    assert [one.turn for one in producers] == [Turn.DONE, Turn.MINE, Turn.DONE]
+
+
+def test_who_is_no_producer_forces_before_those_who_are_expected_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+    log = Log()
+    turns = GroupCommit(lambda: log.flushed_offset)
+    assert turns.wait(10, 60) is Turn.MINE
+    follower = threading.Thread(target=turns.take_turn, daemon=True)
+    with asleep(turns, 20, 30) as producers:
+        follower.start()
+        while turns.sleeping < 3:
+            time.sleep(0)
+        log.flushed_offset = 20
+        turns.end_turn(returns=True)
+        follower.join(60)
+        assert (follower.is_alive(), turns.sleeping) == (False, 1)
+        turns.end_turn()
+        turns.take_turn()
+        log.flushed_offset = 30
+        turns.end_turn()
+    assert [one.turn for one in producers] == [Turn.DONE] * 2
+
+
 def test_after_a_failure_each_learns_it_by_a_turn_of_its_own() -> None:
     turns = GroupCommit(lambda: 0)
     assert turns.wait(10, 60) is Turn.MINE
@@ -102,18 +161,14 @@ def test_who_wants_to_force_whatever_is_durable_waits_for_the_turn() -> None:
     assert not follower.is_alive()
 
 
-@pytest.mark.parametrize("is_woken_first", [False, True])
-def test_an_interrupted_producer_leaves_the_turn_to_the_others(is_woken_first: bool) -> None:
-    """A signal comes while the producer sleeps: before the turn is given to it, and after."""
-    turns = GroupCommit(lambda: 0)
-    assert turns.wait(10, 60) is Turn.MINE
+def wait_interrupted(turns: GroupCommit, meanwhile: Callable[[], None]) -> None:
+    """Sleep until a signal comes, whose handler does something before it raises."""
     interrupted = threading.Event()
 
     def interrupt(*_signal: object) -> None:
         if not interrupted.is_set():
             interrupted.set()
-            if is_woken_first:
-                turns.end_turn()
+            meanwhile()
             raise InterruptedError
 
     def kill() -> None:
@@ -131,7 +186,33 @@ def test_an_interrupted_producer_leaves_the_turn_to_the_others(is_woken_first: b
     finally:
         killer.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("is_woken_first", [False, True])
+def test_an_interrupted_producer_leaves_the_turn_to_the_others(is_woken_first: bool) -> None:
+    """A signal comes while the producer sleeps: before the turn is given to it, and after."""
+    turns = GroupCommit(lambda: 0)
+    assert turns.wait(10, 60) is Turn.MINE
+    wait_interrupted(turns, turns.end_turn if is_woken_first else lambda: None)
     assert turns.sleeping == 0
     if not is_woken_first:
         turns.end_turn()
     assert turns.wait(30, 60) is Turn.MINE
+
+
+def test_an_interrupted_producer_wakes_the_next_all_the_same() -> None:
+    log = Log()
+    turns = GroupCommit(lambda: log.flushed_offset)
+    assert turns.wait(10, 60) is Turn.MINE
+    late = Producer(turns, 20)
+
+    def force() -> None:
+        late.start()
+        while turns.sleeping < 2:
+            time.sleep(0)
+        log.flushed_offset = 20
+        turns.end_turn()
+
+    wait_interrupted(turns, force)
+    late.join(60)
+    assert (late.turn, turns.sleeping) == (Turn.DONE, 0)
