@@ -98,6 +98,14 @@ def test_hashes_of_texts_of_all_lengths(seed: int) -> None:
     assert found.hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
 
 
+@pytest.mark.parametrize("length", [1, 4, 31, 32, 33, 300, 40_000])
+def test_hashes_of_texts_of_one_length(length: int) -> None:
+    rng = random.Random(length)
+    texts = ["".join(rng.choices("abcXYZ019-_", k=length)) for _ in range(120)]
+    found = column_hashes(column([text.encode() for text in texts]))
+    assert found.hashes.view(np.int32).tolist() == [java_hash(text) for text in texts]
+
+
 def test_hash_vectors() -> None:
     """The vectors of the specification."""
     vectors = {"": 0, "TagA": 2598919, "TagABCDEF": -1105932195, "中文": 646394, "\U0001d11e": 1772394}
