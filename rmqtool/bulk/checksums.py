@@ -1,7 +1,8 @@
 """CRC-32 of many pieces of a buffer, one call for each: the format keeps 31 bits of a sum, so sums cannot be combined.
 
-A call over a hundred bytes takes a third of what it takes in Python to cut them out. So they are cut out in blocks, as
-objects made at C speed, and the calls are a ``map`` over those.
+A call over a hundred bytes takes a third of what it takes in Python to cut them out. So short ones are cut out in
+blocks, as objects made at C speed, and the calls are a ``map`` over those. Long ones are looked at one by one: of views
+that wait in a list the garbage collector would take note, and go through everything there is, again and again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Crc32 = Callable[[Any], int]
 
 # What is cut out at once stays in the caches.
 _BLOCK = 1024
-# From this mean length on a view of the bytes costs less than a copy.
-_LONG = 512
+# From this mean length on a view of the bytes costs less than a copy; where all are as long, from that length on.
+_LONG, _LONG_ALIKE = 512, 1536
 
 
 def fastest_crc32() -> Crc32:
@@ -51,12 +52,12 @@ def crc32_each(data: Bytes, offsets: Ints, lengths: Ints, crc32: Crc32 | None = 
 def _cut_out(data: Bytes, offsets: Ints, lengths: Ints) -> Iterable[Any]:
     """Return a buffer for each piece."""
     shortest, longest = int(lengths.min()), int(lengths.max())
+    if 0 < shortest == longest < _LONG_ALIKE:
+        whole: list[bytes] = windows(data, longest)[offsets].tolist()
+        return whole
     if int(lengths.sum()) >= _LONG * len(lengths):
         view = data.data
         pairs = zip(offsets.tolist(), (offsets + lengths).tolist(), strict=True)
-        return [view[begin:end] for begin, end in pairs]
-    if shortest == longest > 0:
-        whole: list[bytes] = windows(data, longest)[offsets].tolist()
-        return whole
+        return (view[begin:end] for begin, end in pairs)
     found: npt.NDArray[np.object_] = pieces(data, offsets, lengths).to_numpy(zero_copy_only=False)
     return found

@@ -25,6 +25,7 @@ LENGTHS = {
     "varied": [*range(300), *range(200, 0, -1)] * 5,
     "equal, then varied": [*[40] * 1024, *range(1024)],
     "long": [3000, 2000, 1, 0] * 300,
+    "equal and long": [2000] * 1100,
     "short beside one that is very long": [*[10] * 1023, 400_000, *[10] * 1024],
 }
 
