@@ -29,8 +29,13 @@ def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None 
     offsets[-1] = min(int(offsets[0]) + 2 * int(lengths.sum()), len(data)) if count else 0
     dressed = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     wanted = np.arange(0, 2 * count, 2)
-    indices = pa.array(wanted, mask=None if present is None else ~present)
+    indices = as_numbers(wanted) if present is None else pa.array(wanted, mask=~present)
     return pc.take(dressed, indices, boundscheck=False)
+
+
+def as_numbers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Return numbers as a column, uncopied. Arrow itself would load a part of numpy that nothing else here needs."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def values_of(column: pa.LargeBinaryArray) -> tuple[Bytes, Ints]:

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rmqtool.bulk.declined import Declined
 from rmqtool.bulk.gather import Ints, Mask
 from rmqtool.bulk.hashes import java_hashes
-from rmqtool.bulk.pieces import Coded, coded, coded_texts
+from rmqtool.bulk.pieces import Coded, as_numbers, coded, coded_texts
 from rmqtool.bulk.properties import Properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats import layouts
@@ -154,7 +153,7 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
     queue_offsets = np.concatenate([part.queue_offsets for part in parts])
     units = np.concatenate([part.units for part in parts], dtype=_UNIT)
     topics = list(numbers)
-    queues = coded(pa.array(codes << 32 | queue_ids & 0xFFFFFFFF))
+    queues = coded(as_numbers(codes << 32 | queue_ids & 0xFFFFFFFF))
     # A stable sort of 16 bits is a radix sort.
     narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
     order = np.argsort(queues.codes.astype(narrow), kind="stable")
