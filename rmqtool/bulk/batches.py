@@ -17,7 +17,7 @@ import pyarrow as pa
 from rmqtool.bulk.bodies import DEFAULT_BOUNDS, Bounds, Part, RowFlaw, iter_parts, stored_bodies
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.hosts import Which, coded_hosts, offset_msg_ids
-from rmqtool.bulk.pieces import Coded, coded, coded_texts
+from rmqtool.bulk.pieces import Coded, coded
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats.compression import body_codec
@@ -144,7 +144,7 @@ class _Source:
 
     def _topic(self) -> pa.Array:
         records = self.records
-        return _column(coded_texts(records.data, records.topic_offsets, records.topic_lengths))
+        return _column(records.topics)
 
     def _host(self, which: Which) -> pa.Array:
         return _column(coded_hosts(self.records, which))

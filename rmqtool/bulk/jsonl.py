@@ -30,7 +30,7 @@ from rmqtool.bulk.json_parts import (
     spell_json,
     text_pieces,
 )
-from rmqtool.bulk.pieces import as_text, coded, coded_texts, pieces, values_of
+from rmqtool.bulk.pieces import as_text, coded, pieces, values_of
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats.compression import body_codec
@@ -75,7 +75,7 @@ def _lines(records: Records, bodies: Bodies, first_row: int) -> Lines:
 
 
 def _place(records: Records) -> dict[str, list[Piece]]:
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     return {
         "commitLogOffset": number_pieces(records.column("physical_offset")),
         "storeSize": number_pieces(records.column("total_size")),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rmqtool.bulk.gather import Ints, Mask, find_bytes
 from rmqtool.bulk.hashes import java_hashes
-from rmqtool.bulk.pieces import Coded, coded_texts
+from rmqtool.bulk.pieces import Coded
 from rmqtool.bulk.properties import Properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats import index
@@ -31,7 +31,7 @@ class IndexKeys(NamedTuple):
 
 def index_keys(records: Records, properties: Properties, rules: DispatchRules) -> IndexKeys:
     """Return the index entries of ``records``: unique key, keys one by one, then the tag where it is indexed."""
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
     hashes = [_key_hashes(properties, part, topics, index.key_text) for part in parts]
@@ -45,7 +45,7 @@ def index_keys(records: Records, properties: Properties, rules: DispatchRules) -
 
 def tag_keys(records: Records, properties: Properties) -> IndexKeys:
     """Return the entries that the tags of ``records`` get where tags are indexed."""
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     tags = _whole_values(properties, "TAGS", indexed)
     return IndexKeys(tags.rows, _key_hashes(properties, tags, topics, index.tag_key_text))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rmqtool.bulk.declined import Declined
 from rmqtool.bulk.gather import Ints, Mask
 from rmqtool.bulk.hashes import java_hashes
-from rmqtool.bulk.pieces import Coded, as_numbers, coded, coded_texts
+from rmqtool.bulk.pieces import Coded, as_numbers, coded
 from rmqtool.bulk.properties import Properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats import layouts
@@ -77,7 +77,7 @@ class QueueEntries(NamedTuple):
 
 def queue_entries(records: Records, properties: Properties, rules: DispatchRules) -> QueueEntries:
     """Return the units that ``records`` get, one behind the other: many of these are put to their queues at once."""
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     codes = tags_codes(records, properties, topics, rules)
     rows = np.flatnonzero(have_queue_unit(records))
     entries = _Entries(
@@ -215,7 +215,7 @@ def pack_files(run: QueueRun, units_per_file: int) -> list[PackedFile] | Decline
 
 def batch_units(records: Records, properties: Properties, rules: DispatchRules) -> Units:
     """Return the units that ``records``, all of one batch queue, get in it."""
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     units = np.zeros(len(records), _BATCH_UNIT)
     for name, of_record in (("physical_offset",) * 2, ("size", "total_size"), ("store_time", "store_timestamp")):
         units[name] = records.prefixes[of_record]

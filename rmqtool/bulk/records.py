@@ -16,6 +16,7 @@ import numpy.typing as npt
 from rmqtool.bulk.checksums import Crc32, crc32_each
 from rmqtool.bulk.declined import Declined
 from rmqtool.bulk.gather import Bytes, Ints, Mask, as_bytes, gather, windows
+from rmqtool.bulk.pieces import Coded, coded_texts
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Blank, Message, Nothing, decode_record
@@ -60,6 +61,7 @@ class Records:
     properties_offsets: Ints
     properties_lengths: Ints
     _columns: dict[str, Any] = field(default_factory=dict, repr=False)
+    _topics: Coded | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.file_offsets)
@@ -71,6 +73,13 @@ class Records:
             stored = self.prefixes[name]
             found = self._columns[name] = stored.astype(stored.dtype.newbyteorder("="))
         return found
+
+    @property
+    def topics(self) -> Coded:
+        """The topics as numbers of the distinct ones."""
+        if self._topics is None:
+            self._topics = coded_texts(self.data, self.topic_offsets, self.topic_lengths)
+        return self._topics
 
     @property
     def body_lengths(self) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqtool.bulk.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.bulk.gather import Mask
-from rmqtool.bulk.pieces import Coded, coded_texts
+from rmqtool.bulk.pieces import Coded
 from rmqtool.bulk.properties import decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
@@ -88,7 +88,7 @@ class Belonging:
         """Return the messages that belong to what is wanted, and to nothing that is purged."""
         if not self.wanted.patterns and not self.purged.patterns:
             return records
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         chosen = self._wanted(records, topics)
         if self.purged.patterns:
             chosen &= ~self._purged(records, topics)
@@ -98,7 +98,7 @@ class Belonging:
         """Return how many of the selected messages lie in other topics than the wanted ones: they wait for these."""
         if not self.wanted.patterns:
             return 0
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         return int((~topics.each(self.wanted.matches, np.bool_)).sum())
 
     def _names_of(self, topic: str) -> Iterable[str]:
@@ -146,7 +146,7 @@ def without_delivered(records: Records, delays: Mapping[int, int], *, with_other
     Of delayed messages those that are not delivered yet go along: ``delays`` has the progress of each level. The other
     topics of the broker's own name messages by their numbers, and only those of one store can keep these.
     """
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM, np.bool_)
     if not own.any():
         return records

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.errors import ReadFailed
 from rmqtool.scan.gathering import Places, gather_records
 from rmqtool.scan.logs import LogFile, LogKind
@@ -57,7 +56,7 @@ def _is_confirmed(files: Sequence[LogFile], queue: QueueFiles, named: Named) -> 
             places = Places(np.array([named.place - file.base_offset]), np.array([named.size]))
             with file.open() as opened:
                 records = gather_records(opened, file.base_offset, places, file.kind)
-            topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+            topics = records.topics
             found = [*topics.values, *records.column("queue_id").tolist(), *records.column("queue_offset").tolist()]
             return found == [*queue.queue, named.queue_offset]
     return False

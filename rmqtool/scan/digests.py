@@ -18,7 +18,6 @@ import numpy.typing as npt
 from rmqtool.bulk.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.hosts import coded_hosts
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import decode_properties
 from rmqtool.bulk.queues import have_queue_unit
 from rmqtool.bulk.records import Records
@@ -104,7 +103,7 @@ class DigestWork:
 
 def digest_records(records: Records, sense: Sense) -> Digests:
     """Return the digests of some records."""
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     digests = list(_of_bytes(records) if sense is Sense.BYTES else _of_content(records, sense))
     words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(records), 2)
     places = records.column("physical_offset").astype(np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.hosts import coded_hosts
-from rmqtool.bulk.pieces import Coded, coded_texts
+from rmqtool.bulk.pieces import Coded
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.formats.commit_log import Message
@@ -60,7 +60,7 @@ class Grouping:
     def table(self, records: Records) -> GroupTable:
         """Return the groups of some records. By key, a message counts once for each of its keys."""
         if self.normal_only:
-            names = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+            names = records.topics
             records = records.select(names.each(self.is_normal, np.bool_))
         if not len(records):
             return empty_table()
@@ -192,7 +192,7 @@ class _Columns:
 
     def _topic(self) -> Coded:
         records = self.records
-        return coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        return records.topics
 
     def _queue(self) -> Coded:
         return _coded_numbers(self.records.column("queue_id"))

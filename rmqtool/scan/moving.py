@@ -9,7 +9,6 @@ import numpy as np
 
 from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.hosts import offset_msg_ids
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import decode_properties
 from rmqtool.bulk.records import Records, decode_records
 from rmqtool.bulk.rewriting import Packed, pack
@@ -99,7 +98,7 @@ class SourceMove:
 
     def placed(self, moved: Moved, new: Ints) -> None:
         """Remember the places of those records that others name by them."""
-        topics = coded_texts(moved.records.data, moved.records.topic_offsets, moved.records.topic_lengths)
+        topics = moved.records.topics
         rows = np.flatnonzero(topics.each(lambda topic: topic in _NAMED_BY_PLACE, np.bool_))
         if len(rows):
             old = moved.records.column("physical_offset")[rows].astype(np.int64)
@@ -121,7 +120,7 @@ def id_columns(moved: Moved) -> list[Iterable[Any]]:
     """Return what names appended messages: topic, queue, then old and new numbers, places and ids, and key."""
     old = moved.records
     new, _ = decode_records(moved.packed.data.data, moved.packed.starts)
-    topics = coded_texts(old.data, old.topic_offsets, old.topic_lengths)
+    topics = old.topics
     return [
         [topics.values[code] for code in topics.codes.tolist()],
         old.column("queue_id").tolist(),

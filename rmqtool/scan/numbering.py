@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.bulk.gather import Ints, Mask
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import decode_properties
 from rmqtool.bulk.queues import have_queue_unit
 from rmqtool.bulk.records import Records
@@ -67,7 +66,7 @@ class Numbering:
         offsets: Ints = records.column("queue_offset").astype(np.int64)
         late = np.zeros(len(records), np.bool_)
         rows = np.flatnonzero(have_queue_unit(records))
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         keys = (
             topics.codes[rows].astype(np.int64) << 32 | records.column("queue_id")[rows].astype(np.int64) & 0xFFFFFFFF
         )
@@ -93,7 +92,7 @@ class Numbering:
 
     def append(self, records: Records) -> Ints:
         """Return offsets behind all others: for messages that were late."""
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         offsets = np.empty(len(records), np.int64)
         for row, (code, queue_id) in enumerate(
             zip(topics.codes.tolist(), records.column("queue_id").tolist(), strict=True)

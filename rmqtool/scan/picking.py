@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from rmqtool.bulk.gather import Mask
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.records import Records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.scan.plan import Plan
@@ -29,7 +28,7 @@ def iter_picked(
 
 
 def _picked(records: Records, topics: Callable[[str], bool], sys_flag: int) -> Iterator[Message]:
-    names = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    names = records.topics
     wanted: Mask = names.each(topics, np.bool_)
     if sys_flag:
         wanted = wanted | (records.column("sys_flag") & sys_flag != 0)

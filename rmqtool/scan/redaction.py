@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.records import Records, decode_records
 from rmqtool.errors import UsageError
 from rmqtool.formats.codes import COMPRESSION_MASK, SysFlag
@@ -54,7 +53,7 @@ class Redaction:
         """Return the records as they are wanted, in a buffer of their own."""
         if not self.body and not self.properties and self.store_host is None:
             return records
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM and topic not in _OF_CLIENTS, np.bool_)
         parts = list(self._encoded(records, own.tolist()))
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))

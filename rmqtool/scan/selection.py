@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from rmqtool.bulk.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.bulk.gather import Ints, Mask
-from rmqtool.bulk.pieces import Coded, coded_texts
+from rmqtool.bulk.pieces import Coded
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.records import Records
 from rmqtool.filters.columns import match_columns, match_tags
@@ -123,7 +123,7 @@ class Selection:
         return wanted
 
     def _in_queues(self, records: Records) -> Mask:
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         wanted = self._in_own_queue(records, topics)
         if self.names_queues:
             for row in _rows_with_targets(records, ~wanted):
@@ -182,7 +182,7 @@ class Selection:
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
         """Return topic, queue and queue offset of each wanted message: of its own queue where that one is wanted."""
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()
         rows = _rows_with_targets(records, ~self._in_own_queue(records, topics)) if self.names_queues else []
