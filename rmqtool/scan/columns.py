@@ -9,7 +9,7 @@ record at or behind its stop. ``find_start`` guesses where the range behind begi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +32,9 @@ ONE_READ = WINDOW - _SMALL_WINDOW
 _GROWTH = 4
 # So many rows come at once: what is made of them is some times larger than they are.
 MOST_ROWS = 8192
-_BUFFERS = Buffers(WINDOW)
+# When so little is left of a range it is not worth a window of its own.
+_REST = 1 << 20
+_BUFFERS = Buffers(WINDOW + _REST)
 
 
 class Rows(NamedTuple):
@@ -93,38 +95,45 @@ class SegmentScan:
 
         Without ``stop`` that is the end of the file. ``reached`` says afterwards where the next range begins.
         """
-        at = start
-        while at < self.end:
-            length = self._window if stop is None else min(self._window, max(stop - at, 0) + _SMALL_WINDOW)
-            data = _BUFFERS.read(self.file, min(length, self.end - at), at)
-            starts = record_starts(data)
-            records, declined = decode_records(data, starts.file_offsets)
-            places = records.file_offsets + (self.base_offset + at)
-            right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
-            beyond = None if stop is None else _first_from(records, right, stop - at)
-            if beyond is not None:
-                yield from self._spell(records, right, beyond, at)
-                self.reached = at + int(records.file_offsets[beyond])
-                return
-            behind = at + run_end(records)
-            if len(records) > 1 and at + len(data) < self.end:
-                # The last one is looked at again, with what follows: a break there may prove its size wrong.
-                yield from self._spell(records, right, len(records) - 1, at)
-                at += int(records.file_offsets[-1])
-                self._window = min(self._window * _GROWTH, WINDOW)
-                continue
-            closed = declined is None and _closes(starts.stopped_by, self.end - behind)
-            held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
-            yield from self._spell(records, right, len(records) - held, at)
-            at = behind - int(records.column("total_size")[-1]) if held else behind
-            if at == self.end:
-                break
-            found, at = self._walk_one(at)
-            if stop is not None and isinstance(found, Rows) and found.file_offset >= stop:
-                self.reached = found.file_offset
-                return
-            yield found
-        self.reached = self.end
+        at: int | None = start
+        while at is not None and at < self.end:
+            # What was made of a window is gone before the next is read: then it comes into the same memory.
+            at = yield from self._read_on(at, stop)
+        if at is not None:
+            self.reached = self.end
+
+    def _read_on(self, at: int, stop: int | None) -> Generator[Rows | Place, None, int | None]:
+        """Yield what stands in a window from ``at`` on; return where the next begins, None when ``stop`` is."""
+        wanted = self.end - at if stop is None else min(max(stop - at, 0) + _SMALL_WINDOW, self.end - at)
+        length = wanted if self._window == WINDOW and wanted <= WINDOW + _REST else min(self._window, wanted)
+        data = _BUFFERS.read(self.file, length, at)
+        starts = record_starts(data)
+        records, declined = decode_records(data, starts.file_offsets)
+        places = records.file_offsets + (self.base_offset + at)
+        right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
+        beyond = None if stop is None else _first_from(records, right, stop - at)
+        if beyond is not None:
+            yield from self._spell(records, right, beyond, at)
+            self.reached = at + int(records.file_offsets[beyond])
+            return None
+        behind = at + run_end(records)
+        if len(records) > 1 and at + len(data) < self.end:
+            # The last one is looked at again, with what follows: a break there may prove its size wrong.
+            yield from self._spell(records, right, len(records) - 1, at)
+            self._window = min(self._window * _GROWTH, WINDOW)
+            return at + int(records.file_offsets[-1])
+        closed = declined is None and _closes(starts.stopped_by, self.end - behind)
+        held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
+        yield from self._spell(records, right, len(records) - held, at)
+        at = behind - int(records.column("total_size")[-1]) if held else behind
+        if at == self.end:
+            return at
+        found, at = self._walk_one(at)
+        if stop is not None and isinstance(found, Rows) and found.file_offset >= stop:
+            self.reached = found.file_offset
+            return None
+        yield found
+        return at
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""

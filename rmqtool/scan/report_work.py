@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.ranges import Effort
 
 # Of so many bytes a process makes a report at once.
-RANGE = 64 << 20
+RANGE = 128 << 20
 # So many queue files are open at a time.
 _OPEN_FILES = 400
 

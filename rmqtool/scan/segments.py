@@ -26,9 +26,11 @@ def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wan
     waiting: list[Batch] = []
     records = 0
     for found in pieces:
+        place = None if isinstance(found, Rows) else found
         if isinstance(found, Rows):
             waiting.append(batch_of(found.records, wanted))
             records += len(found.records)
+            del found  # other bytes come into the memory that it was made of
             if records < _RECORDS:
                 continue
         elif _is_untimed(found):
@@ -38,8 +40,8 @@ def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wan
         if waiting:
             yield join_batches(waiting)
             waiting, records = [], 0
-        if isinstance(found, Place):
-            yield found
+        if place is not None:
+            yield place
     if waiting:
         yield join_batches(waiting)
 

@@ -56,7 +56,8 @@ def assert_like_walk(file: ReadableFile, base: int) -> list[Rows | Place]:
 def set_window(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Have windows of ``size`` bytes, read into memory that is used again."""
     monkeypatch.setattr(columns, "WINDOW", size)
-    monkeypatch.setattr(columns, "_BUFFERS", buffers.Buffers(size))
+    monkeypatch.setattr(columns, "_REST", size // 8)
+    monkeypatch.setattr(columns, "_BUFFERS", buffers.Buffers(size + size // 8))
     monkeypatch.setattr(buffers, "_LEAST", 1)
 
 
@@ -208,6 +209,22 @@ def test_the_search_for_a_near_start_reads_little(tmp_path, monkeypatch):
     assert scan.find_start(made.end) is None
     assert max(lengths, default=0) <= 1 << 20
     assert len(lengths) <= 16, "the longer it takes the more is read at a time"
+
+
+def test_windows_come_into_the_same_memory(tmp_path, monkeypatch):
+    """What was read last is let go of before the next is read: two buffers would take twice the room in the caches."""
+    set_window(monkeypatch, 4000)
+    one = record(b"x" * 500, physical_offset=0)
+    data = b"".join(record(b"x" * 500, physical_offset=number * len(one)) for number in range(50)) + blank(8)
+    reads: list[int] = []
+    read = columns._BUFFERS.read
+    monkeypatch.setattr(columns._BUFFERS, "read", lambda *asked: reads.append(1) or read(*asked))
+    pieces, rows = SegmentScan(open_bytes(tmp_path / "s", data), 0).pieces(), 0
+    while (piece := next(pieces, None)) is not None:
+        rows += len(piece.records) if isinstance(piece, Rows) else 0
+        del piece
+    assert (rows, len(columns._BUFFERS._maps)) == (50, 1)
+    assert len(reads) > 5
 
 
 def test_zeros_have_no_start(tmp_path):
