@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from rmqtool.bulk.keys import IndexKeys as RowKeys
 from rmqtool.bulk.keys import index_keys, tag_keys
-from rmqtool.bulk.pieces import coded_texts
 from rmqtool.bulk.properties import Properties, decode_properties
 from rmqtool.bulk.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.bulk.records import Records
@@ -184,7 +183,7 @@ _NO_KEYS = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
 def _stand_in_batches(records: Records, wanted: Wanted) -> Mask:
     found: Mask = records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
     if wanted.batch_topics:
-        topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+        topics = records.topics
         found |= topics.each(lambda topic: topic in wanted.batch_topics, np.bool_)
     return found
 
@@ -195,7 +194,7 @@ def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) 
     if not len(kept):
         return
     units = batch_units(records, properties, rules)
-    topics = coded_texts(records.data, records.topic_offsets, records.topic_lengths)
+    topics = records.topics
     codes, numbers = topics.codes[kept], records.column("queue_id")[kept]
     for code, queue_id in sorted(set(zip(codes.tolist(), numbers.tolist(), strict=True))):
         rows = np.flatnonzero((codes == code) & (numbers == queue_id))
@@ -336,21 +335,21 @@ def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
 
 def _host_runs(records: Records) -> list[HostRun]:
     six = records.column("sys_flag") & int(SysFlag.STORE_HOST_V6) != 0
-    rows_of = (np.flatnonzero(~six), np.flatnonzero(six)) if six.any() else (np.arange(len(records)),)
-    return [run for rows in rows_of for run in _host_runs_of(records, rows)]
+    parts = (records.select(~six), records.select(six)) if six.any() else (records,)
+    return [run for part in parts for run in _host_runs_of(part)]
 
 
-def _host_runs_of(records: Records, rows: Ints) -> Iterator[HostRun]:
+def _host_runs_of(records: Records) -> Iterator[HostRun]:
     """Yield the runs of records with hosts of one family."""
-    if not len(rows):
+    if not len(records):
         return
-    hosts = np.ascontiguousarray(records.prefixes["store_host_ip"][rows]).view(np.uint8).reshape(len(rows), -1)
-    ports = records.column("store_host_port")[rows]
-    changes = (hosts[1:] != hosts[:-1]).any(axis=1) | (ports[1:] != ports[:-1])
+    hosts = np.ascontiguousarray(records.prefixes["store_host_ip"])
+    ports = records.column("store_host_port")
+    changes = (hosts[1:] != hosts[:-1]) | (ports[1:] != ports[:-1])
     firsts = np.append(0, np.flatnonzero(changes) + 1)
-    counts = np.diff(np.append(firsts, len(rows)))
+    counts = np.diff(np.append(firsts, len(records)))
     for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
-        message = _message(records, int(rows[first]))
+        message = _message(records, first)
         host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
         yield HostRun(host, message.physical_offset, message.total_size, count)
 

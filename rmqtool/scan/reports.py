@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.scan.batches import Batch, Half, HostRun, Ints, RecordFlaw, join_hosts
 from rmqtool.scan.index_entries import EntryFlaw, IndexComparison, IndexPart, KeysMissing
-from rmqtool.scan.units import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run
+from rmqtool.scan.units import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
 from rmqtool.storage.walk import Place
 
 Queue = tuple[str, int]
@@ -314,13 +314,12 @@ def _odd_row(times: Ints, row: int) -> tuple[int, int]:
 
 def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:
     queue = (run.topic, run.queue_id)
-    places = run.units["physical_offset"].astype(np.int64)
-    _take_sequence(report, queue, run.queue_offsets, places)
+    _take_sequence(report, queue, run.queue_offsets, run.units["physical_offset"])
     if against.queue_of is not None:
         compare_run(run, against.queue_of(queue), report.queues.setdefault(queue, QueueComparison()))
 
 
-def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Ints) -> None:
+def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Any) -> None:
     known = report.sequences.get(queue)
     first, last = int(offsets[0]), int(offsets[-1])
     if known is None:
@@ -331,6 +330,8 @@ def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: I
         report.sequences[queue] = known._replace(
             last=last, last_at=int(places[-1]), records=known.records + len(offsets)
         )
+    if follow(offsets):
+        return
     for row in np.flatnonzero(np.diff(offsets) != 1).tolist():
         before, after = int(offsets[row]), int(offsets[row + 1])
         report.jumps.append(Jump(queue, before, int(places[row]), after, int(places[row + 1])))

@@ -154,7 +154,7 @@ class QueueUnits:
 def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
     """Compare the units that ``run`` is due with those on disk."""
     first, count = int(run.queue_offsets[0]), len(run.units)
-    if first >= 0 and count <= _READ_AT_ONCE and _follow(run.queue_offsets):
+    if first >= 0 and count <= _READ_AT_ONCE and follow(run.queue_offsets):
         found = queue.read(first, count)
         if (found.view(np.uint8) == run.units.view(np.uint8)).all():
             comparison.add_spans((Span(first, first + count),))
@@ -164,7 +164,7 @@ def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -
         _compare(run._replace(queue_offsets=run.queue_offsets[piece], units=run.units[piece]), queue, comparison)
 
 
-def _follow(offsets: Ints) -> bool:
+def follow(offsets: Ints) -> bool:
     """Return whether each offset is one more than the one before."""
     steps = offsets[1:] - offsets[:-1]
     return bool((steps == 1).all())
