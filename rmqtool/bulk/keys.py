@@ -70,6 +70,8 @@ def _tokens(properties: Properties, name: str, wanted: Mask) -> _Texts:
     whole = _whole_values(properties, name, wanted)
     begins, ends = whole.offsets, whole.offsets + whole.lengths
     spaces = find_bytes(properties.text, lambda some: some == _KEY_SEPARATOR)
+    if not len(spaces):
+        return whole
     firsts, counts = np.searchsorted(spaces, begins), np.searchsorted(spaces, ends)
     counts -= firsts
     if not counts.any():

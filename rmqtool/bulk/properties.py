@@ -72,7 +72,9 @@ class Properties:
             return np.flatnonzero(codes.each(lambda text: text == name, np.bool_)).astype(np.int64)
         raw = encode_text(name)
         head = np.frombuffer(raw[:_HEAD].ljust(_HEAD, b"\0"), np.uint64)
-        alike = np.flatnonzero((self._name_heads == head) & (self.name_lengths == len(raw)))
+        alike = np.flatnonzero(self._name_heads == head)
+        as_long = self.name_lengths[alike] == len(raw)
+        alike = alike if as_long.all() else alike[as_long]
         if len(raw) <= _HEAD or not len(alike):
             return alike
         stored = windows(self.text, len(raw))[self.name_offsets[alike]].view(np.uint8).reshape(len(alike), -1)
@@ -152,13 +154,20 @@ def decode_properties(records: Records) -> Properties:
     text, ends = _closed_blocks(records)
     piece_ends, parts = _pieces_and_parts(text)
     begins = np.concatenate((np.zeros(1, np.int64), piece_ends[:-1] + 1))[: len(piece_ends)]
-    counts = np.diff(np.searchsorted(piece_ends, ends), prepend=0)
-    rows = np.repeat(np.arange(len(records)), counts)
+    rows = np.repeat(np.arange(len(records)), _counts(piece_ends, ends))
     columns = [rows, begins, parts - begins, parts + 1, piece_ends - parts - 1]
     good = (parts > begins) & (piece_ends > parts + 1)
     if not good.all():
         columns = [column[good] for column in columns]
     return Properties(len(records), text, *columns)
+
+
+def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:
+    """Return how many of the pieces end before each of ``ends``, and not before the one in front."""
+    each, rest = divmod(len(piece_ends), max(len(ends), 1))
+    if each and not rest and (piece_ends[each - 1 :: each] == ends - 1).all():
+        return each  # mostly all records have as many
+    return np.diff(np.searchsorted(piece_ends, ends), prepend=0)
 
 
 def _closed_blocks(records: Records) -> tuple[Bytes, Ints]:
