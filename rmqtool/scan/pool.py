@@ -85,6 +85,8 @@ def run_in_order(work: Work, tasks: Iterable[Any], jobs: int, crew: Crew | None 
             yield workers[number % jobs].receive(number // jobs)
     finally:
         for worker in workers:
+            worker.stop()
+        for worker in workers:
             worker.end()
 
 
@@ -142,10 +144,14 @@ class _Worker:
         hint = "if memory is short, fewer processes need less: -j 1"
         return Bug(f"a worker process {how} before its work was done", hint=hint)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End the process, whatever it does: it only reads."""
         self.connection.close()
         self.process.send_signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """Wait until the process has ended. To give back its memory takes its time: stop all before."""
+        self.stop()
         self.process.wait()
         for descriptor in self.slots:
             os.close(descriptor)

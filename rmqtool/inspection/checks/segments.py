@@ -72,9 +72,15 @@ def start_crew(case: Case, effort: Effort | None) -> Crew | None:
     """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
     from rmqtool.scan import pool
 
-    if effort is None or effort.jobs < 2 or case.end.physical_offset - case.log.min_offset <= pool.ALONE:
+    if effort is None or effort.jobs < 2 or not _is_longer(case, pool.ALONE):
         return None
     return pool.Crew(effort.jobs, "rmqtool.scan.report_work")
+
+
+def _is_longer(case: Case, length: int) -> bool:
+    """Return whether the log holds more bytes; mostly its files tell, and nobody has to find its very end."""
+    least = case.log.min_offset + length
+    return case.last_written > least or case.end.physical_offset > least
 
 
 def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:

@@ -195,7 +195,7 @@ def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any
 
 def check_offsets(case: Case) -> Iterator[Finding]:
     """Yield offsets of groups and of delay levels that lie outside of their queues."""
-    bounds = _bounds(case)
+    bounds = _bounds(case) if case.configs.offsets or case.configs.delay_offsets else {}
     for (topic, group), queues in sorted(case.configs.offsets.items()):
         for queue_id, committed in sorted(queues.items()):
             found = bounds.get(QueueId(topic, queue_id))
