@@ -6,7 +6,7 @@ Upstream: ``MessageExtEncoder``, ``MessageDecoder.messageProperties2String``, ``
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage
@@ -36,11 +36,11 @@ _NAME_LIMIT = 255
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 _HOST_BITS = _BORN_V6 | _STORE_V6
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
-_new = tuple.__new__
 _NO_NAMES = frozenset({"", ".", ".."})
 
 
-class TopicRules(NamedTuple):
+@dataclass(slots=True)
+class TopicRules:
     """What the name of a topic decides: whether messages to it are refused, and how their records spell it."""
 
     refusal: PutStatus | None
@@ -148,28 +148,24 @@ class Encoder:
         if len(body) > self.max_body or size > self.max_record:
             return PutStatus.MESSAGE_ILLEGAL
         born_timestamp = message.born_timestamp
-        # Around the constructor of named tuples, which costs as much as all the rest.
-        return _new(
-            Record,
-            (
-                size,
-                pack,
-                rules.magic,
-                crc31(body),
-                queue_id,
-                message.flag,
-                sys_flag,
-                now if born_timestamp is None else born_timestamp,
-                born_ip,
-                born_port,
-                store_ip,
-                store_port,
-                message.reconsume_times,
-                message.prepared_transaction_offset,
-                body,
-                tail,
-                has_crc,
-            ),
+        return (
+            size,
+            pack,
+            rules.magic,
+            crc31(body),
+            queue_id,
+            message.flag,
+            sys_flag,
+            now if born_timestamp is None else born_timestamp,
+            born_ip,
+            born_port,
+            store_ip,
+            store_port,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            body,
+            tail,
+            has_crc,
         )
 
 

@@ -7,8 +7,7 @@ it goes on before the writer's lock is taken. The first check that fails wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from rmqtool.config import Version
 from rmqtool.engine.encoder import Encoder, TopicRules
@@ -36,7 +35,8 @@ _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 _MOST_KINDS = 4096
 
 
-class PropertyKind(NamedTuple):
+@dataclass(slots=True)
+class PropertyKind:
     """What the names of a message's properties decide."""
 
     is_plain: bool
@@ -81,8 +81,8 @@ class Intake:
         if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
         record = encoder.encode(message, rules, queue_id, store_host, now, text)
-        if isinstance(record, Record):
-            return PutTicket((topic, queue_id), (record,), 1, store_host)
+        if isinstance(record, tuple):
+            return PutTicket((topic, queue_id), (record,), 1, store_host, now)
         return record
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
@@ -112,7 +112,7 @@ class Intake:
         store_host = message.store_host or encoder.store_host
         if not encoder.do_numbers_fit(message, found.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((found.topic, found.queue_id), (), count, store_host)
+        ticket = PutTicket((found.topic, found.queue_id), (), count, store_host, now)
         ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
         parts = LateParts(encoder, message, rules, found.properties, (found.queue_id, store_host, now))
         if is_inner:
@@ -167,8 +167,8 @@ class Intake:
             if isinstance(record, PutStatus):
                 return record
             records.append(record)
-        if sum(record.size for record in records) > encoder.largest_record:
+        if sum(record[0] for record in records) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
-        ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host)
+        ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
         ticket.waits = properties.get("WAIT", "true").lower() == "true"
         return ticket

@@ -60,7 +60,7 @@ class MultiDispatchRecord:
         record = self._parts.encode(properties)
         if isinstance(record, PutStatus):
             return record
-        if not encoder.is_4_9 and record.size > encoder.max_body:
+        if not encoder.is_4_9 and record[0] > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
         # upstream: a queue named twice loses a number, and with it the order of its units.
         return record, [target for target in dict.fromkeys(self._targets) if target is not None]

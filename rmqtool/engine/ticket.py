@@ -22,6 +22,7 @@ class PutTicket:
 
     ``records`` holds more than one for a client's batch. ``count`` is how many queue offsets the message takes: none
     for prepared and rolled-back transactions. The offsets are those of the first record; -1 when nothing was stored.
+    Until it is written its ``store_timestamp`` says when it came.
     """
 
     __slots__ = (
@@ -40,7 +41,9 @@ class PutTicket:
         "waits",
     )
 
-    def __init__(self, queue: QueueKey, records: Sequence[Record], count: int, store_host: tuple[bytes, int]) -> None:
+    def __init__(
+        self, queue: QueueKey, records: Sequence[Record], count: int, store_host: tuple[bytes, int], now: int = 0
+    ) -> None:
         self.queue = queue
         self.records = records
         self.count = count
@@ -50,7 +53,8 @@ class PutTicket:
         self.is_written = False
         self.status: PutStatus | None = None
         self.physical_offset = self.queue_offset = -1
-        self.store_timestamp = self.size = 0
+        self.store_timestamp = now
+        self.size = 0
         self.record_offsets: Sequence[int] = ()
 
     @property
@@ -87,7 +91,7 @@ class PutTicket:
         """Say why the message is not stored, or that nobody knows whether it is."""
         self.status = status
         self.physical_offset = self.queue_offset = -1
-        self.size = 0
+        self.store_timestamp = self.size = 0
         self.record_offsets = ()
 
 

@@ -17,6 +17,7 @@ from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.health import Health
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.queue_offsets import QueueKey, QueueOffsets
+from rmqtool.engine.record import encode_record
 from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from rmqtool.formats.commit_log import BLANK_SIZE
@@ -154,7 +155,8 @@ class Writer:
         size, position = record[0], log.wrote_offset
         if position + size > log.last_end or not self._commit_at_once or self._health.failure is not None:
             return False
-        self.busy_since = now = self._now()
+        # It came just now.
+        self.busy_since = now = ticket.store_timestamp
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         queue_offset = 0
         try:
@@ -162,7 +164,7 @@ class Writer:
                 table, queue = self._offsets.table, ticket.queue
                 queue_offset = table.get(queue, 0)
                 table[queue] = queue_offset + ticket.count
-            log.write(record.encode(queue_offset, position, store_timestamp), store_timestamp)
+            log.write(encode_record(record, queue_offset, position, store_timestamp), store_timestamp)
             ticket.physical_offset = position
             ticket.queue_offset = queue_offset
             ticket.store_timestamp = store_timestamp
@@ -199,7 +201,7 @@ class Writer:
             if len(records) != 1:
                 break
             record = records[0]
-            size = record.size
+            size = record[0]
             if position + size > last:
                 break
             queue_offset = 0
@@ -207,7 +209,7 @@ class Writer:
                 queue = ticket.queue
                 queue_offset = table.get(queue, 0)
                 table[queue] = queue_offset + ticket.count
-            parts.append(record.encode(queue_offset, position, store_timestamp))
+            parts.append(encode_record(record, queue_offset, position, store_timestamp))
             ticket.physical_offset = position
             ticket.queue_offset = queue_offset
             ticket.store_timestamp = store_timestamp
@@ -235,7 +237,7 @@ class Writer:
                 return
             record, targets = made
             ticket.records = (record,)
-        size = sum(record.size for record in ticket.records)
+        size = sum(record[0] for record in ticket.records)
         if size + BLANK_SIZE > log.room:
             try:
                 log.prepare_next()
@@ -250,8 +252,8 @@ class Writer:
         record_offsets = []
         for number, record in enumerate(ticket.records):
             record_offsets.append(position)
-            log.append(record.encode(queue_offset + number, position, store_timestamp), store_timestamp)
-            position += record.size
+            log.append(encode_record(record, queue_offset + number, position, store_timestamp), store_timestamp)
+            position += record[0]
         ticket.record_offsets = record_offsets
         if ticket.count:
             offsets.advance(ticket.queue, ticket.count)
