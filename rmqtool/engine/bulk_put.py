@@ -6,7 +6,7 @@ that further queues name, or that belong to batch queues go that way all the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -90,6 +90,14 @@ class PutColumns:
         import numpy as np
 
         return cls(np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count, np.int64))
+
+    def take(self, tickets: Iterable[PutTicket]) -> None:
+        """Take what became of messages that were put one by one."""
+        for row, ticket in enumerate(tickets):
+            self.physical_offsets[row], self.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
+            self.sizes[row], self.store_timestamp = ticket.size, max(self.store_timestamp, ticket.store_timestamp)
+            if ticket.status is not PutStatus.PUT_OK:
+                self.refused[row] = ticket.status or PutStatus.UNKNOWN_ERROR
 
     @property
     def stored(self) -> int:

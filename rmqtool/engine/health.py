@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntFlag
+from typing import NamedTuple
 
 from rmqtool.findings import Finding
 
@@ -58,3 +59,17 @@ class Health:
     def report(self, finding: Finding) -> None:
         """Keep a finding for whoever asks."""
         self.findings.append(finding)
+
+
+class Condition(NamedTuple):
+    """How a store is: positions in its log, what it has done, and what is wrong."""
+
+    min_offset: int
+    wrote_offset: int
+    committed_offset: int
+    flushed_offset: int
+    dispatched_offset: int
+    written_count: int
+    flags: RunningFlag
+    failure: BaseException | None
+    findings: tuple[Finding, ...]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import NamedTuple, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from rmqtool.config import BrokerRole, StoreConfig
 from rmqtool.engine.abort_marker import mark_closed, mark_open
@@ -29,7 +29,7 @@ from rmqtool.engine.bulk_put import (
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
-from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.health import Condition, RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
 from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.opening import read_state, without_log
@@ -38,7 +38,6 @@ from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.ticket import PutTicket, refused
 from rmqtool.engine.workers import Worker
 from rmqtool.errors import NoSpace, Refused, WriteFailed
-from rmqtool.findings import Finding
 from rmqtool.formats import paths
 from rmqtool.storage.filesystem import Closable, make_directories
 from rmqtool.storage.posix_write import PosixWritableFileSystem
@@ -58,20 +57,6 @@ _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
 # How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for; the longer
 # when nobody waits to be told.
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
-
-
-class Condition(NamedTuple):
-    """How a store is: positions in its log, what it has done, and what is wrong."""
-
-    min_offset: int
-    wrote_offset: int
-    committed_offset: int
-    flushed_offset: int
-    dispatched_offset: int
-    written_count: int
-    flags: RunningFlag
-    failure: BaseException | None
-    findings: tuple[Finding, ...]
 
 
 Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
@@ -190,27 +175,38 @@ class MessageStore:
                 self._settle(ticket)
         return ticket
 
-    @to_the_end
     def put_async(self, message: NewMessage) -> PutTicket:
         """Take a message and come back at once; ``wait`` says what came of it."""
+        ticket = self._put_async(message)
+        if INTERRUPTS.pending:
+            INTERRUPTS.deliver()
+        return ticket
+
+    @INTERRUPTS.keep_from
+    def _put_async(self, message: NewMessage) -> PutTicket:
         ticket = self._ticket(message, self._accept)
         if ticket.status is None:
             waiting = self._writer.waiting
             waiting.append(ticket)
             if len(waiting) >= _WINDOW:
-                self._engine.writer.write_waiting()
+                self._writer.write_waiting()
             elif self._workers and len(waiting) == 1:
                 self._workers[0].wake()
         return ticket
 
-    @to_the_end
     def wait(self, ticket: PutTicket) -> PutStatus:
         """Wait until it is known what came of a ticket."""
         if ticket.status is None:
-            if not ticket.is_written:
-                self._engine.writer.write_waiting()
-            self._settle(ticket)
+            self._wait(ticket)
+        if INTERRUPTS.pending:
+            INTERRUPTS.deliver()
         return ticket.status or PutStatus.UNKNOWN_ERROR
+
+    @INTERRUPTS.keep_from
+    def _wait(self, ticket: PutTicket) -> None:
+        if not ticket.is_written:
+            self._writer.write_waiting()
+        self._settle(ticket)
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutTicket]:
         """Store many messages, in their order; with synchronous flush one sync covers as many as there are.
@@ -264,12 +260,7 @@ class MessageStore:
         elif is_plain(columns, self._engine.encoder):
             self._put_plain(columns, put)
         else:
-            tickets = self.put_many(columns.message(row) for row in range(len(columns)))
-            for row, ticket in enumerate(tickets):
-                put.physical_offsets[row], put.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
-                put.sizes[row], put.store_timestamp = ticket.size, max(put.store_timestamp, ticket.store_timestamp)
-                if ticket.status is not PutStatus.PUT_OK:
-                    put.refused[row] = ticket.status or PutStatus.UNKNOWN_ERROR
+            put.take(self.put_many(columns.message(row) for row in range(len(columns))))
         return put
 
     def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
