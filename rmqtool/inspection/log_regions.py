@@ -38,7 +38,10 @@ def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, c
     assert isinstance(message, Message)
     data = file.pread(message.total_size, at)
     flaws = list(check_record(message, data, 0, _plus(base_offset, at), compacted=compacted))
-    return record_region(message, data, at, flaws)
+    region = record_region(message, data, at, flaws)
+    # A record whose size is wrong may reach into the next one: it ends where that begins.
+    within = [child for child in region.children if child.end <= at + length]
+    return region if message.total_size <= length else replace(region, length=length, children=within)
 
 
 def _plus(base_offset: int | None, at: int) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -68,6 +69,19 @@ def _check_damaged(version, count, tmp_path):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_regions_tile_every_file_of_damaged_stores(version, tmp_path):
     _check_damaged(version, 2, tmp_path)
+
+
+def test_a_record_that_claims_bytes_of_the_next_one_ends_where_that_begins(tmp_path):
+    damage = mutations("4.9.8")["A/recordlen-consistent-shift@last-mid"]
+    with Workshop(tmp_path).damaged("4.9.8", damage, abort=True) as root, open_store(str(root)) as opened:
+        file = opened.listing.find("commitlog/00000000000000393216")
+        with opened.filesystem.open_read(file.path) as data:
+            regions = _check_tiling(data, file.what)
+            before, after = next(pair for pair in pairwise(regions) if pair[1].offset == 12_930)
+            claimed = int.from_bytes(data.pread(4, before.offset), "big")
+    assert (before.kind, after.kind) == ("record", "record")
+    assert claimed == before.length + 3
+    assert max(child.end for child in before.children) <= before.end
 
 
 @pytest.mark.slow
