@@ -39,7 +39,7 @@ _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileK
 # One of these and a directory is a store, or what is left of one.
 _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
 
-# The root of a store has one of these; a directory with the first and another is the root of one.
+# The root of a store has one of these; a directory with two of them is the root of one.
 _MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
 
 
@@ -224,8 +224,7 @@ def _refuse_what_holds_a_store(root: str) -> None:
 
 
 def _is_marked(root: str) -> bool:
-    log, *others = (os.path.join(root, name) for name in _MARKS)
-    return os.path.isdir(log) and any(os.path.lexists(other) for other in others)
+    return sum(os.path.lexists(os.path.join(root, name)) for name in _MARKS) > 1
 
 
 def _read_conf(conf: str | None) -> bytes | None:
@@ -302,5 +301,6 @@ def _stranger_findings(listing: StoreListing) -> list[Finding]:
                 if stranger.kind is Kind.FILE
                 else f"{stranger.path} is a {stranger.kind}"
             )
-            findings.append(Finding("ST-FOREIGN", Severity.NOTICE, text, file=stranger.path))
+            why = "brokers pass over it"
+            findings.append(Finding("ST-FOREIGN", Severity.NOTICE, text, file=stranger.path, consequence=why))
     return findings

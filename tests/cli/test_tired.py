@@ -48,6 +48,15 @@ def test_the_directory_above_a_store_is_none_and_the_store_is_named(
     assert (status, err) == (Exit.NOT_A_STORE, "rmqtool: . is no store, but ./store is name that as STORE")
 
 
+@pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb", "49-multidir"])
+def test_stores_of_every_kind_are_seen_from_above(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = unpack(name, tmp_path)
+    assert f"is no store, but {root} is" in run(capsys, "info", str(tmp_path))[2]
+    assert run(capsys, "info", str(root))[0] == Exit.DONE
+
+
 def test_two_stores_side_by_side_are_both_named(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(parent / "store", parent / "a copy")
     assert run(capsys, "info", ".")[2].startswith("rmqtool: . is no store, but ./a copy and ./store are")

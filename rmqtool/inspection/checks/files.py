@@ -104,7 +104,9 @@ def _is_queue(directory: str) -> bool:
 
 def _foreign(path: str, kind: Kind, stops: bool) -> Finding:
     text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
-    return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR if stops else Severity.NOTICE)
+    if stops:
+        return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR)
+    return new_finding("ST-FOREIGN", text, Place(path), consequence="brokers pass over it")
 
 
 def _check_directories(case: Case, log_directories: set[str]) -> Iterator[Finding]:
