@@ -47,7 +47,7 @@ FAMILIES: dict[str, str] = {
 
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
-_RECOVER = "rmqtool recover {store}"
+_STAYS = "nothing mends it; rmqtool recover {store} tells what a start makes of it"
 _PUT_BACK = "put a saved copy of the file back, then look again"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
@@ -187,7 +187,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _NOTICE,
         "The store time of a record is not there, runs backwards, or lies in the future.",
         "searches by time miss messages, and a start after a crash may begin at the wrong file",
-        _RECOVER,
+        _STAYS,
         (),
         ("all: a file whose first record has no time, or one behind the checkpoint's, is not chosen for the scan",),
     ),

@@ -98,25 +98,23 @@ def _no_lines(_: Row) -> Iterable[str]:
 
 
 def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
-    """Yield the lines of one finding. The place and the command to type are never broken or shortened."""
+    """Yield the lines of one finding. A file's place, a queue, the command to type: none is broken or shortened."""
     width = output.look.width
     severity, code = finding.severity.ljust(7), finding.code.ljust(10)
     head = f"{output.paint(severity, finding.severity)} {output.paint(code, 'title')}"
-    place = place_of(finding)
-    message = neutral(finding.message)
-    taken = display_width(f"{severity} {code}  {place}  {message}")
+    place, message = place_of(finding), neutral(finding.message)
     start = f"{head}  {place}" if place else head
-    if width is None or taken <= width:
+    taken = display_width(f"{severity} {code}  {place}")
+    if width is None or taken + 2 + display_width(message) <= width:
         yield f"{start}  {message}"
-    elif (
-        finding.topic is not None and finding.file is not None and display_width(f"{severity} {code}  {place}") > width
-    ):
-        file, _, queue = place.rpartition(" ")
-        yield f"{head}  {file}"
-        yield f"{_INDENT}{queue}"
+    elif taken <= width or not place:
+        yield start
         yield from _wrapped(message, width)
     else:
-        yield start
+        first, *others = _place_parts(finding)
+        fits = display_width(f"{severity} {code}  {first}") <= width
+        yield f"{head}  {first}" if fits else head.rstrip()
+        yield from (_INDENT + part for part in (others if fits else [first, *others]))
         yield from _wrapped(message, width)
     if finding.consequence:
         yield from _wrapped(neutral(finding.consequence), width)
@@ -131,6 +129,10 @@ def place_of(finding: Finding) -> str:
 
     Of a log the end is told too, so that people see how much is struck; ``dump`` takes the place as it stands.
     """
+    return " ".join(_place_parts(finding))
+
+
+def _place_parts(finding: Finding) -> list[str]:
     at = ""
     if finding.offset is not None:
         is_span = finding.length is not None and finding.code.startswith(("CL-", "DL-"))
@@ -138,7 +140,7 @@ def place_of(finding: Finding) -> str:
     parts = [neutral(finding.file or "") + at] if finding.file is not None or at else []
     if finding.topic is not None:
         parts.append(neutral(finding.topic) + (f"/{finding.queue_id}" if finding.queue_id is not None else ""))
-    return " ".join(parts)
+    return parts
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

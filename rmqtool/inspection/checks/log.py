@@ -21,6 +21,11 @@ _SMALL_STEP_MS = 1000
 # Where more of the records than one in so many have a host of their own, hosts say nothing.
 _RECORDS_PER_ODD_HOST = 200
 _PORT_SIZE = layouts.INT.size
+# Why these are worth a line, though nobody needs to do a thing.
+_WHY = {
+    "CL-BRIDGE": "readers step over it; the messages that stood here stay lost",
+    "BD-INFLATE": "it was sent like this: consumers fail to decode it",
+}
 
 
 class LogJudge:
@@ -54,11 +59,11 @@ class LogJudge:
                 text = f"{odd.records} records in a row were stored before the one in front: {text}"
             place = self.case.place(odd.physical_offset, odd.length)
             self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
-            yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None)
+            why = None if far else "searches by time are off by no more than that"
+            yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":
                 self.case.damage.append(Damage(place_of, place_of + size))
-            bridged = "readers step over it; the messages that stood here stay lost"
             # Clients of other languages may send anything within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
             yield new_finding(
@@ -66,7 +71,7 @@ class LogJudge:
                 flaw.message,
                 self.case.place(place_of, size),
                 severity=severity,
-                consequence=bridged if flaw.code == "CL-BRIDGE" else None,
+                consequence=_WHY.get(flaw.code),
             )
         self._hosts += report.hosts
         self.records += report.records

@@ -218,7 +218,9 @@ class QueueJudge:
             elif not len(segments) and self._is_deleted(queue.topic):
                 some = counted(apart.units, "message of the log belongs", "messages of the log belong")
                 text = f"{some} to a topic that topics.json does not name"
-                yield new_finding("CF-TOPIC", text, Place(paths.config_path(paths.TOPICS), None, None, *queue))
+                why = "it was deleted, or the file is an old one; what is left of it expires with the log"
+                place = Place(paths.config_path(paths.TOPICS), None, None, *queue)
+                yield new_finding("CF-TOPIC", text, place, consequence=why)
             else:
                 yield self._missing(queue, apart, in_flight)
 
@@ -408,7 +410,8 @@ class QueueJudge:
         lead = f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} {'leads' if units == 1 else 'lead'}"
         text = f"{lead} to before {start}, where the log begins"
         place = Place(paths.CONSUME_QUEUE) if len(queues) > 1 else self.unit_place(queues[0], 0, 1)
-        yield new_finding("CQ-BEFORE", text, place._replace(offset=None, length=None), units=units)
+        place = place._replace(offset=None, length=None)
+        yield new_finding("CQ-BEFORE", text, place, consequence="normal: their messages have expired", units=units)
 
     def unit_place(self, queue: QueueId, queue_offset: int, units: int) -> Place:
         """Return the file and the place of units, also where the file is missing."""

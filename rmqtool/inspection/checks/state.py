@@ -24,6 +24,7 @@ from rmqtool.storage.index_files import read_header
 from rmqtool.storage.log_end import read_record
 
 _LAYOUT = layouts.STORE_CHECKPOINT
+_READS_MORE = "after a crash a broker reads more of the log than it needs"
 _LARGEST = 256 << 20
 
 
@@ -79,12 +80,12 @@ def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
         said, due = checkpoint.logics_msg_timestamp, last.store_timestamp
         if said < due:
             text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
-            yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"))
+            yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"), consequence=_READS_MORE)
     full = [end for is_full, end in _index_times(case) if is_full]
     newest = max((end for _, end in _index_times(case)), default=0)
     if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp <= newest:
         text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
-        yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"))
+        yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"), consequence=_READS_MORE)
 
 
 def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
@@ -93,7 +94,7 @@ def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Findin
     inside = case.log.min_offset < said < case.end.physical_offset
     if inside and case.explains(said) is None and read_record(case.log, said) is None:
         text = f"confirmPhyOffset is {said}, where no record begins"
-        yield new_finding("CP-OLD", text, _place_of("confirm_phy_offset"))
+        yield new_finding("CP-OLD", text, _place_of("confirm_phy_offset"), consequence=_READS_MORE)
 
 
 def _index_times(case: Case) -> list[tuple[bool, int]]:
