@@ -1,7 +1,7 @@
 """What an operator sees at night, from the first command on: the incidents of the recipes, on damaged real stores.
 
 After the first command comes what the screen says comes next, and so on until nothing does, or until it is nothing that
-can be typed here. So the transcripts show two things: what is seen at 80 columns, and that no screen leads in a circle.
+can be typed here. So the transcripts show two things: what is seen, and that no screen leads in a circle.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 
@@ -161,15 +162,16 @@ def _typed(incident: Incident) -> Iterator[tuple[str, tuple[str, ...], int]]:
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
-def test_transcript(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.slow)])
+def test_transcript(name: str, width: int, tmp_path: Path) -> None:
     incident = INCIDENTS[name]
     root = unpack(incident.store, tmp_path)
     incident.damage(root)
     there = {path.name for path in root.glob("index/*")}
-    with at_home(tmp_path):
+    with at_home(tmp_path), patch.dict(os.environ, COLUMNS=str(width)):
         screens = list(_typed(incident))
     text = "".join(
         "\n".join((f"$ {command}", *(settled(line, str(tmp_path), there) for line in lines), f"[{status}]\n", ""))
         for command, lines, status in screens
     )
-    check_golden(f"incidents/{name}.txt", text)
+    check_golden(f"incidents/{name}-{width}.txt", text)
