@@ -79,7 +79,7 @@ def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
         raise Interrupted("interrupted") from stopped
     except TyperException as error:
         named = words[0] if words[0] in group.table else ""
-        raise _usage_error(error, f"{NAME} {named}".rstrip()) from error
+        raise _usage_error(error, f"{NAME} {named}".rstrip(), words) from error
     except Exception as error:
         if debug:
             import traceback
@@ -212,15 +212,22 @@ def _no_such_command(name: str, table: dict[str, Entry]) -> UsageError:
     return UsageError(f'there is no command "{name}"', hint=hint)
 
 
-def _usage_error(error: TyperException, path: str) -> UsageError:
+def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageError:
     """Say in our words what Typer found wrong with the command line of the command ``path``."""
     if hasattr(error, "possibilities"):
         option = getattr(error, "option_name", "")
-        near = error.possibilities or ()
+        near = error.possibilities or _with_two_dashes(error, option, words)
         hint = f"did you mean {near[0]}?" if near else f"{path} --help"
         return UsageError(f"{path.removeprefix(NAME + ' ')} has no option {option}", hint=hint)
     message = error.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], hint=f"{path} --help")
+
+
+def _with_two_dashes(error: TyperException, option: str, words: list[str]) -> list[str]:
+    """Return the options that were typed with one dash: ``-apply`` is read as ``-a`` and more letters."""
+    context = getattr(error, "ctx", None)
+    known = {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
+    return [f"-{word}" for word in words if word.startswith(option) and f"-{word}" in known]
 
 
 def _bug(error: Exception) -> Bug:

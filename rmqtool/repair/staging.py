@@ -163,6 +163,9 @@ def staged(target: str, like: str, size: int) -> Iterator[Staging]:
             staging.require_free()
             staging.require_room(size)
             staging.prepare(like)
+        except PermissionError as error:
+            hint = "name a place where you may write"
+            raise WriteFailed(f"{target} cannot be made: {error.strerror}", file=target, hint=hint) from error
         except OSError as error:
             raise write_failed("prepare", staging.directory, error) from error
         try:

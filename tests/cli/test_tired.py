@@ -158,3 +158,31 @@ def test_what_to_type_next_can_be_typed_where_a_path_has_a_blank(
     (parent / "store").rename(parent / "a store")
     assert run(capsys, "info", "a store")[1].endswith("Next: rmqtool check 'a store'\n")
     assert run(capsys, "init", "a new one")[1].endswith("Next: rmqtool info 'a new one'\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("recover", "store", "-apply"), "recover has no option -a did you mean --apply?"),
+        (("check", "store", "-quick"), "check has no option -q did you mean --quick?"),
+        (("recover", "store", "-zip"), "recover has no option -z Next: rmqtool recover --help"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, tuple) else "",
+)
+def test_one_dash_where_two_belong(
+    words: tuple[str, ...], hint: str, parent: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with left_alone(parent):
+        assert run(capsys, *words)[::2] == (Exit.USAGE, f"rmqtool: {hint}")
+
+
+def test_a_copy_to_where_nobody_may_write_asks_for_another_place(
+    parent: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    status, _, err = run(capsys, "copy", "store", "new")
+    assert status == Exit.WRITE_FAILED
+    assert "new cannot be made: Permission denied name a place where you may write" in err
