@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from rmqtool.formats import paths
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.scan.logs import LogFile
-from rmqtool.scan.plan import COVERED_RANGE, RANGE, Plan, find_gaps, plan_ranges
+from rmqtool.scan.plan import RANGE, Plan, find_gaps, plan_ranges
 from rmqtool.scan.reading import STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
 from rmqtool.storage.filesystem import join, split
 
@@ -36,7 +36,7 @@ _UNSEEN = NoProgress()
 
 def nominal_ranges(plan: Plan, physical_from: int = 0, size: int = RANGE) -> list[Range]:
     """Return the ranges of the wanted files from a place in the log on: what can be read ahead."""
-    size = COVERED_RANGE if plan.queues else size
+    size = plan.covered_range if plan.queues else size
     return [part for file in plan.wanted for part in plan_ranges(file, max(physical_from - file.base_offset, 0), size)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -52,13 +53,14 @@ def gather_records(file: ReadableFile, base_offset: int, places: Places, kind: L
     offsets = np.cumsum(places.sizes) - places.sizes
     data = bytearray(int(places.sizes.sum()))
     with memoryview(data) as view:
+        begins, sizes, to = places.file_offsets.tolist(), places.sizes.tolist(), offsets.tolist()
         for rows in _spans(places):
-            begin = int(places.file_offsets[rows[0]])
-            end = int((places.file_offsets[rows] + places.sizes[rows]).max())
+            begin = begins[rows[0]]
+            end = max(begins[row] + sizes[row] for row in rows)
             span = memoryview(file.pread_exactly(end - begin, begin))
-            for row in rows.tolist():
-                at, to, size = int(places.file_offsets[row]) - begin, int(offsets[row]), int(places.sizes[row])
-                view[to : to + size] = span[at : at + size]
+            for row in rows:
+                at, size = begins[row] - begin, sizes[row]
+                view[to[row] : to[row] + size] = span[at : at + size]
     records, _ = decode_records(data, offsets)
     found = len(records)
     right = are_right(records, places.file_offsets[:found] + base_offset, compacted=kind is LogKind.COMPACTION)
@@ -66,10 +68,13 @@ def gather_records(file: ReadableFile, base_offset: int, places: Places, kind: L
     return records if right.all() else records.select(slice(int(np.argmin(right))))
 
 
-def _spans(places: Places) -> Iterator[Ints]:
+def _spans(places: Places) -> Iterator[list[int]]:
     """Yield rows whose records are read together, in the order of the file."""
     order = np.argsort(places.file_offsets, kind="stable")
     begins = places.file_offsets[order]
     ends = np.maximum.accumulate(begins + places.sizes[order])
-    far = begins[1:] - ends[:-1] > _NEAR
-    yield from (rows for rows in np.split(order, np.flatnonzero(far) + 1) if len(rows))
+    far = np.flatnonzero(begins[1:] - ends[:-1] > _NEAR) + 1
+    rows = order.tolist()
+    for first, last in pairwise((0, *far.tolist(), len(rows))):
+        if first < last:
+            yield rows[first:last]

@@ -13,14 +13,18 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.scan.columns import ONE_READ
 from rmqtool.scan.logs import LogFile, LogKind
-from rmqtool.scan.queue_units import BEHIND, QueueFiles, find_extent
+from rmqtool.scan.queue_units import BEHIND, QueueFiles, count_units, find_extent
 from rmqtool.scan.reading import Damage, Range
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import join, split
 
-# Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them.
+# Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them, up to so
+# many bytes and units: what is made of them is held until its turn comes.
 RANGE = ONE_READ
-COVERED_RANGE = 128 << 20
+COVERED_RANGE = 1 << 30
+_MOST_UNITS = 250_000
+# In the time that it takes to look up one queue twice, so much of the log is read.
+LOOK_UP = 192 << 10
 # A log up to this size is read through, so that all its damage is seen, also when only some queues are wanted.
 READ_THROUGH = 16 << 20
 
@@ -33,7 +37,8 @@ class Plan:
     """The files of a log, in their order, and which of them are read.
 
     ``first_times`` are the store times of their first records, None where none begins. Where there are ``queues``,
-    they lead to the wanted messages. ``live`` says that a broker is writing: the end of the log is not settled.
+    they lead to the wanted messages, ``covered_range`` bytes of the log at a time. ``live`` says that a broker is
+    writing: the end of the log is not settled.
     ``witnesses`` are all queues that the store keeps in files: they tell what is gone from the end of the log.
     """
 
@@ -41,6 +46,7 @@ class Plan:
     first_times: Sequence[int | None]
     wanted: Sequence[LogFile]
     queues: Sequence[QueueFiles] = ()
+    covered_range: int = COVERED_RANGE
     live: bool = False
     witnesses: Sequence[QueueFiles] = ()
 
@@ -80,8 +86,26 @@ def read_plan(
     """Look at the first record of each file and plan what is read; ``queues`` are all that the store keeps in files."""
     times = [read_first_time(file) for file in files]
     wanted = plan_files(files, times, selection)
-    through_queues = selection.names_queues and sum(file.size for file in wanted) > READ_THROUGH
-    return Plan(files, times, wanted, queues if through_queues else (), live, queues)
+    size = _covered_range(queues, selection, wanted) if selection.names_queues else 0
+    return Plan(files, times, wanted, queues if size else (), size, live=live, witnesses=queues)
+
+
+def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: Sequence[LogFile]) -> int:
+    """Return how many bytes of the log are read at a time by way of the queues; 0 where it is read through.
+
+    That is so for a small log, and where looking up all queues for each range takes more than half as long.
+    """
+    written = sum(file.size for file in wanted)
+    if written <= READ_THROUGH:
+        return 0
+    try:
+        units, of_wanted = count_units(queues, selection)
+    except ReadFailed:  # the queues are a help, no more
+        return 0
+    by_units = written * _MOST_UNITS // max(units, 1)
+    by_wanted = RANGE // 2 * units // max(of_wanted, 1)
+    size = min(COVERED_RANGE, by_units, max(by_wanted, RANGE))
+    return size if units and len(queues) * LOOK_UP <= size else 0
 
 
 def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from rmqtool.bulk.gather import Ints, Mask
 from rmqtool.bulk.queues import Units, decode_batch_units, decode_units
+from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.paths import FileKind
@@ -23,6 +25,8 @@ from rmqtool.storage.store import Store
 _NEAR = 4 << 20
 # Units with so few others between them are read at once.
 _NEAR_UNITS = 4096
+# So few are sooner read than parted once more.
+_CLOSE_UNITS = 512
 # The places of units that are not there.
 BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
 
@@ -74,7 +78,8 @@ def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, 
     preceding, following = BEFORE, BEHIND
     for queue in queues:
         with _QueueUnits(queue) as opened:
-            first, last = opened.first_from(begin), opened.first_from(end)
+            first = opened.first_from(begin)
+            last = opened.first_from(end, first)
             units = opened.read(first, last)
             preceding = max(preceding, opened.physical_offset(first - 1))
             following = min(following, opened.physical_offset(last))
@@ -100,6 +105,15 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
     return wanted
 
 
+def count_units(queues: Sequence[QueueFiles], selection: Selection) -> tuple[int, int]:
+    """Return how many units queues have about, and how many of them those have that are wanted."""
+    counts = [0, 0]
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            counts[selection.wants_queue(*queue.queue)] += opened.written
+    return sum(counts), counts[True]
+
+
 def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
     """Return where the last record ends that units name from ``begin`` up to ``end``; None where they are not believed.
 
@@ -109,7 +123,8 @@ def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | Non
     count, nearest, extent = 0, end, begin
     for queue in queues:
         with _QueueUnits(queue) as opened:
-            first, last = opened.first_from(begin), opened.first_from(end)
+            first = opened.first_from(begin)
+            last = opened.first_from(end, first)
             if last > first:
                 (unit,) = opened.read(last - 1, last)
                 count += last - first
@@ -160,6 +175,7 @@ class _QueueUnits:
     def __init__(self, queue: QueueFiles) -> None:
         self.unit_size = BATCH_UNIT_SIZE if queue.is_batch else UNIT_SIZE
         self.decode = decode_batch_units if queue.is_batch else decode_units
+        self.layout = layouts.BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else layouts.CONSUME_QUEUE_UNIT
         self.files = PosixReadableFileSystem(queue.directory)
         self.segments = SegmentQueue(Segment(*file, self.files) for file in queue.files)
         counts = [segment.size // self.unit_size for segment in self.segments]
@@ -192,7 +208,20 @@ class _QueueUnits:
             return BEFORE
         if index >= self.count:
             return BEHIND
-        return int(self._places(index, index + 1)[0])
+        number = bisect_right(self._first_numbers, index) - 1
+        file = self.segments.open(self.segments.segments[number])
+        at = (index - self._first_numbers[number]) * self.unit_size
+        unit = self.layout.decode(file.pread_exactly(self.unit_size, at))
+        return int(unit.physical_offset) if unit.size > 0 and unit.physical_offset >= 0 else BEHIND
+
+    @cached_property
+    def written(self) -> int:
+        """How many units stand before the hole that ends the last file: nobody need look for any there."""
+        if not len(self.segments):
+            return 0
+        *_, last = self.segments
+        end = max((extent.end for extent in self.segments.open(last).iter_data()), default=0)
+        return min(int(self._first_numbers[-2]) + -(-end // self.unit_size), self.count)
 
     def _places(self, first: int, last: int) -> Ints:
         units = self.read(first, last)
@@ -200,13 +229,16 @@ class _QueueUnits:
         found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, BEHIND)
         return found
 
-    def first_from(self, physical_offset: int) -> int:
-        """Return the number of the first unit that names a place from ``physical_offset`` on."""
-        low, high = 0, self.count
-        while high - low > _NEAR_UNITS:
-            middle = (low + high) // 2
+    def first_from(self, physical_offset: int, near: int = 0) -> int:
+        """Return the number of the first unit, from ``near`` on, that names a place from ``physical_offset`` on.
+
+        The nearer it is, the sooner it is found.
+        """
+        low, high, step = near, self.written, _CLOSE_UNITS
+        while high - low > _CLOSE_UNITS:
+            middle = min(low + step, (low + high) // 2)
             if self.physical_offset(middle) < physical_offset:
-                low = middle + 1
+                low, step = middle + 1, step * 4
             else:
                 high = middle
         return low + int(np.searchsorted(self._places(low, high), physical_offset))

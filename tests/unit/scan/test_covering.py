@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from rmqtool.filters.patterns import parse_patterns
-from rmqtool.scan import chain, covering, plan, ranges, stream
+from rmqtool.scan import covering, plan, ranges, stream
 from rmqtool.scan.logs import logs_of
 from rmqtool.scan.plan import Plan, read_plan
 from rmqtool.scan.queue_units import queue_files_of
@@ -27,6 +28,7 @@ from tests.unit.scan.test_stream import offsets
 def always(monkeypatch):
     """Whatever the size of the log and the share of the topic, the queues lead."""
     monkeypatch.setattr(plan, "READ_THROUGH", 0)
+    monkeypatch.setattr(plan, "LOOK_UP", 0)
     monkeypatch.setattr(covering, "_SHARE", 2.0)
 
 
@@ -61,7 +63,7 @@ RANGES = [(name, WHOLE) for name in STORES] + [
 
 @pytest.mark.parametrize(("name", "size"), RANGES)
 def test_every_topic_of_every_store(name, size, store, monkeypatch):
-    monkeypatch.setattr(chain, "COVERED_RANGE", size)
+    monkeypatch.setattr(plan, "COVERED_RANGE", size)
     root = store(name)
     messages = [message for message in truth(name)["messages"] if "recordCheck" not in message]
     for wanted in {message["topic"] for message in messages}:
@@ -72,9 +74,36 @@ def test_every_topic_of_every_store(name, size, store, monkeypatch):
         assert found == expected
 
 
+def test_the_more_is_wanted_the_less_is_read_at_a_time(store, monkeypatch):
+    """What is made of a range is held until its turn comes; units of it are looked at all at once."""
+    monkeypatch.setattr(plan, "_MOST_UNITS", 1 << 20)
+    root, counts = store("49-basic"), Counter()
+    planned = plan_for(root, topic("TopicTest"))
+    for queue in planned.witnesses:
+        counts[queue.queue.topic] += sum(file.size // 20 for file in queue.files)
+    rare = min(counts, key=counts.__getitem__)
+    assert counts["TopicTest"] > 2 * counts[rare] > 0
+    for name in ("TopicTest", rare):
+        expected = max(plan.RANGE // 2 * counts.total() // counts[name], plan.RANGE)
+        assert plan_for(root, topic(name)).covered_range == expected
+    monkeypatch.setattr(plan, "_MOST_UNITS", 5)
+    size = sum(file.size for file in planned.wanted)
+    assert plan_for(root, topic(rare)).covered_range == size * 5 // counts.total()
+
+
+def test_a_log_with_very_many_queues_is_read_through(store, monkeypatch):
+    wanted = truth("49-lmq")["messages"][3]["topic"]
+    count = sum(len(of) for of in truth("49-lmq")["queues"].values())
+    size = plan_for(store("49-lmq"), topic(wanted)).covered_range
+    monkeypatch.setattr(plan, "LOOK_UP", size // count)
+    assert plan_for(store("49-lmq"), topic(wanted)).queues
+    monkeypatch.setattr(plan, "LOOK_UP", size // count + 1)
+    assert not plan_for(store("49-lmq"), topic(wanted)).queues
+
+
 @pytest.mark.parametrize("name", ["49-basic", "53-compress", "49-lmq"])
 def test_processes_give_the_same_lines(name, store, monkeypatch):
-    monkeypatch.setattr(chain, "COVERED_RANGE", 9000)
+    monkeypatch.setattr(plan, "COVERED_RANGE", 9000)
     monkeypatch.setattr(ranges, "_ALONE", 0)
     wanted = truth(name)["messages"][3]["topic"]
     selection = topic(wanted)
@@ -116,7 +145,7 @@ def workshop(tmp_path_factory):
 def test_damaged_stores(version, workshop, monkeypatch):
     every = mutations(version)
     for key in sample(version, 5, seed=3):
-        monkeypatch.setattr(chain, "COVERED_RANGE", random.Random(key).choice((30_000, 128 << 20)))
+        monkeypatch.setattr(plan, "COVERED_RANGE", random.Random(key).choice((30_000, 128 << 20)))
         with workshop.damaged(version, every[key], abort=True) as root:
             for name in ("TopicA", "orders.new"):
                 assert (key, by_queues(root, topic(name))) == (key, read_through(root, topic(name)))
