@@ -7,7 +7,6 @@ that wait in a list the garbage collector would take note, and go through everyt
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy.typing as npt
 
 from rmqtool.bulk.gather import Bytes, Ints, windows
 from rmqtool.bulk.pieces import pieces
+from rmqtool.formats.java import fastest_crc32
 
 Crc32 = Callable[[Any], int]
 
@@ -23,16 +23,6 @@ Crc32 = Callable[[Any], int]
 _BLOCK = 1024
 # From this mean length on a view of the bytes costs less than a copy; where all are as long, from that length on.
 _LONG, _LONG_ALIKE = 512, 1536
-
-
-def fastest_crc32() -> Crc32:
-    """Return ISA-L's CRC-32 where it is installed, else zlib's: they agree, the former is some times faster."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.crc32
-    found: Crc32 = isal_zlib.crc32
-    return found
 
 
 CRC32 = fastest_crc32()
