@@ -11,17 +11,14 @@ import mmap
 import threading
 from contextlib import suppress
 
-import numpy as np
-
 from rmqtool.formats.layout import Buffer
 from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.memory import keep_freed_memory
 
 # Who loops over windows still holds the last one when the next is read.
 _KEPT = 2
 # Less is read into memory of its own: who keeps many small windows must not keep large buffers.
 _LEAST = 1 << 20
-# Of what glibc is given back at once, this is the most that it learns from.
-_LESSON = 31 << 20
 
 
 class Buffers:
@@ -49,18 +46,9 @@ class Buffers:
             if len(self._maps) == _KEPT:
                 return None
             if not self._maps:
-                _keep_freed_memory()
+                keep_freed_memory()
             buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             with suppress(OSError):  # a system without large pages
                 buffer.madvise(mmap.MADV_HUGEPAGE)
             self._maps.append(buffer)
             return memoryview(buffer)
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep what is freed: it takes as large pieces as were once freed for what is often needed.
-
-    By default columns of some MiB go back to the system, whose pages then cost a fifth of all time. Nothing is touched
-    here, so no memory is taken.
-    """
-    np.empty(_LESSON, np.uint8)

@@ -9,6 +9,7 @@ from rmqtool.config import Version
 from rmqtool.formats import paths
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.storage.filesystem import Closable, ReadableFileSystem
+from rmqtool.storage.memory import keep_freed_memory
 from rmqtool.storage.overlay import Action, Change, OverlayFileSystem
 from rmqtool.upstream.config_load import ConfigLoad, load_config
 from rmqtool.upstream.files import StoreFiles, StoreView
@@ -44,6 +45,7 @@ class Rehearsal(Closable):
 
     def run(self) -> StartOutcome:
         """Load the config files, construct, load, start and stop the store; say what became of it."""
+        keep_freed_memory()
         config = load_config(self._base, self._settings.version)
         if config.unreadable is not None:
             return self._refused_for_config(config)
