@@ -6,17 +6,16 @@ is left to that one. Nothing is dispatched here.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, TRANSACTION_MASK, SysFlag, TransactionType
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message
-from rmqtool.formats.java import INT_MAX
+from rmqtool.formats.java import INT_MAX, fastest_crc32, int32
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.upstream.gather import gather, gather_field
+from rmqtool.upstream.gather import cut_out, find_starts, gather, gather_field
 from rmqtool.upstream.index_counts import NamedValues
 
 if TYPE_CHECKING:
@@ -33,9 +32,13 @@ _LONGER_HOST = layouts.MESSAGE_PREFIX_V6V4.field("store_timestamp").offset - _ST
 _LENGTH = layouts.INT.size
 _HOST_BITS = 0x30
 _BITS = 4
+_QUEUE_ID_BITS, _QUEUE_ID_MASK = 32, 0xFFFFFFFF
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # Dispatched to queues that no column names; their records go the other way.
 _MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+# So many records are walked one by one to learn how long they are. To search the bytes of one as long as this takes as
+# much time as a step to the next; and where not so many follow each other, steps are quicker too.
+_SAMPLE, _LONG, _FEWEST_PER_BREAK = 16, 1500, 16
 # Sums of lengths and places stay far from Java's overflows below this.
 _HIGHEST_OFFSET = 1 << 62
 
@@ -71,7 +74,7 @@ class Run(NamedTuple):
 class Batch:
     """Records that stand one behind the other in ``data``. Each column has one value for each of them."""
 
-    def __init__(self, data: bytes, starts: Sequence[int], multi_dispatch: bool) -> None:
+    def __init__(self, data: bytes, starts: Sequence[int] | Numbers, multi_dispatch: bool) -> None:
         import numpy as np
 
         self.data = data
@@ -135,23 +138,34 @@ class Batch:
         if _RAW_SCHEDULE_TOPIC in self.topics:
             sound &= np.array([topic != _RAW_SCHEDULE_TOPIC for topic in self.topics], dtype=bool)
         if crc:
-            view = memoryview(self.data)
-            spans = zip(self.body_at.tolist(), self.body_end.tolist(), sound.tolist(), strict=True)
-            found = [zlib.crc32(view[begin:end]) if is_sound else 0 for begin, end, is_sound in spans]
-            same = np.array(found, dtype=np.int64) & INT_MAX == self._field("body_crc")
-            sound &= same | (self.body_at == self.body_end)
+            view, crc32 = memoryview(self.data), fastest_crc32()
+            ends = np.where(sound, self.body_end, self.body_at)
+            spans = zip(self.body_at.tolist(), ends.tolist(), strict=True)
+            found = np.fromiter((crc32(view[begin:end]) for begin, end in spans), np.int64, len(self))
+            sound &= (found & INT_MAX == self._field("body_crc")) | (self.body_at == self.body_end)
         return [int(number) for number in np.flatnonzero(~sound)]
 
     @cached_property
     def topics(self) -> list[bytes]:
         """The topic of every record whose lengths add up."""
-        data = self.data
-        return [data[begin:end] for begin, end in zip(self.topic_at.tolist(), self.topic_end.tolist(), strict=True)]
+        return cut_out(self.data, self.topic_at, self.topic_end)
 
     @cached_property
-    def keys(self) -> list[tuple[bytes, int]]:
-        """Topic and queue id of every record."""
-        return list(zip(self.topics, self.queue_ids.tolist(), strict=True))
+    def queue_keys(self) -> Numbers:
+        """A number for the queue of every record: see ``queue_of``."""
+        import numpy as np
+
+        number_of = {topic: number for number, topic in enumerate(self._distinct_topics)}
+        topics = np.fromiter(map(number_of.__getitem__, self.topics), np.int64, len(self))
+        return topics << _QUEUE_ID_BITS | self.queue_ids & _QUEUE_ID_MASK
+
+    @cached_property
+    def _distinct_topics(self) -> list[bytes]:
+        return list(dict.fromkeys(self.topics))
+
+    def queue_of(self, key: int) -> tuple[bytes, int]:
+        """Return the topic and the id of a queue, given its number."""
+        return self._distinct_topics[key >> _QUEUE_ID_BITS], int32(key)
 
     def message(self, number: int) -> Message:
         """Return one record; its body is left out."""
@@ -206,21 +220,65 @@ class Batch:
 
     @cached_property
     def _named_values(self) -> NamedValues:
-        data = self.data
-        spans = zip(self.properties_at.tolist(), self.ends.tolist(), strict=True)
-        return NamedValues([data[begin:end] for begin, end in spans])
+        return NamedValues(cut_out(self.data, self.properties_at, self.ends))
 
     @cached_property
     def _texts(self) -> dict[bool, Numbers]:
         return {}
 
 
-def walk(data: bytes, at: int, end: int, magics: Collection[int]) -> list[int]:
+def walk(data: bytes, at: int, end: int, magics: Collection[int]) -> Sequence[int] | Numbers:
     """Return where records begin from ``at`` on, as far as each goes by its size; all lie in front of ``end``."""
+    import numpy as np
+
+    first = _walk_one_by_one(data, at, end, magics, _SAMPLE)
+    if len(first) < _SAMPLE:
+        return first
+    mean = (first[-1] - at) // (_SAMPLE - 1)
+    found = _walk_by_magics(data, first[-1], end, magics, mean) if mean < _LONG else None
+    return _walk_one_by_one(data, at, end, magics) if found is None else np.concatenate((first[:-1], found))
+
+
+def _walk_by_magics(data: bytes, at: int, end: int, magics: Collection[int], mean: int) -> Numbers | None:
+    """Return what a walk finds from the record at ``at`` on, made of all places where one could begin.
+
+    Each of them is a step that leads to another; from one that begins within a record the walk does not come. None: so
+    many magic numbers stand in bodies that a walk one by one is quicker.
+    """
+    import numpy as np
+
+    octets = np.frombuffer(data, np.uint8)
+    starts = find_starts(octets[at:end]) + at
+    starts = starts[: int(np.searchsorted(starts, end - _PREFIX.size, side="right"))]
+    due = (end - at) // mean
+    if len(starts) > 2 * due + _SAMPLE:
+        return None
+    sizes = gather_field(octets, starts, _START, "total_size")
+    magic = gather_field(octets, starts, _START, "magic")
+    good = (sizes >= MIN_RECORD_SIZE) & (starts + sizes <= end)
+    for other in {MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2}.difference(magics):
+        good &= magic != other
+    leads_on = good[:-1] & (starts[:-1] + sizes[:-1] == starts[1:])
+    breaks = np.append(np.flatnonzero(~leads_on), len(starts) - 1)
+    if len(breaks) > due // _FEWEST_PER_BREAK + 1:
+        return None
+    parts, step = [], 0
+    while step < len(starts):
+        last = int(breaks[np.searchsorted(breaks, step)])
+        parts.append(starts[step : last + int(good[last])])
+        if not good[last]:
+            break
+        step = int(np.searchsorted(starts, starts[last] + sizes[last]))
+        if step < len(starts) and starts[step] != starts[last] + sizes[last]:
+            break
+    return np.concatenate(parts)
+
+
+def _walk_one_by_one(data: bytes, at: int, end: int, magics: Collection[int], most: int | None = None) -> list[int]:
     unpack = _START.unpack_from
-    starts = []
+    starts: list[int] = []
     last = end - _PREFIX.size
-    while at <= last:
+    while at <= last and len(starts) != most:
         total_size, magic = unpack(data, at)
         if magic not in magics or total_size < MIN_RECORD_SIZE or at + total_size > end:
             break

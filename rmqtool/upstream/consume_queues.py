@@ -353,12 +353,10 @@ class ConsumeQueueStore:
         if not run.lies_apart or not self.writeable:
             return RunPlan([], list(range(first, last)))
         numbers = np.flatnonzero(batch.has_unit[first:last]) + first
-        keys = batch.keys[first:last]
-        if len(numbers) < len(keys):
-            keys = [batch.keys[number] for number in numbers.tolist()]
+        keys = batch.queue_keys[numbers].tolist()
         queues: dict[ConsumeQueue, int] = {}
         # Two names may be one queue's: bytes that are no text look alike.
-        code_of = {key: queues.setdefault(self._of(key), len(queues)) for key in dict.fromkeys(keys)}
+        code_of = {key: queues.setdefault(self._of(batch.queue_of(key)), len(queues)) for key in dict.fromkeys(keys)}
         codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
         numbers = numbers[np.argsort(codes, kind="stable")]
         edges = [0, *np.cumsum(np.bincount(codes, minlength=len(queues))).tolist()]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.formats import layouts
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmqtool.upstream.gather import gather
+from rmqtool.upstream.gather import gather, stand_at
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ class NamedValues:
         import numpy as np
 
         named = np.flatnonzero(self._filled & (self._lengths == len(name)))
-        named = named[_stand_before(self._octets, self._separators[named], name)]
+        named = named[stand_at(self._octets, self._separators[named] - len(name), name)]
         named = named[_are_last(self._owners[named])]
         return self._owners[named], self._separators[named] + 1, self._value_ends[named]
 
@@ -121,16 +121,6 @@ class NamedValues:
             return np.array([self._text[begin:end] for begin, end in spans], dtype=object)
         words = gather(self._octets, begins, layouts.LONG).view(np.uint64)
         return words >> (8 * (_WORD - lengths)).astype(np.uint64)
-
-
-def _stand_before(octets: Octets, separators: Numbers, name: bytes) -> Flags:
-    """Return which separators stand behind ``name``; there is room for it before each."""
-    import numpy as np
-
-    same = np.ones(len(separators), dtype=bool)
-    for number, octet in enumerate(name, -len(name)):
-        same &= octets[separators + number] == octet
-    return same
 
 
 def _are_last(owners: Numbers) -> Flags:

@@ -6,27 +6,30 @@ is looked for wherever a magic number stands, so damage in front of it does not 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH
 from rmqtool.upstream.files import StoreView
+from rmqtool.upstream.gather import find_starts
 from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.queue_units import QueueUnits
 from rmqtool.upstream.startup import MessageStore
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
 
 _START = layouts.RECORD_START
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 _MAGIC_AT = _START.field("magic").offset
-_MAGICS = (_START.packer.pack(0, magic)[_MAGIC_AT:] for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2))
-_MAGIC = re.compile(b"|".join(map(re.escape, _MAGICS)))
 _CHUNK = 16 << 20
 # Topic and properties, each with its length.
 _MOST_BEHIND_BODY = 2 * (2 + MAX_PROPERTIES_LENGTH)
@@ -68,10 +71,17 @@ def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile
 def iter_whole_records(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[Message]:
     """Yield the whole records of a file that start between two places in it."""
     for at, until, data in iter_chunks(files, file, begin, end):
-        for match in _MAGIC.finditer(data, _MAGIC_AT):
-            i = match.start() - _MAGIC_AT
-            if i < until - at and (message := read_whole_record(files, file, at, data, i)):
+        for i in _starts(data, until - at).tolist():
+            if message := read_whole_record(files, file, at, data, i):
                 yield message
+
+
+def _starts(data: bytes, end: int) -> Numbers:
+    """Return where in front of ``end`` a record could begin."""
+    import numpy as np
+
+    found = find_starts(np.frombuffer(data, np.uint8))
+    return found[: int(np.searchsorted(found, end))]
 
 
 def iter_chunks(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
@@ -170,9 +180,7 @@ def count_unreachable(store: MessageStore) -> int:
         end = min(file.size, mapped.max_offset - file.start)
         for at, until, data in iter_chunks(store.files, file, 0, end):
             within = units.within(file.start + at, file.start + until)
-            starts = [match.start() - _MAGIC_AT for match in _MAGIC.finditer(data, _MAGIC_AT)]
-            starts = [i for i in starts if i < until - at]
-            for i in within.unmatched(data, starts, file.start + at):
+            for i in within.unmatched(data, _starts(data, until - at), file.start + at):
                 message = read_whole_record(store.files, file, at, data, i)
                 if message is not None and has_queue_unit(message.sys_flag) and not within.has(message):
                     unreachable += 1

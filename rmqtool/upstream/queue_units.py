@@ -12,7 +12,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import encode_text
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.gather import gather, gather_field
+from rmqtool.upstream.gather import gather, gather_field, stand_at
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,14 +111,13 @@ class UnitsWithin:
                 return True
         return False
 
-    def unmatched(self, data: bytes, starts: Sequence[int], physical_offset: int) -> list[int]:
-        """Return those of ``starts`` at which no record stands that a unit of its own queue leads to.
+    def unmatched(self, data: bytes, at: Numbers, physical_offset: int) -> list[int]:
+        """Return those of the places at which no record stands that a unit of its own queue leads to.
 
         ``data`` is the log from ``physical_offset`` on; a record that goes beyond it counts as unmatched.
         """
         import numpy as np
 
-        at = np.array(starts, dtype=np.int64)
         units = np.searchsorted(self._offsets, at + physical_offset)
         inside = (units < len(self._offsets)) & (at <= len(data) - _LONGEST_PREFIX)
         inside[inside] = self._offsets[units[inside]] == at[inside] + physical_offset
@@ -134,8 +133,10 @@ class UnitsWithin:
 
         prefix_sizes = np.array([PREFIXES[bits << 4].size for bits in range(4)], dtype=np.int64)
         queue_ids = np.array([queue.queue_id for queue in self._queues], dtype=np.int64)
-        topics = [encode_text(queue.topic) for queue in self._queues]
-        topic_lengths = np.array([len(topic) for topic in topics], dtype=np.int64)
+        names = [encode_text(queue.topic) for queue in self._queues]
+        topic_lengths = np.array([len(name) for name in names], dtype=np.int64)
+        topics = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        topic_nos = np.array([topics[name] for name in names], dtype=np.int64)
         wanted = self._queue_nos[units]
         body_at = at + prefix_sizes[gather_field(octets, at, _PREFIX, "sys_flag") >> 4 & 3]
         length_at = body_at + gather(octets, body_at - layouts.INT.size, layouts.INT)
@@ -150,9 +151,9 @@ class UnitsWithin:
         lengths = np.where(v1, octets[length_at], gather(octets, length_at, layouts.SHORT))
         matches &= lengths == topic_lengths[wanted]
         topic_at = length_at + np.where(v1, 1, layouts.SHORT.size)
-        for queue_no in np.unique(wanted[matches]):
-            topic = np.frombuffer(topics[queue_no], dtype=np.uint8)
-            rows = np.flatnonzero(matches & (wanted == queue_no))
-            found = octets[topic_at[rows][:, None] + np.arange(len(topic))]
-            matches[rows] = (found == topic).all(axis=1)
+        wanted_topics = topic_nos[wanted]
+        for name, number in topics.items():
+            rows = np.flatnonzero(matches & (wanted_topics == number))
+            if len(rows):
+                matches[rows] = stand_at(octets, topic_at[rows], name)
         return matches
