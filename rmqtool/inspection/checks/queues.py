@@ -97,7 +97,8 @@ class QueueJudge:
     def iter_findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the queues."""
         unclaimed = self._unclaimed
-        dispatched = self._dispatched()
+        is_apart = bool(self.batch_apart) or any(comparison.apart for comparison in self.comparisons.values())
+        dispatched = self._dispatched() if is_apart else -1
         for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
             segments = self.case.queues.get(queue, SegmentQueue(()))
             if queue in unclaimed:
