@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -291,22 +291,32 @@ def _show_part(output: Output, part: Part, look: Look, program: BodyProgram | No
             output.json_lines([text.data])
             damages += len(text.damages)
         return damages
-    for row in iter_rows(part):
-        _show_row(output, _shaped(row.fields, output, look, program), look)
-        damages += 0 if row.damage is None else _show_damage(output, row.damage)
+
+    def fields() -> Iterator[dict[str, Any]]:
+        nonlocal damages
+        for row in iter_rows(part):
+            yield _shaped(row.fields, output, look, program)
+            # The message was shown when the next one is asked for.
+            damages += 0 if row.damage is None else _show_damage(output, row.damage)
+
+    _show_rows(output, fields(), look)
     return damages
 
 
-def _show_row(output: Output, fields: dict[str, Any], look: Look) -> None:
+def _show_rows(output: Output, messages: Iterator[dict[str, Any]], look: Look) -> None:
     from rmqtool.formats.codes import sys_flag_words
     from rmqtool.formats.message_json import FIELDS, read_body
     from rmqtool.render.messages import message_lines
 
     if look.body is BodyStyle.RAW:
-        output.raw(read_body(fields))
+        for fields in messages:
+            output.raw(read_body(fields))
         return
-    flags = sys_flag_words(fields["sysFlag"])
-    output.rows([fields], FIELDS, lambda row: message_lines(output, row, flags, look.body))
+
+    def screen(row: Mapping[str, Any]) -> Iterable[str]:
+        return message_lines(output, row, sys_flag_words(row["sysFlag"]), look.body)
+
+    output.rows(messages, FIELDS, screen)
 
 
 def _shaped(fields: dict[str, Any], output: Output, look: Look, program: BodyProgram | None) -> dict[str, Any]:

@@ -316,11 +316,14 @@ class Output:
             writer.writerow(fields)
         shown = 0
         for row in rows:
-            cells = [(self._value(row.get(name)), isinstance(row.get(name), str)) for name in self._header]
-            writer.writerow([guard_formula(text) if is_text else text for text, is_text in cells])
+            writer.writerow([self._cell(row.get(name)) for name in self._header])
             shown += 1
             self._settle()
         return shown
+
+    def _cell(self, value: object) -> str:
+        text = self._value(value)
+        return guard_formula(text) if isinstance(value, str) else text
 
     def _value(self, value: object) -> str:
         """Spell one value outside JSON."""
@@ -382,6 +385,8 @@ def _machine_text(value: object) -> str:
         return value
     if value is None:
         return ""
+    if type(value) is int:  # as JSON spells it; most values are
+        return str(value)
     return _to_json(value)
 
 

@@ -20,7 +20,7 @@ Keys = npt.NDArray[np.int64]
 COLUMNS = 5
 TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
 # So many keys are sorted at once: some tens of MiB.
-RUN = 1 << 20
+RUN = 1 << 19
 _BLOCK = 4096
 
 
@@ -51,7 +51,7 @@ class KeySorter:
         if self._count >= RUN:
             run = tempfile.TemporaryFile(prefix="rmqtool-keys-")  # noqa: SIM115  (closed at the end of the context)
             self._runs.append(run)
-            run.write(self._take_held().tobytes())
+            run.write(self._take_held().data)
 
     def _take_held(self) -> Keys:
         keys = np.concatenate(self._held) if self._held else np.empty((0, COLUMNS), np.int64)
