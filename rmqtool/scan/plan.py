@@ -103,8 +103,8 @@ def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: S
     except ReadFailed:  # the queues are a help, no more
         return 0
     by_units = written * _MOST_UNITS // max(units, 1)
-    by_wanted = RANGE // 2 * units // max(of_wanted, 1)
-    size = min(COVERED_RANGE, by_units, max(by_wanted, RANGE))
+    by_wanted = RANGE * max(units // max(of_wanted, 1) - 1, 1)
+    size = min(COVERED_RANGE, by_units, by_wanted)
     return size if units and len(queues) * LOOK_UP <= size else 0
 
 

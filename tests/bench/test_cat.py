@@ -272,7 +272,7 @@ def test_memory_stays_flat_with_small_messages(tmp_path: Path) -> None:
     """Of these a topic of few has hundreds of thousands in what is a small part of a log."""
     root = tmp_path / "store"
     write_large_store(root, 512 << 20, body_length=64, topics=4, queues=16)
-    for words in (["-t", "Orders1"], ["-t", "Orders[012]"], []):
+    for words in (["-t", "Orders1"], ["-t", "Orders[012]"]):
         for jobs in (1, 2):
             peak = peak_of("cat", root, *words, "--jsonl", "-j", jobs)
             say(f"cat {' '.join(words)} --jsonl -j {jobs}, small messages: at most {peak:.0f} MiB (limit 256)")
