@@ -287,7 +287,7 @@ def test_one_topic_of_many_goes_through_its_queues(large_store: tuple[Path, int]
         one.append(cat(root, "-t", "Orders7", "--jsonl", "-j", "1").processor)
     through = cat(root, "--body-re", "zzzzzzzz", "--jsonl", "-j", "1").processor
     say(f"1 topic of 40 in {min(one):.1f} s, counting all {count} in {min(whole):.1f} s, reading all {through:.1f} s")
-    assert min(one) < through / 4
+    assert min(one) < through / 3
 
 
 def test_two_processes(large_store: tuple[Path, int]) -> None:
