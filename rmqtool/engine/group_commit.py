@@ -130,7 +130,9 @@ class GroupCommit:
             if sleeper.lock.acquire(timeout=patience):
                 return
             with self._guard:
-                if not self._is_taken and sleeper in self._sleepers:
+                if sleeper not in self._sleepers:
+                    return  # who should have woken it was interrupted
+                if not self._is_taken:
                     self._expected, self._doubts = 0, _DOUBTS
                     self._give_turn(self._sleepers[0])
             timeout -= patience if timeout > 0 else 0

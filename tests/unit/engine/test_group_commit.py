@@ -69,6 +69,19 @@ def test_one_forces_for_all_and_hands_the_turn_to_the_first_of_the_others() -> N
     assert turns.wait(50, 60) is Turn.MINE
 
 
+def test_nobody_sleeps_on_when_who_should_wake_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log()
+    turns = GroupCommit(lambda: log.flushed_offset)
+    assert turns.wait(10, 60) is Turn.MINE
+    monkeypatch.setattr("rmqtool.engine.group_commit._Sleeper.wake_next", lambda sleeper: None)
+    with asleep(turns, 20, 20, 20) as producers:
+        log.flushed_offset = 20
+        turns.end_turn()
+        for producer in producers:
+            producer.join(10)
+        assert [one.turn for one in producers] == [Turn.DONE] * 3
+
+
 def test_who_is_expected_forces_for_those_who_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
     log = Log()
