@@ -25,7 +25,7 @@ UNCLEAN = ("49-ghost", "49-killed", "49-killed-torn")
 EMPTY = "A/cl-empty@last"
 PIECES = 4
 # What a record that is valid may say of itself all the same, and a copy leaves as it is.
-SAID = {"CL-HEAD", "CL-TIME", "CL-TOPIC", "BD-INFLATE"}
+SAID = {"CL-HEAD", "CL-PROPS", "CL-TIME", "CL-TOPIC", "BD-INFLATE"}
 # Valid by the rule of the recorded count, which looks at each magic by itself; nobody can put a record there.
 OVERLAP = "A/recordlen-consistent-shift@last-mid"
 
