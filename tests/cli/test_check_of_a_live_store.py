@@ -12,8 +12,17 @@ from rmqtool.inspection.check import Check, CheckOptions
 from rmqtool.inspection.checks.case import Depth
 from rmqtool.storage.store import open_store
 from tests.judged.rows import findings_of
+from tests.stores import unpack
 
 FEW, MANY = 6, 100
+
+HOLD = """
+import fcntl, sys
+with open(sys.argv[1], "ab") as lock:
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 @contextmanager
@@ -65,3 +74,30 @@ def test_nothing_is_found_in_flight(version, times, tmp_path):
     assert ends == sorted(ends)
     assert len(set(ends)) > times // 2
     assert [finding for finding in findings_of(root) if finding.severity != "notice"] == []
+
+
+def test_a_queue_that_comes_after_the_others_is_waited_for(tmp_path, monkeypatch):
+    """Units go to the files queue by queue: for a moment those of a later message stand there, of this one none."""
+    root = unpack("53-basic", tmp_path)
+    late = max((root / "consumequeue").glob("*/*/*"), key=lambda path: len(path.read_bytes().rstrip(b"\0")))
+    units = late.read_bytes()
+    late.write_bytes(bytes(len(units)))
+
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            late.write_bytes(units)
+
+    def codes():
+        return {finding.code for finding in findings_of(root) if finding.severity != "notice"}
+
+    pauses = []
+    monkeypatch.setattr("rmqtool.inspection.checks.queues.time.sleep", pause)
+    assert "CQ-MISSING" in codes()
+    assert pauses == []
+    command = [sys.executable, "-c", HOLD, str(root / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        assert codes() == set()
+        holder.stdin.close()
+    assert len(pauses) == 3

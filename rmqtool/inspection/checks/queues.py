@@ -6,6 +6,7 @@ claims; each of them is judged by what stands where it leads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ _UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 _LOOKED_FOR = 10_000
 _BATCHES_NAMED = 1000
 _BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
+# Of a store at work it is looked so often in all, in pauses of so many seconds, whether units come that are missing.
+_LOOKS, _PAUSE = 20, 0.05
 _COMPARED = ("size", "tags_code", "store_time", "msg_base_offset", "batch_size")
 
 
@@ -59,6 +62,7 @@ class QueueJudge:
         self._accounted: set[Claim] = set()
         self._unclaimed: dict[QueueId, Unclaimed] = {}
         self._walk = Walk(0, 0)
+        self._looks_left = _LOOKS
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
@@ -212,7 +216,7 @@ class QueueJudge:
             ):
                 continue
             in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
-            if self.case.live and (in_flight or (apart.apart == "missing" and self._has_come(queue, apart))):
+            if self.case.live and (in_flight or (apart.apart == "missing" and self._comes(queue, apart))):
                 continue
             if apart.apart != "missing":
                 yield self._wrong(queue, apart)
@@ -225,10 +229,22 @@ class QueueJudge:
             else:
                 yield self._missing(queue, apart, in_flight)
 
-    def _has_come(self, queue: QueueId, apart: UnitsApart) -> bool:
-        """Return whether missing units are there now, in a file that was made since the store was listed."""
+    def _comes(self, queue: QueueId, apart: UnitsApart) -> bool:
+        """Return whether missing units are there by now, or come in a moment: a queue may be behind the others."""
+        rows = (0, len(apart.physical_offsets) - 1)
+        while not all(
+            self._is_there(queue, apart.queue_offset + row, int(apart.physical_offsets[row])) for row in rows
+        ):
+            if self._looks_left == 0:
+                return False
+            self._looks_left -= 1
+            time.sleep(_PAUSE)
+        return True
+
+    def _is_there(self, queue: QueueId, queue_offset: int, physical_offset: int) -> bool:
+        """Return whether a unit leads to a place now, maybe in a file that was made since the store was listed."""
         directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
-        at = apart.queue_offset * _UNIT_SIZE
+        at = queue_offset * _UNIT_SIZE
         filesystem = self.case.store.filesystem
         for entry in filesystem.listdir(directory) if filesystem.is_directory(directory) else ():
             base = paths.parse_segment_name(entry.name)
@@ -237,7 +253,7 @@ class QueueJudge:
             with filesystem.open_read(join(directory, entry.name)) as file:
                 data = file.pread(_UNIT_SIZE, at - base)
             unit = layouts.CONSUME_QUEUE_UNIT.decode(data) if len(data) == _UNIT_SIZE else None
-            return unit is not None and unit.physical_offset == int(apart.physical_offsets[0])
+            return unit is not None and unit.physical_offset == physical_offset
         return False
 
     def _is_deleted(self, topic: str) -> bool:
