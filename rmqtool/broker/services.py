@@ -51,7 +51,7 @@ class Services:
         self._schedule = SaveSchedule(clock)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Do what is due now, and tell each thing."""
+        """Do what is due now, and tell each thing. Nothing is removed: that is what ``iter_expired`` is for."""
         self.store.dispatch_now()
         yield from self.delay.iter_due(at_once)
         self.store.dispatch_now()
@@ -60,9 +60,12 @@ class Services:
         self.store.dispatch_now()
         yield from self.revival.iter_due()
         self.store.dispatch_now()
+
+    def iter_expired(self) -> Iterator[Happened]:
+        """Remove what a broker would remove now, because it is old or the disk is full, and tell what went."""
         removed = self.store.clean_now()
-        if removed:
-            yield Happened(Service.RETENTION, "expired", about={"segments": removed})
+        if removed.files:
+            yield Happened(Service.RETENTION, "expired", about=removed.as_json())
         yield from self.timers.iter_clean()
 
     def tick(self) -> list[Happened]:

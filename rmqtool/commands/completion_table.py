@@ -317,6 +317,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('-h', '--help'), 'Show the options.', ''),
     )),
     ('tick', 'Let happen what is due now.', ('store',), (
+        (('--expire',), 'Delete segments that have expired, or that a full disk asks for.', ''),
         (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),
         (('--conf',), 'A setting as in broker.conf; repeatable.', 'any'),
         (('--json',), 'One JSON document.', ''),

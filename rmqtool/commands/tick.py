@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from rmqtool.commands.options import AsBroker, Show, Store
 from rmqtool.errors import Exit
@@ -18,24 +21,41 @@ FIELDS = ("service", "event", "topic", "queueId", "queueOffset", "commitLogOffse
 _PASSED_OVER = frozenset({"skipped", "stuck", "dropped"})
 
 
-def tick(store: Store = None, *, broker: AsBroker, show: Show) -> Exit:
-    """Do what a broker would have done by now: deliver delayed messages, check transactions, revive, expire.
+def tick(
+    store: Store = None,
+    *,
+    expire: Annotated[
+        bool, typer.Option("--expire", help="Delete segments that have expired, or that a full disk asks for.")
+    ] = False,
+    broker: AsBroker,
+    show: Show,
+) -> Exit:
+    """Do what a broker would have done by now: deliver delayed messages, check transactions, revive.
 
-    With --jsonl a line for each thing that happened, then a summary with counts and with what still waits.
+    What a broker would delete now, because it is old or the disk is full, is named; --expire deletes it. With --jsonl a
+    line for each thing that happened, then a summary with counts and with what still waits.
     """
     from rmqtool.commands.opening import choose_store
     from rmqtool.commands.serving import serving
     from rmqtool.render.ticked import ticked_lines
 
     counts: Counter[tuple[str, str, str]] = Counter()
+    removed: list[Mapping[str, Any]] = []
     path = choose_store([store] if store else []).store
     with show.output() as output, serving(path, broker) as services:
-        told = (one.as_json() for one in _counted(services.iter_due(), counts))
-        output.rows(told, FIELDS, lambda _row: ())
+        happened = chain(services.iter_due(), services.iter_expired() if expire else ())
+        told = (one.as_json() for one in _counted(happened, counts))
+
+        def keep(row: Mapping[str, Any]) -> tuple[str, ...]:
+            if "files" in row:
+                removed.append(row)
+            return ()
+
+        output.rows(told, FIELDS, keep)
         services.save()
         summary = _summary(services, counts)
         if output.is_human:
-            for line in ticked_lines(output, summary):
+            for line in ticked_lines(output, summary, removed):
                 output.line(line)
         else:
             output.aside({"summary": summary}, f"{sum(counts.values())} happened")
@@ -57,4 +77,5 @@ def _summary(services: Services, counts: Counter[tuple[str, str, str]]) -> dict[
             for (service, event, topic), count in sorted(counts.items())
         ],
         "waiting": services.waiting(),
+        "expired": services.store.find_expired().as_json(),
     }

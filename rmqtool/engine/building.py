@@ -48,6 +48,7 @@ class Setup:
     ``files``, elsewhere on the machine's own file system. ``batch_topics``
     and ``bit_map`` (the bloom bits of a message, for queue extensions) left out are read from the store.
     ``meant_gap``: how far queue offsets may jump, since messages between were left out on purpose.
+    ``expires``: whether the store removes by itself what is old, or what a full disk asks for, as a broker does.
     """
 
     files: WritableFileSystem
@@ -58,6 +59,7 @@ class Setup:
     batch_topics: frozenset[str] | None = None
     bit_map: Callable[[Message], bytes] | None = None
     meant_gap: MeantGap = field(default_factory=MeantGap)
+    expires: bool = False
 
     @property
     def is_sync(self) -> bool:
@@ -170,7 +172,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     )
     dispatcher.restart_at(state.dispatched)
     retention = Retention(setup.files, config, clock, dispatcher, disks)
-    parts = Parts(log, flusher, dispatcher, checkpoint, disks, retention)
+    parts = Parts(log, flusher, dispatcher, checkpoint, disks, retention if setup.expires else None)
     upkeep = Upkeep(parts, health, clock, config, sync=setup.is_sync, pool=setup.has_pool)
     engine = Engine(
         health,

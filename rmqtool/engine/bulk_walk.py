@@ -1,4 +1,4 @@
-"""The end of a log without queues, found by columns: from record to record through its last segment."""
+"""What is found by columns, from record to record: the end of a log without queues, the messages of a segment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.formats.commit_log import Nothing
 from rmqtool.formats.flaws import Flaw
+from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.log_end import LogEnd, read_record
 from rmqtool.storage.segments import SegmentQueue
 from rmqtool.storage.walk import SegmentWalk
@@ -37,6 +38,24 @@ def find_end_by_walk(log: SegmentQueue) -> LogEnd | None:
             record = read_record(log, segment.base_offset + last)
             return None if record is None else LogEnd(record.physical_offset + record.total_size, record)
     return None
+
+
+def count_messages(file: ReadableFile, size: int) -> int:
+    """Return how many records a segment holds; at damage the count goes on with the next record that is right."""
+    at, count = 0, 0
+    walk = SegmentWalk(file, None)
+    while at < size:
+        starts = record_starts_of(file.pread(min(_PIECE, size - at), at))
+        count += len(starts.file_offsets)
+        at += starts.stopped_at
+        if not len(starts.file_offsets):
+            following = walk.find_record(at + 1)
+            if following is None:
+                break
+            # A record larger than a piece begins where the walk stopped.
+            count += isinstance(starts.stopped_by, Flaw) and walk.record_at(at) is not None
+            at = following
+    return count
 
 
 def record_starts_of(data: bytes) -> Starts:

@@ -182,18 +182,25 @@ class CommitLog:
             self._current.pwrite(bytes(BLANK_SIZE), self.wrote_offset - self._base)
             self._current.fdatasync()
 
+    def may_remove(self, segment: Segment) -> bool:
+        """Tell whether a segment may go: not the last, nor one not forced yet or in a directory that is only read."""
+        is_last = segment is self.segments.segments[-1] or segment.end_offset > self.flushed_offset
+        return not is_last and segment.base_offset not in self._unsynced and self._holder(segment) is not None
+
     def remove_first(self) -> bool:
-        """Remove the oldest segment, unless it is the last one, not forced yet, or in a directory that is only read."""
+        """Remove the oldest segment, unless it may not go."""
         first = self.segments.segments[0]
-        directory = next((one for one in self.directories if one.filesystem is first.filesystem), None)
-        is_last = len(self.segments) == 1 or first.end_offset > self.flushed_offset
-        if is_last or directory is None or first.base_offset in self._unsynced:
+        directory = self._holder(first)
+        if directory is None or not self.may_remove(first):
             return False
         with self._guard:
             self.segments.remove_first()
         directory.filesystem.unlink(first.path)
         directory.filesystem.fsync_dir(directory.path)
         return True
+
+    def _holder(self, segment: Segment) -> LogDirectory | None:
+        return next((one for one in self.directories if one.filesystem is segment.filesystem), None)
 
     def pages_to_flush(self) -> int:
         """Return how many pages the flush would complete; a segment left behind counts as one at least."""

@@ -1,5 +1,8 @@
 """What goes when it is old, or when the disk is full: segments of the log, then what leads only to them.
 
+Nothing is removed here unless the caller asks for it: ``find_expired`` tells what a broker would remove now, ``run``
+removes it.
+
 Upstream: ``CleanCommitLogService``, ``CleanConsumeQueueService``. A file that is being read can be removed here at any
 time: who has it open reads on, so nothing hangs. upstream: a mapped file in use stays, and is tried again for minutes.
 """
@@ -8,18 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.config import StoreConfig
+from rmqtool.engine.bulk_walk import count_messages
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.disk_space import DiskSpace, used_percent
 from rmqtool.engine.dispatcher import Dispatcher
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
-from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
+from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory, segment_name
 from rmqtool.storage.filesystem import WritableFileSystem, join
 from rmqtool.storage.index_files import read_header
+from rmqtool.storage.segments import Segment
 
 _HOUR_MS = 3_600_000
 # So many segments go in one run at most.
@@ -36,6 +41,24 @@ class Urgency(NamedTuple):
 
     wanted: bool
     at_once: bool
+
+
+class Expired(NamedTuple):
+    """What retention removes: the files, segments of the log first, and how many messages those hold.
+
+    ``used`` is how full the disk is, in percent, where that is the reason and age does not count; else None.
+    """
+
+    segments: int
+    messages: int
+    bytes: int
+    files: tuple[str, ...]
+    used: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        reason = "age" if self.used is None else "disk"
+        return {**self._asdict(), "files": list(self.files), "reason": reason}
 
 
 class Retention:
@@ -64,56 +87,74 @@ class Retention:
         if self._clock.monotonic() - self._started >= _FIRST_RUN:
             self.run(log)
 
-    def run(self, log: CommitLog) -> int:
-        """Remove expired segments if it is time to, and what leads to them; return how many segments that were."""
-        urgency = self.urgency()
-        is_asked = self._manual_runs > 0
-        self._manual_runs -= is_asked
-        removed = 0
-        if is_asked or urgency.wanted or self.is_hour():
-            removed = self._remove_segments(log, at_once=urgency.at_once and self._config.clean_file_forcibly_enable)
+    def run(self, log: CommitLog) -> Expired:
+        """Remove expired segments if it is time to, and what leads to them; return what that was."""
+        asked_for, used = self._due(log)
+        self._manual_runs -= self._manual_runs > 0
+        removed = []
+        for segment in asked_for:
+            messages = count_messages(log.segments.open(segment), segment.size)
+            if not log.remove_first():
+                break
+            removed.append((segment, messages))
+        files = []
         if log.min_offset > self._cleaned_to:
             self._cleaned_to = log.min_offset
-            self._remove_units(log.min_offset)
-        return removed
+            files = self._remove_units(log.min_offset)
+        return _expired(removed, files, used)
+
+    def find_expired(self, log: CommitLog) -> Expired:
+        """Return what ``run`` would remove of the log now; nothing is removed."""
+        segments, used = self._due(log)
+        return _expired([(one, count_messages(log.segments.open(one), one.size)) for one in segments], [], used)
+
+    def _due(self, log: CommitLog) -> tuple[list[Segment], int | None]:
+        """Return the segments that a broker would remove now, and how full the disk is where that is the reason."""
+        used = max(self._disks.look(), used_percent(self._files.space()))
+        urgency = self._urgency(used)
+        at_once = urgency.at_once and self._config.clean_file_forcibly_enable
+        if self._manual_runs > 0 or urgency.wanted or self.is_hour():
+            return self._oldest_segments(log, at_once=at_once), used if at_once else None
+        return [], None
 
     def is_hour(self) -> bool:
         """Tell whether this is an hour in which expired files go."""
         hour = datetime.fromtimestamp(self._clock.now() / 1000, self._clock.zone).hour
         return any(word.strip().isdecimal() and int(word) == hour for word in self._config.delete_when.split(";"))
 
-    def urgency(self) -> Urgency:
-        """Return what the disks of log and queues ask for."""
-        used = max(self._disks.look(), used_percent(self._files.space()))
+    def _urgency(self, used: int) -> Urgency:
+        """Return what disks ask for that are ``used`` percent full."""
         normal = self._config.disk_max_used_space_ratio
         return Urgency(used > min(normal, self._disks.forcible), used > self._disks.forcible)
 
-    def _remove_segments(self, log: CommitLog, *, at_once: bool) -> int:
-        """Remove the oldest segments, up to the first that is too young; never the last, nor an undispatched one."""
+    def _oldest_segments(self, log: CommitLog, *, at_once: bool) -> list[Segment]:
+        """Return the oldest segments, up to the first that is too young; never the last, nor an undispatched one."""
         oldest = self._clock.now() - self._config.file_reserved_time * _HOUR_MS
-        count = 0
+        found = []
         for segment in log.segments.segments[:-1][:_MOST_AT_ONCE]:
             written = segment.filesystem.stat(segment.path).mtime_ns // 1_000_000
             is_young = written > oldest and not at_once
-            if is_young or segment.end_offset > self._dispatcher.dispatched.offset or not log.remove_first():
+            if is_young or segment.end_offset > self._dispatcher.dispatched.offset or not log.may_remove(segment):
                 break
-            count += 1
-        return count
+            found.append(segment)
+        return found
 
-    def _remove_units(self, log_min: int) -> None:
+    def _remove_units(self, log_min: int) -> list[str]:
+        """Remove the files of queues and index that lead to no record any more; return their paths."""
         queues = self._dispatcher.queues
-        found = False
+        removed = []
         for key, simple in queues.simple.items():
             for base in self._behind(FileKind.CONSUME_QUEUE, key, UNIT_SIZE, log_min):
                 simple.remove_file(base)
-                found = True
+                removed.append(join(segment_directory(FileKind.CONSUME_QUEUE, *key), segment_name(base)))
         for key, batch in queues.batch.items():
             for base in self._behind(FileKind.BATCH_CONSUME_QUEUE, key, BATCH_UNIT_SIZE, log_min):
                 batch.remove_file(base)
-                found = True
-        found |= self._remove_index(log_min)
-        if found:
+                removed.append(join(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), segment_name(base)))
+        removed += self._remove_index(log_min)
+        if removed:
             self.on_removed()
+        return removed
 
     def _behind(self, kind: FileKind, key: tuple[str, int], unit_size: int, log_min: int) -> list[int]:
         """Return which files of a queue end with a unit of a record that is gone, the oldest first, never the last."""
@@ -130,9 +171,9 @@ class Retention:
             found.append(int(name))
         return found
 
-    def _remove_index(self, log_min: int) -> bool:
+    def _remove_index(self, log_min: int) -> list[str]:
         index = self._dispatcher.index
-        found = False
+        removed = []
         for name in index.names[:-1]:
             path = join(INDEX, name)
             with self._files.open_read(path) as file:
@@ -141,10 +182,20 @@ class Retention:
                 break
             self._files.unlink(path)
             index.names.remove(name)
-            found = True
-        if found:
+            removed.append(path)
+        if removed:
             self._files.fsync_dir(INDEX)
-        return found
+        return removed
+
+
+def _expired(segments: list[tuple[Segment, int]], files: list[str], used: int | None) -> Expired:
+    return Expired(
+        len(segments),
+        sum(messages for _, messages in segments),
+        sum(segment.size for segment, _ in segments),
+        (*(segment.path for segment, _ in segments), *files),
+        used if segments else None,
+    )
 
 
 def _do_nothing() -> None:

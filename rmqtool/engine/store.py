@@ -35,6 +35,7 @@ from rmqtool.engine.message import Host, NewMessage
 from rmqtool.engine.opening import read_state, without_log
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.reader import StoreReader
+from rmqtool.engine.retention import Expired
 from rmqtool.engine.ticket import PutTicket, refused
 from rmqtool.engine.workers import Worker
 from rmqtool.errors import NoSpace, Refused, WriteFailed
@@ -343,9 +344,13 @@ class MessageStore:
         self.dispatch_now()
 
     @to_the_end
-    def clean_now(self) -> int:
-        """Remove what is expired if it is time to, and what leads to it; return how many segments went."""
+    def clean_now(self) -> Expired:
+        """Remove what is expired if it is time to, and what leads to it; return what went."""
         return self._engine.retention.run(self._engine.log)
+
+    def find_expired(self) -> Expired:
+        """Return what ``clean_now`` would remove of the log; nothing is removed."""
+        return self._engine.retention.find_expired(self._engine.log)
 
     def clean_at_any_hour(self) -> None:
         """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""

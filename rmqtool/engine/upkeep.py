@@ -24,14 +24,14 @@ _CHECKPOINT_INTERVAL = 1000
 
 
 class Parts(NamedTuple):
-    """What the upkeep works on."""
+    """What the upkeep works on; without ``retention`` nothing expires by itself."""
 
     log: CommitLog
     flusher: Flusher
     dispatcher: Dispatcher
     checkpoint: Checkpoint
     disks: DiskSpace
-    retention: Retention
+    retention: Retention | None
 
 
 class Upkeep:
@@ -73,7 +73,8 @@ class Upkeep:
         if now - self._last_look >= self._config.clean_resource_interval:
             self._last_look = now
             parts.disks.look()
-            parts.retention.run_if_due(parts.log)
+            if parts.retention is not None:
+                parts.retention.run_if_due(parts.log)
 
     def flush_queues(self, least_pages: int = 0) -> None:
         """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so.

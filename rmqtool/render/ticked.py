@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqtool.render import text
@@ -23,12 +23,15 @@ _WAITS = {
 }
 
 
-def ticked_lines(output: Output, summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines."""
+def ticked_lines(output: Output, summary: Mapping[str, Any], removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines; ``removed`` is what expired."""
     if summary["counts"]:
         yield from output.table_lines(summary["counts"], _COLUMNS)
     else:
         yield "Nothing was due."
+    for deleted in removed:
+        yield f"Deleted {_expired(deleted)}:"
+        yield from (f"  {path}" for path in deleted["files"])
     for service, waits in summary["waiting"].items():
         if waits["count"]:
             one, many = _WAITS[service]
@@ -36,3 +39,15 @@ def ticked_lines(output: Output, summary: Mapping[str, Any]) -> Iterator[str]:
             next_due = waits.get("nextDue")
             when = f", the next due {text.timestamp(next_due, output.look.zone)}" if next_due is not None else ""
             yield f"Waiting: {words}{when}."
+    left = summary["expired"]
+    if left["segments"]:
+        yield f"Not deleted: {_expired(left)}."
+        yield "A broker that starts on this store would delete them; so does rmqtool tick STORE --expire:"
+        yield from (f"  {file}" for file in left["files"])
+
+
+def _expired(expired: Mapping[str, Any]) -> str:
+    """Say how much expired, and why."""
+    much = text.counted(expired["segments"], "segment")
+    why = f"the disk is {expired['used']} % full" if expired["reason"] == "disk" else "older than fileReservedTime"
+    return f"{much} of the log with {text.counted(expired['messages'], 'message')} ({why})"

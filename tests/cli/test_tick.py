@@ -11,6 +11,8 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
+from rmqtool.storage.filesystem import Space
+from rmqtool.storage.posix import PosixReadableFileSystem
 from tests.schemas import validate
 from tests.stores import left_alone
 
@@ -65,6 +67,70 @@ def test_a_second_tick_changes_nothing(lab: Path, capsys: pytest.CaptureFixture[
     with left_alone(lab / "commitlog"), left_alone(lab / "config"), left_alone(lab / "consumequeue"):
         assert main(["tick", str(lab)]) == Exit.DONE
     assert "Nothing was due." in capsys.readouterr().out
+
+
+@pytest.fixture
+def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A store of four segments, written just now, on a disk that is 88 % full."""
+    root = tmp_path / "full"
+    assert main(["init", str(root), *(word for size in SIZES for word in ("--conf", size))]) == 0
+    lines = [json.dumps({"topic": "T", "body": f"{number:0>4000}", "queueId": 0}) for number in range(50)]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
+    assert main(["produce", str(root), "--jsonl", "--create"]) == 0
+    monkeypatch.setattr(PosixReadableFileSystem, "space", lambda _: Space(100, 12, 12))
+    capsys.readouterr()
+    return root
+
+
+def segments_of(root: Path) -> list[str]:
+    return [f"commitlog/{path.name}" for path in sorted((root / "commitlog").iterdir())]
+
+
+def test_nothing_is_deleted_that_was_not_asked_for(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments = segments_of(full)
+    assert len(segments) == 4
+    assert main(["tick", str(full)]) == Exit.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == [
+        "Not deleted: 3 segments of the log with 45 messages (the disk is 88 % full).",
+        "A broker that starts on this store would delete them; so does rmqtool tick STORE --expire:",
+        *(f"  {name}" for name in segments[:3]),
+    ]
+    for command, *words in (["produce", "-t", "T", "hello"], ["consume", "-t", "T", "-g", "G", "--commit"]):
+        assert main([command, str(full), *words]) == Exit.DONE
+        assert segments_of(full)[:4] == segments, command
+
+
+def test_expire_deletes_and_tells_each_file(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments = segments_of(full)
+    assert main(["tick", str(full), "--expire", "--jsonl"]) == Exit.DONE
+    told, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    validate("ticked", told)
+    validate("ticked-summary", summary)
+    assert told == {
+        "service": "retention",
+        "event": "expired",
+        "segments": 3,
+        "messages": 45,
+        "bytes": 3 << 16,
+        "files": segments[:3],
+        "used": 88,
+        "reason": "disk",
+    }
+    assert summary["summary"]["expired"]["segments"] == 0
+    assert segments_of(full) == segments[3:]
+    assert main(["cat", str(full), "--jsonl"]) == Exit.DONE
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
+def test_expire_says_what_it_deleted(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segments = segments_of(full)
+    assert main(["tick", str(full), "--expire"]) == Exit.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [
+        "Deleted 3 segments of the log with 45 messages (the disk is 88 % full):",
+        *(f"  {name}" for name in segments[:3]),
+    ]
 
 
 def test_a_store_in_use_is_left_alone(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,12 +88,12 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "tick": (
         Example(
             "What a stopped broker has missed: delays that are over by now.",
-            "rmqtool tick store --conf fileReservedTime=1000000",
+            "rmqtool tick store",
             "49-broker",
         ),
         Example(
             "Which messages those are:",
-            r"rmqtool tick store --conf fileReservedTime=1000000 --template '{event} {topic}/{queueId} {uniqKey}\n'",
+            r"rmqtool tick store --template '{event} {topic}/{queueId} {uniqKey}\n'",
             "49-broker",
         ),
     ),

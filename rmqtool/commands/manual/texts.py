@@ -208,6 +208,11 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
             "What is due happens at least once. How far everything is, is written after what was delivered is on the "
             "disk: cut short anywhere, the rest happens at the next tick, and what came last may come again. Time is "
             "the machine's: what a stopped broker has missed is due at once.",
+            "Nothing is deleted without --expire. A broker that starts deletes segments of the log that are older than "
+            "fileReservedTime, at the hour of deleteWhen or when the disk is 75 % full (diskMaxUsedSpaceRatio), and "
+            "the oldest ones of any age when it is 85 % full (diskSpaceCleanForciblyRatio, cleanFileForciblyEnable). "
+            "Tick names these segments, and says how many messages they hold; with --expire it deletes them, up to "
+            "ten each time, and lists each file.",
         ),
     ),
     "export": (
