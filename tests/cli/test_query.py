@@ -173,3 +173,16 @@ def test_json_lines_have_one_object_each(store, capsysbinary):
     assert status == Exit.DONE
     assert out.count("\n") == 1
     assert len(json.loads(out)["messages"]) > 1
+
+
+@pytest.mark.parametrize("name", ["49-broker", "53-basic"])
+def test_a_tag_search_misses_nothing_in_an_index_that_has_no_tags(name, store, capsysbinary):
+    """Brokers before 5.4 write no entries for tags: their index is asked for nothing, and accused of nothing."""
+    status, out, _ = run(capsysbinary, "query", store(name), "--kind", "tag", "TagA", "--json")
+    answer = json.loads(out)
+    tagged = [
+        m["commitLogOffset"] for m in truth(name)["messages"] if m.get("tags") == "TagA" and m["sysFlag"] & 12 != 12
+    ]
+    assert status == Exit.DONE
+    assert [message["commitLogOffset"] for message in answer["messages"]] == sorted(tagged)
+    assert answer.get("findings", []) == []
