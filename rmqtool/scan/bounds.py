@@ -55,7 +55,7 @@ def _is_confirmed(files: Sequence[LogFile], queue: QueueFiles, named: Named) -> 
         if file.base_offset <= named.place < file.end_offset and file.kind is LogKind.COMMIT_LOG:
             places = Places(np.array([named.place - file.base_offset]), np.array([named.size]))
             with file.open() as opened:
-                records = gather_records(opened, file.base_offset, places, file.kind)
+                records = gather_records(opened, file, places)
             topics = records.topics
             found = [*topics.values, *records.column("queue_id").tolist(), *records.column("queue_offset").tolist()]
             return found == [*queue.queue, named.queue_offset]

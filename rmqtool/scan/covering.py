@@ -34,10 +34,13 @@ _LARGE_GAP = 1 << 20
 class CoveredReader:
     """One range of a commit log being read by way of the queues; see ``RangeReader``."""
 
-    def __init__(self, asked: Range, selection: Selection, queues: Sequence[QueueFiles]) -> None:
+    def __init__(
+        self, asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
+    ) -> None:
         self.asked = asked
         self.selection = selection
         self.queues = queues
+        self.checksums = checksums
         self.began: int | None = None
         self.reached: int | None = None
         self.left_over: Damage | None = None
@@ -54,7 +57,7 @@ class CoveredReader:
         except ReadFailed:  # the queues are a help, no more
             named = None
         if named is None:
-            reader = RangeReader(self.asked, self.selection)
+            reader = RangeReader(self.asked, self.selection, checksums=self.checksums)
             yield from reader.parts()
             self.began, self.reached, self.left_over = reader.began, reader.reached, reader.left_over
             return
@@ -88,7 +91,8 @@ class CoveredReader:
         base, size = self.asked.file.base_offset, self.asked.file.size
         start = self._before if self._before < self._given else self._given
         selection = replace(self.selection, physical_from=max(self.selection.physical_from, base + self._given))
-        reader = RangeReader(Range(self.asked.file, start, None if end >= size else end), selection)
+        asked = Range(self.asked.file, start, None if end >= size else end)
+        reader = RangeReader(asked, selection, checksums=self.checksums)
         yield from reader.parts()
         self.reached, self.left_over = reader.reached, reader.left_over
 
@@ -100,7 +104,7 @@ class CoveredReader:
             upto = int(np.searchsorted(wanted.file_offsets, begin))
             for rows in iter_batches(wanted.select(slice(row, upto))):
                 batch = wanted.select(slice(row + rows.start, row + rows.stop))
-                records = gather_records(file, self.asked.file.base_offset, batch, self.asked.file.kind)
+                records = gather_records(file, self.asked.file, batch, checksums=self.checksums)
                 if len(records):
                     yield from self._selected(records, None)
                     self._before = int(batch.file_offsets[len(records) - 1])
@@ -128,7 +132,7 @@ class CoveredReader:
         data = file.pread_exactly(length, begin)
         records, _ = decode_records(data, record_starts(data).file_offsets)
         places = records.file_offsets + (self.asked.file.base_offset + begin)
-        is_whole = run_end(records) == length and bool(are_right(records, places).all())
+        is_whole = run_end(records) == length and bool(are_right(records, places, checksums=self.checksums).all())
         return records if is_whole else None
 
     def _selected(self, records: Records, file_offset: int | None) -> Iterator[Part]:
@@ -142,7 +146,7 @@ def reader_of(
 ) -> RangeReader | CoveredReader:
     """Return what reads a range: by way of the queues, where there are any that lead into it."""
     if queues and asked.file.kind is LogKind.COMMIT_LOG:
-        return CoveredReader(asked, selection, queues)
+        return CoveredReader(asked, selection, queues, checksums=checksums)
     return RangeReader(asked, selection, checksums=checksums)
 
 

@@ -12,7 +12,7 @@ from rmqtool.bulk.gather import Ints
 from rmqtool.bulk.records import Records, decode_records
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE
 from rmqtool.scan.columns import are_right
-from rmqtool.scan.logs import LogKind
+from rmqtool.scan.logs import LogFile, LogKind
 from rmqtool.storage.filesystem import ReadableFile
 
 # Records no farther apart than this are read together, the bytes between them included.
@@ -45,7 +45,7 @@ def iter_batches(places: Places) -> Iterator[slice]:
         at = stop
 
 
-def gather_records(file: ReadableFile, base_offset: int, places: Places, kind: LogKind) -> Records:
+def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksums: bool = True) -> Records:
     """Return the records at ``places`` in their order, up to the first that is not right, or not as long as said."""
     fits = (places.sizes >= MIN_RECORD_SIZE) & (places.file_offsets >= 0)
     fits &= places.file_offsets + places.sizes <= file.size()
@@ -63,7 +63,8 @@ def gather_records(file: ReadableFile, base_offset: int, places: Places, kind: L
                 view[to[row] : to[row] + size] = span[at : at + size]
     records, _ = decode_records(data, offsets)
     found = len(records)
-    right = are_right(records, places.file_offsets[:found] + base_offset, compacted=kind is LogKind.COMPACTION)
+    compacted = log.kind is LogKind.COMPACTION
+    right = are_right(records, places.file_offsets[:found] + log.base_offset, checksums=checksums, compacted=compacted)
     right &= records.column("total_size") == places.sizes[:found]
     return records if right.all() else records.select(slice(int(np.argmin(right))))
 

@@ -164,7 +164,7 @@ def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Plac
     """Yield records that were right a moment ago; one that is not any more is damage."""
     file = files[number]
     while len(places.sizes):
-        records = gather_records(opened.get(file), file.base_offset, places, file.kind)
+        records = gather_records(opened.get(file), file, places)
         if len(records):
             yield Part(records, file, None)
         if len(records) < len(places.sizes):
@@ -180,7 +180,7 @@ def _taken_beneath(opened: OpenLogs, files: Sequence[LogFile], place: int, size:
     for file in reversed(files):
         if place < file.end_offset:
             places = Places(np.array([place - file.base_offset]), np.array([size]))
-            records = gather_records(opened.get(file), file.base_offset, places, file.kind)
+            records = gather_records(opened.get(file), file, places)
             if len(records):
                 return Part(records, file, None)
     return None

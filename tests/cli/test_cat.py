@@ -172,7 +172,7 @@ def test_topics_and_queues(words, store, capsysbinary):
     ],
 )
 def test_a_topic_that_is_misspelt_is_named(command, words, says, store, capsysbinary):
-    assert main([command, str(store("49-basic")), "--csv", *words]) == 0
+    assert main([command, str(store("49-basic")), "--csv", *words]) == Exit.NO
     err = " ".join(capsysbinary.readouterr().err.decode().split())
     assert says in err
     assert "TopicTest" in err
@@ -419,7 +419,7 @@ def test_carving(store, tmp_path, capsysbinary):
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (["{root}", "-t", "NoSuchTopic"], Exit.DONE, ""),
+        (["{root}", "-t", "NoSuchTopic"], Exit.NO, "no topic here is named like NoSuchTopic"),
         (["{root}", "-g", "G"], Exit.USAGE, "--unread"),
         (["{root}", "--unread"], Exit.USAGE, "-g"),
         (["{root}", "-g", "NoSuchGroup", "--unread"], Exit.NO, "committed no offset"),
@@ -575,3 +575,23 @@ def test_a_file_that_may_not_be_read_stops_the_command(writable_store, capsysbin
     status, _, err = run(capsysbinary, root, "--jsonl")
     assert status == Exit.NOT_A_STORE
     assert "Permission denied" in err
+
+
+@pytest.mark.parametrize("words", [[], ["-t", "T_normal"]], ids=["all", "one topic"])
+def test_count_looks_at_no_body(words, writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    clean = run(capsysbinary, root, "--count", *words)
+    victim = next(m for m in truth("53-broker")["messages"] if m["topic"] == "T_normal" and m["bodyLength"] > 4)
+    segment = next(
+        path
+        for path in sorted((root / "commitlog").iterdir(), reverse=True)
+        if int(path.name) <= victim["commitLogOffset"]
+    )
+    with segment.open("r+b") as file:
+        file.seek(victim["commitLogOffset"] - int(segment.name) + 88)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    assert run(capsysbinary, root, *words, "--jsonl")[0] == Exit.SKIPPED
+    assert run(capsysbinary, root, "--count", *words) == clean
+    assert clean[0] == Exit.DONE

@@ -228,6 +228,6 @@ def test_a_large_share_is_read_through(tmp_path, monkeypatch):
     monkeypatch.setattr(covering, "_SHARE", 0.5)
     make_store(tmp_path, 300)
     seen = []
-    monkeypatch.setattr(covering, "gather_records", lambda *_: seen.append(1))
+    monkeypatch.setattr(covering, "gather_records", lambda *_, **__: seen.append(1))
     assert len(by_queues(tmp_path, topic("B"))) == 272
     assert seen == []

@@ -117,14 +117,14 @@ def test_a_message_that_vanishes_meanwhile_is_damage(writable_store, monkeypatch
     gathered = []
     gather = ordering.gather_records
 
-    def cut(file, base, places, kind):
+    def cut(file, log, places):
         if not gathered:
-            path = root / "commitlog" / f"{base:020d}"
+            path = root / "commitlog" / f"{log.base_offset:020d}"
             with path.open("r+b") as opened:
                 opened.seek(int(places.file_offsets[5]) + 100)
                 opened.write(b"\xff\xff\xff")
-        gathered.append(base)
-        return gather(file, base, places, kind)
+        gathered.append(log)
+        return gather(file, log, places)
 
     monkeypatch.setattr(ordering, "gather_records", cut)
     events = list(iter_arranged(plan_of(root), EVERYTHING, Arrangement(Order.TIME), Effort()))
