@@ -10,14 +10,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
-from rmqtool.commands.selecting import note_unknown_topics, parse_body_pattern, select_messages, unread_by
-from rmqtool.errors import Exit, UsageError
+from rmqtool.commands.selecting import (
+    note_nothing_matched,
+    note_unknown_topics,
+    parse_body_pattern,
+    select_messages,
+    unread_by,
+)
+from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
@@ -79,6 +85,18 @@ class Look:
     ] = None
 
 
+class Seen(NamedTuple):
+    """What was shown: how many messages, and how many places that are damaged."""
+
+    messages: int
+    damages: int
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        return Exit.SKIPPED if self.damages else Exit.DONE
+
+
 def cat(
     store: Store = None,
     *,
@@ -107,13 +125,17 @@ def cat(
     path = choose_store([store] if store is not None else []).store
     with show.output() as output:
         if which.carve:
-            return _carve(output, path, request, look)
+            return _carve(output, path, request, look).status
         opened = partial(open_store, version=broker.as_version, assignments=tuple(broker.conf or ()))
         with open_source(path, opened) as source:
             if group is not None:
                 request = _unread(source, group, request)
-            note_unknown_topics(output, [source.store], request.selection.topics)
-            return _show(output, source, request, which, look, work.effort(output))
+            wanted = request.selection
+            known = note_unknown_topics(output, [source.store], wanted.topics, wanted.queue_id)
+            seen = _show(output, source, request, which, look, work.effort(output))
+            if not seen.messages and known is Exit.DONE and request.limit != 0:
+                note_nothing_matched(output, source.store, wanted)
+            return worst(known, seen.status)
 
 
 def _check(which: Which, look: Look, offset: int | None, group: str | None, limit: int | None, show: Show) -> None:
@@ -175,7 +197,7 @@ def _unread(source: Source, group: str, request: Request) -> Request:
     return replace(request, selection=unread_by(source.store, group, request.selection))
 
 
-def _carve(output: Output, path: str, request: Request, look: Look) -> Exit:
+def _carve(output: Output, path: str, request: Request, look: Look) -> Seen:
     from rmqtool.scan.carving import iter_carved
     from rmqtool.scan.logs import LogFile
     from rmqtool.scan.request import iter_limited
@@ -189,7 +211,7 @@ def _carve(output: Output, path: str, request: Request, look: Look) -> Exit:
     return _show_events(output, found if request.limit is None else iter_limited(found, request.limit), look)
 
 
-def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Exit:
+def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Seen:
     from rmqtool.scan.request import iter_followed, iter_messages, iter_numbers
 
     if look.count:
@@ -207,7 +229,7 @@ def _is_made_of_columns(output: Output, look: Look) -> bool:
     return as_they_are and output.look.mode in ("json", "jsonl")
 
 
-def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note]) -> Exit:
+def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note]) -> Seen:
     from rmqtool.scan.ranges import Answered
     from rmqtool.scan.reading import Note, Part
 
@@ -226,30 +248,31 @@ def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note
     output.single({"messages": messages, "damaged": shown}, [str(messages)])
     for damage in damages if output.is_human else ():
         output.note(_damage_text(output, damage))
-    return Exit.SKIPPED if damages else Exit.DONE
+    return Seen(messages, len(damages))
 
 
-def _show_lines(output: Output, source: Source, request: Request, effort: Effort) -> Exit:
+def _show_lines(output: Output, source: Source, request: Request, effort: Effort) -> Seen:
     from rmqtool.scan.ranges import Answered
     from rmqtool.scan.reading import Note
     from rmqtool.scan.request import iter_lines
 
-    damages = 0
+    messages = damages = 0
     for event in iter_lines(source, request, effort):
         if isinstance(event, Answered):
             output.json_lines(event.data)
             damages += len(event.found.damages)
+            messages += event.found.messages
         elif isinstance(event, Note):
             output.note(event.text)
         else:
             damages += _show_damage(output, event)
-    return Exit.SKIPPED if damages else Exit.DONE
+    return Seen(messages, damages)
 
 
-def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], look: Look) -> Exit:
+def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], look: Look) -> Seen:
     from rmqtool.scan.reading import Note, Part
 
-    damages = 0
+    messages = damages = 0
     with _program(look) as program:
         for event in events:
             if event is None:
@@ -257,10 +280,11 @@ def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], 
             elif isinstance(event, Note):
                 output.note(event.text)
             elif isinstance(event, Part):
+                messages += len(event.records)
                 damages += _show_part(output, event, look, program)
             else:
                 damages += _show_damage(output, event)
-    return Exit.SKIPPED if damages else Exit.DONE
+    return Seen(messages, damages)
 
 
 def _program(look: Look) -> AbstractContextManager[BodyProgram | None]:

@@ -12,7 +12,7 @@ import typer
 
 from rmqtool.commands.opening import choose_store, is_one_file
 from rmqtool.commands.options import AsBroker, Show, Store, Topics, Work
-from rmqtool.errors import Exit, UsageError, WriteFailed
+from rmqtool.errors import Exit, UsageError, WriteFailed, worst
 from rmqtool.findings import Severity
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _run(
     store.close()
     if checked.case.missing is not None:
         raise checked.case.missing
-    return Exit.SKIPPED if not checked.summary.complete else counts.status(fail_on)
+    return worst(counts.status(fail_on), Exit.DONE if checked.summary.complete else Exit.SKIPPED)
 
 
 def _of_one_file(store: OpenedStore, name: str, options: CheckOptions, output: Output) -> CheckOptions:

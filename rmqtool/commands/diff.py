@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.options import AsBroker, Limit, Show, Topics, Work
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.inspection.diff import Differences, DiffOptions
@@ -53,7 +53,7 @@ def diff(
         for note in found.notes:
             output.note(note)
         _show(output, found, (first, second), limit, summary=summary)
-    return Exit.NO if not found.same else Exit.DONE if found.complete else Exit.SKIPPED
+    return worst(Exit.DONE if found.same else Exit.NO, Exit.DONE if found.complete else Exit.SKIPPED)
 
 
 def _options(by: str, cq: str | None, topic: list[str] | None) -> DiffOptions:

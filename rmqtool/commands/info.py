@@ -49,18 +49,19 @@ def info(
     choice = choose_store(words or [], takes_words=list(View))
     view = _view(choice.words)
     store = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
+    status = Exit.DONE
     with show.output() as output:
         overview = read_overview(store)
         if view is None:
             _glance(output, overview, choice.store)
         else:
-            rows = _list(output, view, store, overview, scope, group)
+            rows, status = _list(output, view, store, overview, scope, group)
             if view is View.GROUPS and output.is_human:
                 _say_who_is_behind(output, rows, choice.store)
     store.close()
     if overview.missing is not None:
         raise overview.missing
-    return Exit.DONE
+    return status
 
 
 def _view(words: tuple[str, ...]) -> View | None:
@@ -80,7 +81,7 @@ def _glance(output: Output, overview: Overview, store: str) -> None:
 
 def _list(
     output: Output, view: View, store: Store, overview: Overview, scope: Scope, group: str | None
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Exit]:
     from rmqtool.commands.selecting import note_unknown_topics
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.render import overview as screens
@@ -101,20 +102,19 @@ def _list(
         and ("group" not in row or groups.matches(row["group"]))
         and (scope.queue is None or row.get("queueId") == scope.queue)
     ]
-    note_unknown_topics(output, [store], topics)
-    if not any(map(groups.matches, overview.groups)):
-        _note_unknown_group(output, group, list(overview.groups))
+    status = note_unknown_topics(output, [store], topics, scope.queue)
+    if group is not None and not any(map(groups.matches, overview.groups)):
+        status = _note_unknown_group(output, group, list(overview.groups))
     output.table(kept, getattr(screens, view.name), empty="nothing to list")
-    return kept
+    return kept, status
 
 
-def _note_unknown_group(output: Output, group: str | None, known: list[str]) -> None:
+def _note_unknown_group(output: Output, group: str, known: list[str]) -> Exit:
     from difflib import get_close_matches
 
-    if group is None:
-        return
     near = get_close_matches(group, known, n=1)
     output.note(f"no group here is named like {group}{f'. Did you mean {near[0]}?' if near else ''}")
+    return Exit.NO
 
 
 def _say_who_is_behind(output: Output, rows: list[dict[str, Any]], store: str) -> None:

@@ -9,7 +9,7 @@ import typer
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Group, Limit, Period, Scope, Show, Work, store_and
 from rmqtool.commands.times import now_ms, parse_time, parse_zone
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.inspection.lookup import Answer
@@ -63,7 +63,9 @@ def query(
             lookup = Lookup(store, narrowing, chosen, broker.as_version is not None, lambda: work.effort(output))
             answer = lookup.find(question)
             _show(output, store, answer, group, history)
-    return Exit.DONE if answer.is_found else Exit.NO if answer.complete else Exit.SKIPPED
+    if answer.is_found:
+        return Exit.DONE
+    return worst(Exit.NO, Exit.DONE if answer.complete else Exit.SKIPPED)
 
 
 def _store_and_what(words: list[str]) -> tuple[str | None, str]:

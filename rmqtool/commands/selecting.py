@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.commands.options import Filters, Scope
-from rmqtool.errors import NotFound, UsageError
+from rmqtool.errors import Exit, NotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,14 +36,33 @@ def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters
     )
 
 
-def note_unknown_topics(output: Output, stores: Iterable[Store | None], topics: TopicPatterns) -> None:
-    """Say on stderr which of the wanted topics no store knows: nothing is found of a name that is misspelt."""
-    from rmqtool.inspection.topic_names import describe_unknown
+def note_unknown_topics(
+    output: Output, stores: Iterable[Store | None], topics: TopicPatterns, queue_id: int | None = None
+) -> Exit:
+    """Say on stderr which of the wanted topics, or that the wanted queue, no store knows; then the answer is no.
+
+    Nothing is found of a name that is misspelt, and nothing found must not look like nothing there.
+    """
+    from rmqtool.inspection.topic_names import describe_unknown, describe_unknown_queue
     from rmqtool.render.text import neutral
 
-    said = [None if store is None else describe_unknown(store, topics) for store in stores]
+    listed = list(stores)
+    said = [None if store is None else describe_unknown(store, topics) for store in listed]
+    if queue_id is not None and not any(said):
+        said = [None if store is None else describe_unknown_queue(store, topics, queue_id) for store in listed]
     if said and all(said):
         output.note(neutral(said[0] or ""))
+        return Exit.NO
+    return Exit.DONE
+
+
+def note_nothing_matched(output: Output, store: Store | None, scope: Selection) -> None:
+    """Say on stderr that no message matched, and of how many that lie in the wanted topics and queues."""
+    from rmqtool.inspection.queue_bounds import count_messages
+    from rmqtool.render.text import count
+
+    there = None if store is None else count_messages(store, scope.topics, scope.queue_id)
+    output.note("no message matched" if there is None else f"0 of {count(there)} messages matched")
 
 
 def parse_body_pattern(text: str) -> re.Pattern[str]:

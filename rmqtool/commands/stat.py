@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
-from rmqtool.commands.selecting import note_unknown_topics
-from rmqtool.commands.times import parse_zone
-from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed
+from rmqtool.commands.selecting import note_nothing_matched, note_unknown_topics, select_messages
+from rmqtool.commands.times import now_ms, parse_zone
+from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed, worst
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqtool.inspection.statistics import Statistics, Wish
     from rmqtool.render.output import Output
     from rmqtool.scan.ranges import Effort
@@ -53,28 +56,30 @@ def stat(
     """Count messages: who stores what, when, and how much of the disk it fills.
 
     Sizes are those of whole records in the log; of bodies, as they are stored. delay, tx and retry count what waits, is
-    undecided or tried again; retention shows what is deleted next, and which groups have not read it. With --limit the
-    largest groups are shown.
+    undecided or tried again (late: due before now and not delivered); retention shows what is deleted next, and which
+    groups have not read it. With --limit the largest groups are shown.
     """
     from rmqtool.storage.store import open_store
 
     choice = choose_store(words or [], takes_words=_REPORTS)
     report = _report(choice.words)
-    selection = _selection(scope, period.bounds(show.tz), filters)
+    selection = select_messages(scope, period.bounds(show.tz), filters)
     wish = _wish(by, duplicates, limit, show)
     opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with show.output() as output, opened as store:
         effort = work.effort(output)
-        note_unknown_topics(output, [store], selection.topics)
+        known = note_unknown_topics(output, [store], selection.topics, selection.queue_id)
         if as_map:
             found = _show_map(output, store, selection, effort)
         else:
             found = _count(store, selection, effort, wish, report)
-            _show(output, found, report)
+            _show(output, found, report, choice.store)
+        if not found.messages and known is Exit.DONE and report is None:
+            note_nothing_matched(output, store, selection)
         if html is not None:
             _write_page(html, store, selection, effort, wish)
             output.note(f"{html} shows it in a browser")
-    return Exit.SKIPPED if found.damages else Exit.DONE
+    return worst(known, Exit.SKIPPED if found.damages else Exit.DONE)
 
 
 def _report(words: tuple[str, ...]) -> str | None:
@@ -85,23 +90,6 @@ def _report(words: tuple[str, ...]) -> str | None:
     if len(words) > 1 or words[0] not in _REPORTS:
         raise UsageError(f'"{" ".join(words)}" is not a report', hint=f"one of {', '.join(_REPORTS)}")
     return words[0]
-
-
-def _selection(scope: Scope, bounds: tuple[int | None, int | None], filters: Filters) -> Selection:
-    from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.filters.sql92 import parse_selector
-    from rmqtool.filters.tags import parse_tags
-    from rmqtool.scan.selection import Selection
-
-    return Selection(
-        topics=parse_patterns(scope.topic or ()),
-        queue_id=scope.queue,
-        begin=bounds[0],
-        end=bounds[1],
-        tags=parse_tags(filters.tag) if filters.tag is not None else None,
-        key=filters.key,
-        where=parse_selector(filters.where) if filters.where is not None else None,
-    )
 
 
 def _wish(by: str | None, duplicates: str | None, top: int | None, show: Show) -> Wish:
@@ -126,8 +114,8 @@ def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, repor
 
     if report is None:
         return read_statistics(store, selection, [wish], effort)[0]
-    makers = {
-        "delay": report_delays,
+    makers: dict[str, Callable[[Store, Selection, Effort], Statistics]] = {
+        "delay": partial(report_delays, now=now_ms()),
         "tx": report_transactions,
         "retry": report_retries,
         "retention": report_retention,
@@ -135,12 +123,12 @@ def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, repor
     return makers[report](store, selection, effort)
 
 
-def _show(output: Output, found: Statistics, report: str | None) -> None:
+def _show(output: Output, found: Statistics, report: str | None, store: str) -> None:
     from rmqtool.render.stat import fields_of, stat_lines
 
     shown = found.as_json()
     if output.is_human or output.look.mode in ("json", "jsonl"):
-        output.single(shown, stat_lines(output, shown, report))
+        output.single(shown, stat_lines(output, shown, report, store))
     else:
         output.rows(found.rows, fields_of(found.rows, found.by), lambda _: ())
 

@@ -148,8 +148,8 @@ class Side:
         for piece in self._pieces(effort):
             yield join.take(piece)
         yield join.finish()
-        self.digests = {queue: (join.units[queue], found.hexdigest()) for queue, found in join.hashes.items()}
-        self.messages = sum(join.units.values())
+        self.digests = {queue: (join.messages[queue], found.hexdigest()) for queue, found in join.hashes.items()}
+        self.messages = sum(join.messages.values())
 
     def _join(self) -> QueueJoin:
         from rmqtool.scan.queue_items import QueueJoin

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.filters.patterns import TopicPatterns
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
+from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.storage.database_queues import QueueRow, has_database_queues, iter_queue_rows, read_bounds
 from rmqtool.storage.discovery import QueueId
-from rmqtool.storage.log_end import LogEnd
+from rmqtool.storage.log_end import LogEnd, find_log_end
 from rmqtool.storage.rocksdb import open_database
 from rmqtool.storage.store import Store
 
@@ -71,3 +74,23 @@ def read_database_queue(store: Store, queue: QueueId) -> list[QueueRow]:
     log_min = store.commit_log.min_offset
     with open_database(store, paths.CONSUME_QUEUE) as database:
         return [row for row in iter_queue_rows(database, queue) if row.value.physical_offset >= log_min]
+
+
+def count_messages(store: Store, topics: TopicPatterns, queue_id: int | None) -> int | None:
+    """Return how many messages the queues of some topics hold; None where that cannot be told.
+
+    A message of a light queue is one of its topic's, so light queues count only where they are asked for.
+    """
+    queues = simple_queues(store)
+    try:
+        end = find_log_end(store.commit_log, queues, dledger=store.is_dledger)
+        bounds = dict(iter_file_bounds(store, queues, end)) | read_database_bounds(store)
+    except (OptionalMissing, ReadFailed):
+        return None
+    return sum(
+        found.max_offset - max(found.min_offset, 0)
+        for queue, found in bounds.items()
+        if topics.matches(queue.topic)
+        and queue_id in (None, queue.queue_id)
+        and (topics.patterns or not queue.topic.startswith(LMQ_PREFIX))
+    )

@@ -108,25 +108,27 @@ def _pick(
     return picked
 
 
-def report_delays(store: Store, selection: Selection, effort: Effort) -> Statistics:
+def report_delays(store: Store, selection: Selection, effort: Effort, now: int) -> Statistics:
     """Count delayed messages by level and timers: delivered, waiting, and late.
 
     A level's progress is its offset in ``delayOffset.json``, the timer wheel's the time in ``timercheck``; without
-    them what was due when the log ended counts as delivered. Late is what was due by then and was not delivered.
+    them what was due when the log ended counts as delivered. Late is what waits and was due before ``now``: a broker
+    that is not running delivers nothing, and its clock does not stop.
     """
     tallies = Tallies(
         ("delay",), delivered=0, waiting=0, late=0, rolled=0, cancels=0, cancelled=0, nextDueTimestamp=None
     )
     picked = _pick(store, (selection, effort), tallies, {SCHEDULE_TOPIC, TIMER_TOPIC}.__contains__)
-    now = max((message.store_timestamp for message in picked), default=0)
+    ended = max((message.store_timestamp for message in picked), default=0)
     progress = _delay_offsets(store)
     for message in picked:
         if message.topic == SCHEDULE_TOPIC:
             level = message.queue_id + 1
             due = due_time(store, message)
-            done = message.queue_offset < progress[level] if level in progress else due <= now
-            _count_delay(tallies.take(message, f"level {level}"), due, done=done, late=due <= now)
-    _count_timers(store, tallies, [message for message in picked if message.topic == TIMER_TOPIC], now)
+            done = message.queue_offset < progress[level] if level in progress else due <= ended
+            _count_delay(tallies.take(message, f"level {level}"), due, done=done, late=due < now)
+    timers = [message for message in picked if message.topic == TIMER_TOPIC]
+    _count_timers(store, tallies, timers, (ended, now))
     return tallies.settle()
 
 
@@ -147,11 +149,15 @@ def _count_delay(row: Tally, due: int, *, done: bool, late: bool) -> None:
     row.more["nextDueTimestamp"] = due if known is None else min(known, due)
 
 
-def _count_timers(store: Store, tallies: Tallies, timers: list[Message], now: int) -> None:
-    """Count each timer once, by its last record: one that rolled is stored again."""
+def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: tuple[int, int]) -> None:
+    """Count each timer once, by its last record: one that rolled is stored again.
+
+    ``times``: when the log ended, and now.
+    """
+    ended, now = times
     data = store.read_file(paths.config_path(paths.TIMER_CHECK), checkpoints.PAGE_SIZE)
     read = checkpoints.decode_timer_checkpoint(data).last_read_time_ms if data else 0
-    reached = read or now
+    reached = read or ended
     last = {_timer_key(message): message for message in timers}
     cancels: dict[str, list[Message]] = {}
     for message in timers:
@@ -168,7 +174,7 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], now: in
         elif any(is_cancelled_by(store, message, cancel) for cancel in cancels.get(out, ())):
             row.count("cancelled")
         else:
-            _count_delay(row, due, done=due < reached, late=due <= now)
+            _count_delay(row, due, done=due < reached, late=due < now)
 
 
 def _timer_key(message: Message) -> tuple[str, ...]:

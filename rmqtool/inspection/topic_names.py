@@ -12,6 +12,8 @@ from rmqtool.storage.store import Store
 
 # So many topics are named where none is meant.
 _MOST_NAMED = 8
+# A number of queues beyond this is damage.
+_MOST_QUEUES = 1 << 16
 
 
 def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
@@ -73,3 +75,37 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
     meant = f". Did you mean {', '.join(near)}?" if near else "."
     listed = f"The topics are {', '.join(there[:_MOST_NAMED])}{rest}."
     return f"no topic here is named like {', '.join(unknown)}{meant} {listed}"
+
+
+def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int) -> str | None:
+    """Return what is to be said where no wanted topic has this queue; None where one has, or nobody can tell.
+
+    A topic that is named has the queues that its configuration says, and those that are on disk.
+    """
+    from rmqtool.inspection.queue_bounds import read_database_bounds
+    from rmqtool.storage.configs import read_configs
+
+    try:
+        queues = {*store.listing.queues(FileKind.CONSUME_QUEUE), *store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
+        queues |= read_database_bounds(store).keys()
+        configs = read_configs(store).topics
+    except (OptionalMissing, ReadFailed):
+        return None
+    numbers = {queue.queue_id for queue in queues if patterns.matches(queue.topic)}
+    for topic in patterns.select(configs) if patterns.patterns else ():
+        counts = (configs[topic].get(name) for name in ("readQueueNums", "writeQueueNums"))
+        numbers.update(range(min(max((n for n in counts if isinstance(n, int)), default=0), _MOST_QUEUES)))
+    if not numbers or queue_id in numbers:
+        return None
+    named = patterns.patterns
+    begin = f"{named[0]} has no queue {queue_id}" if len(named) == 1 else f"no topic here has a queue {queue_id}"
+    return f"{begin}; there {_numbered(sorted(numbers))}"
+
+
+def _numbered(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"is the queue {numbers[0]}"
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"are the queues {numbers[0]} to {numbers[-1]}"
+    rest = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"are the queues {', '.join(map(str, numbers[:_MOST_NAMED]))}{rest}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
 from typing import Any
 
+from rmqtool.findings import Severity
 from rmqtool.render import text
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
+from rmqtool.render.verdict import verdict_lines
 
 _TITLES = {"uniqKey": "unique key", "segment": "log from", "size": "up to", "queue": "queue", "delay": "delay"}
 _KINDS = {"size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET, "hour": Kind.TEXT, "day": Kind.TEXT}
@@ -72,8 +75,8 @@ def fields_of(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]
     return list(rows[0]) if rows else [*by, "messages", "bytes", "bodyBytes"]
 
 
-def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, next_words: str = "") -> Iterator[str]:
-    """Yield the screen of counts; ``shown`` is the JSON object."""
+def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, store: str) -> Iterator[str]:
+    """Yield the screen of counts; ``shown`` is the JSON object, ``store`` the store as it was named."""
     rows = [_row(output, row, shown["total"]["bytes"]) for row in shown["rows"]]
     if rows:
         yield from output.table_lines(rows, columns_of(shown["by"], report))
@@ -83,8 +86,10 @@ def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, nex
     if more > 0:
         yield f"… {text.count(more)} more; --limit {shown['total']['groups']} shows all"
     yield from _total_lines(output, shown)
-    if next_words:
-        yield next_words
+    late = sum(row.get("late", 0) for row in shown["rows"])
+    if late:
+        words = f"{text.counted(late, 'message is', 'messages are')} late: due before now and not delivered"
+        yield from verdict_lines(output, words, Severity.WARNING, [f"rmqtool tick {quote(store)}"])
 
 
 def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:

@@ -82,7 +82,8 @@ class QueueJoin:
     """Joins the units of all queues with the messages of the log, which comes piece by piece.
 
     ``read`` returns the bytes of the sound record at a place. A unit that leads outside of ``log`` is no item: its
-    message has expired, or was never there. ``hashes`` are the digests over what each queue says.
+    message has expired, or was never there. ``hashes`` are the digests over what each queue says, ``messages`` how many
+    of its units lead to one.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class QueueJoin:
         self._log = log
         self._read = read
         self.hashes = {queue: hashlib.sha256() for queue in streams}
-        self.units = dict.fromkeys(streams, 0)
+        self.messages = dict.fromkeys(streams, 0)
 
     def take(self, digests: Digests) -> Items:
         """Return the units that lead to a piece of the log or before."""
@@ -121,7 +122,7 @@ class QueueJoin:
         number = self._numbers[queue]
         identities = offsets.astype(np.uint64) + np.uint64((number + 1) * _MIX & _MASK)
         self.hashes[queue].update(np.stack((lows, highs), axis=1).tobytes())
-        self.units[queue] += len(offsets)
+        self.messages[queue] += int(np.count_nonzero(found >= 0))
         return Items(identities, lows, highs, found, sizes, np.full(len(offsets), number, np.int64), offsets)
 
     def _words(self, places: Ints, sizes: Ints, digests: Digests | None) -> tuple[Hashes, Hashes, Ints]:

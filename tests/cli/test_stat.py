@@ -49,7 +49,10 @@ def test_json_has_the_shape_of_the_contract(name, store, capsysbinary):
         (["--duplicates", "thrice"], Exit.USAGE),
         (["delays"], Exit.USAGE),
         (["/nowhere/at/all"], Exit.NOT_A_STORE),
-        (["-t", "NoSuchTopic"], Exit.DONE),
+        (["-t", "NoSuchTopic"], Exit.NO),
+        (["-q", "99"], Exit.NO),
+        (["--tag", "NoSuchTag"], Exit.DONE),
+        (["--where", "a = '1' garbage here"], Exit.USAGE),
         (["--where", "a >"], Exit.USAGE),
     ],
 )

@@ -26,10 +26,13 @@ WITH_STORE = (Exit.NOT_A_STORE, Exit.OPTIONAL_MISSING)
 
 STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("info", Exit.DONE): "Shown, also when something is wrong with the store.",
+    ("info", Exit.NO): "No topic, queue or group is named like that.",
+    ("cat", Exit.NO): "No topic, queue or group is named like that.",
     ("cat", Exit.SKIPPED): "Shown, but damage was stepped over; each place is named among the messages.",
     ("query", Exit.DONE): "Found.",
     ("query", Exit.NO): "Not found, and every place where it could be was read.",
     ("query", Exit.SKIPPED): "Not found, but a part of the store could not be read: it may be there.",
+    ("stat", Exit.NO): "No topic or queue is named like that.",
     ("stat", Exit.SKIPPED): "Counted, but damaged ranges were stepped over.",
     ("dump", Exit.NO): "There is no record at that offset.",
     ("check", Exit.DONE): "No finding at or above `--fail-on`.",
@@ -37,7 +40,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("check", Exit.SKIPPED): "The check ended early (`--max-time`); what was judged until then was shown.",
     ("diff", Exit.DONE): "The stores are the same.",
     ("diff", Exit.NO): "They are not.",
-    ("diff", Exit.SKIPPED): "The same as far as both could be read.",
+    ("diff", Exit.SKIPPED): "Compared as far as both could be read: damage hides some of it.",
     ("recover", Exit.IN_USE): "With `--apply`: a broker runs on the store. Stop it first; nothing was written.",
     ("recover", Exit.DONE): "The broker would start, and would lose no message.",
     ("recover", Exit.NO): "The broker would lose messages, or would not start.",

@@ -193,7 +193,7 @@ def test_retries_are_counted_by_group(name, store):
 @pytest.mark.parametrize("name", ["53-broker", "54-broker"])
 def test_delays_are_counted_by_level(name, store):
     with open_store(str(store(name))) as opened:
-        found = report_delays(opened, Selection(), Effort())
+        found = report_delays(opened, Selection(), Effort(), 0)
     rows = {row["delay"]: row for row in found.rows}
     scheduled = Counter(m["queueId"] + 1 for m in told(name) if m["topic"] == "SCHEDULE_TOPIC_XXXX")
     assert {level: rows[f"level {level}"]["messages"] for level in scheduled} == scheduled
@@ -208,7 +208,7 @@ def test_delays_are_counted_by_level(name, store):
 
 def test_timers_that_roll_and_that_are_cancelled_are_counted(store):
     with open_store(str(store("53-timer"))) as opened:
-        (row,) = report_delays(opened, Selection(), Effort()).rows
+        (row,) = report_delays(opened, Selection(), Effort(), 0).rows
     timers = [m for m in told("53-timer") if m["topic"] == "rmq_sys_wheel_timer"]
     delivered = [m for m in told("53-timer") if m not in timers and "TIMER_OUT_MS" in m["properties"]]
     assert (row["delay"], row["messages"]) == ("timer", len(timers))

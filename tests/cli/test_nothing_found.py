@@ -1,0 +1,74 @@
+"""What a look says when there is nothing to show: how many messages were there, and which name nobody knows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from tests.stores import truth
+
+
+def run(capsys, *words):
+    status = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return status, out, err.strip()
+
+
+NORMAL = sum(message["topic"] == "T_normal" for message in truth("53-broker")["messages"])
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--tag", "nope", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
+        (["-b", "2027-01-01", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
+        (["-t", "nope"], Exit.NO, "no topic here is named like nope"),
+        (["-q", "99"], Exit.NO, "no topic here has a queue 99; there are the queues 0 to 5"),
+        (["-t", "T_normal", "-q", "7"], Exit.NO, "T_normal has no queue 7; there are the queues 0 to 3"),
+        (["-t", "T_normal", "-q", "3"], Exit.DONE, ""),
+    ],
+)
+@pytest.mark.parametrize("command", [["cat"], ["cat", "--count"], ["cat", "--jsonl"], ["stat"]], ids=" ".join)
+def test_nothing_matched_is_not_nothing_there(words, status, said, command, store, capsys):
+    found, _, err = run(capsys, *command, store("53-broker"), *words, "--tz", "UTC")
+    assert found == status
+    assert err.startswith(said) if said else err == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["topics", "-t", "Kil"], ["queues", "-t", "Kil"], ["queues", "-t", "Kill", "-q", "9"], ["groups", "-g", "nope"]],
+    ids=" ".join,
+)
+def test_a_view_of_what_nobody_knows_ends_with_no(words, store, capsys):
+    status, out, err = run(capsys, "info", store("49-killed"), *words)
+    assert (status, out) == (Exit.NO, "nothing to list\n")
+    assert err != ""
+
+
+def test_a_queue_that_is_configured_and_empty_is_no_mistake(store, capsys):
+    """topics.json gives BenchmarkTest 1024 queues, none of them on disk."""
+    assert run(capsys, "cat", store("53-broker"), "-t", "BenchmarkTest", "-q", "99")[0] == Exit.DONE
+
+
+def test_what_is_overdue_is_late(store, capsys):
+    """The broker of this store stopped with messages waiting; their time has come since."""
+    status, out, _ = run(capsys, "stat", store("53-broker"), "delay", "--json")
+    rows = {row["delay"]: row for row in json.loads(out)["rows"]}
+    assert status == Exit.DONE
+    assert {name: row["late"] for name, row in rows.items()} == {name: row["waiting"] for name, row in rows.items()}
+    assert rows["level 5"]["late"] == 2
+    shown = run(capsys, "stat", store("53-broker"), "delay")[1]
+    assert shown.endswith(
+        f"47 messages are late: due before now and not delivered\nNext: rmqtool tick {store('53-broker')}\n"
+    )
+
+
+def test_a_stat_refuses_what_cat_refuses(store, capsys):
+    words = ("--where", "a = '1' garbage here")
+    refused = [run(capsys, command, store("49-basic"), *words) for command in ("cat", "stat")]
+    assert refused[0] == refused[1]
+    assert refused[0][0] == Exit.USAGE
