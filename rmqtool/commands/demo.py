@@ -70,8 +70,7 @@ def demo(
 
 def _run(output: Output, command: str, places: dict[str, str], engine: str) -> int:
     """Show a command line, run it, and return its status; what is not installed is done without."""
-    journals = sorted(Path(f"{places['store']}-rmqtool-undo").glob("*")) if "{journal}" in command else []
-    words = [word.format(**places, journal=journals[-1] if journals else "") for word in command.split()]
+    words = [word.format(**places) for word in command.split()]
     if words[0] == "export":
         words += ["--engine", engine]
     output.line(f"$ rmqtool {shlex.join(words)}")

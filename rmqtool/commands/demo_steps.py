@@ -50,7 +50,7 @@ STEPS = (
         Exit.NO,
     ),
     Step("Do it. Every old byte goes into a journal beside the store first.", "repair {store} --apply", Exit.NO),
-    Step("And take it back, byte for byte.", "repair --undo {journal}"),
+    Step("And take it back, byte for byte.", "repair {store} --undo last"),
     Step("Once more, for good.", "repair {store} --apply", Exit.NO),
     Step(
         "Every message as Parquet. The damaged one is left out, and named beside them.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -68,12 +68,21 @@ def repair(
     undo: Annotated[
         str | None,
         typer.Option(
-            "--undo",
+            "--undo", metavar="last|DIR", help="Take back the newest repair, by its journal.", rich_help_panel=_PANEL
+        ),
+    ] = None,
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            "--journal",
             metavar="DIR",
-            help="Take back the repair of this journal, in STORE-rmqtool-undo.",
+            help="Keep the journal in this directory, on another disk; default STORE-rmqtool-undo.",
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the repairs that were done, the newest first.", rich_help_panel=_PANEL)
+    ] = False,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
@@ -87,15 +96,46 @@ def repair(
 
     Exits 1 when the plan has steps, or when something stays wrong after it was done.
     """
-    choice = _choose(words or []) if undo is None or words else None
-    if undo is not None:
-        return _undo(undo, choice, show)
-    assert choice is not None
+    if undo is not None or list_:
+        return _look_back(_Past(words or [], undo, list_, apply or journal is not None), broker, show)
+    choice = _choose(words or [])
     damaged = _damaged(bridge, truncate, allow) if apply else _damaged(bridge, truncate, "primary")
     whole_store(choice.store, "repair", "a repair puts a whole store right")
     edit = _edit(choice.words, group, topic, to, from_bak, show.tz)
     request = replace(_request(choice.words, allow, damaged), edit=edit)
-    return _repair(choice.store, request, broker, Work(jobs=1, progress=progress), show, apply=apply, expected=plan)
+    wanted = _Wanted(choice.store, request, broker, apply, plan, journal)
+    return _repair(wanted, Work(jobs=1, progress=progress), show)
+
+
+class _Wanted(NamedTuple):
+    """What was typed: STORE, what is to be repaired, as which broker, whether it is done, which plan, which journal."""
+
+    store: str
+    request: Request
+    broker: AsBroker
+    apply: bool
+    plan: str | None
+    journal: str | None
+
+    def open(self) -> Store:
+        """Open the store."""
+        return opened(self.store, self.broker)
+
+
+class _Past(NamedTuple):
+    """What was typed about repairs of the past; ``is_mixed`` with options that are about a new one."""
+
+    words: list[str]
+    undo: str | None
+    is_list: bool
+    is_mixed: bool
+
+
+def opened(path: str, broker: AsBroker) -> Store:
+    """Open a store as a broker has it."""
+    from rmqtool.storage.store import open_store
+
+    return open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
 
 
 def _choose(words: list[str]) -> StoreChoice:
@@ -142,19 +182,17 @@ def _request(words: tuple[str, ...], allow: str | None, damaged: Damaged | None)
     return Request(frozenset(map(Part, words)), frozenset(map(Risk, risks)), damaged)
 
 
-def _repair(
-    path: str, request: Request, broker: AsBroker, work: Work, show: Show, *, apply: bool, expected: str | None
-) -> Exit:
+def _repair(wanted: _Wanted, work: Work, show: Show) -> Exit:
     from rmqtool.render.repair import repair_lines
     from rmqtool.repair.run import plan_only, repair
-    from rmqtool.storage.store import open_store
 
-    def opened() -> Store:
-        return open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
-
+    path, request = wanted.store, wanted.request
     with show.output() as output:
         effort = work.effort(output)
-        plan = repair(opened, request, expected, effort) if apply else plan_only(opened, request, effort)
+        if wanted.apply:
+            plan = repair(wanted.open, request, wanted.plan, effort, wanted.journal)
+        else:
+            plan = plan_only(wanted.open, request, effort)
         for note in plan.notes:
             output.note(note)
         shown = plan.as_json()
@@ -198,16 +236,59 @@ def _beyond_repair(left: Sequence[Finding], store: str, request: Request) -> lis
     return (others or [f"rmqtool check {store}"])[:1] if left else []
 
 
-def _undo(directory: str, choice: StoreChoice | None, show: Show) -> Exit:
+def _look_back(past: _Past, broker: AsBroker, show: Show) -> Exit:
+    """List the repairs of a store, or take back one."""
+    if past.is_mixed or (past.is_list and past.undo is not None):
+        raise UsageError("--undo and --list go alone", hint="rmqtool repair STORE --list")
+    path = _store_of(past)
+    return _list(path, broker, show) if past.undo is None else _undo(past.undo, path, broker, show)
+
+
+def _store_of(past: _Past) -> str:
+    """Return the store that is meant: as named, or the one that the journal lies beside. A journal never names it."""
+    from rmqtool.repair.journals import store_beside
+
+    if past.words or past.undo in (None, "last"):
+        choice = _choose(past.words)
+        if choice.words:
+            raise UsageError(
+                f'a whole repair is taken back, not "{choice.words[0]}" of it', hint="rmqtool repair STORE --undo last"
+            )
+        return choice.store
+    assert past.undo is not None
+    found = store_beside(past.undo)
+    if found is None:
+        raise UsageError(
+            f"{past.undo} is no directory of a repair that lies beside its store",
+            hint=f"name the store: rmqtool repair STORE --undo {quote(past.undo)}",
+        )
+    return found
+
+
+def _list(path: str, broker: AsBroker, show: Show) -> Exit:
+    from rmqtool.render.repair import PAST_FIELDS, past_end_lines, past_lines
+    from rmqtool.repair.run import past_repairs
+
+    with show.output() as output:
+        rows = []
+        for past, flaw in past_repairs(lambda: opened(path, broker)):
+            if flaw is None:
+                rows.append(past.as_json())
+            else:
+                output.note(f"{flaw.message}; it is not listed")
+        output.rows(rows, PAST_FIELDS, lambda row: past_lines(output, row))
+        if output.is_human:
+            for line in past_end_lines(output, rows, path):
+                output.line(line)
+    return Exit.DONE
+
+
+def _undo(wanted: str, path: str, broker: AsBroker, show: Show) -> Exit:
     from rmqtool.render.repair import undone_lines
     from rmqtool.repair.run import undo_repair
 
-    if choice is not None and choice.words:
-        raise UsageError(
-            f'--undo takes back a whole repair, not "{choice.words[0]}" of it',
-            hint=f"rmqtool repair {quote(choice.store)} --undo {quote(directory)}",
-        )
     with show.output() as output:
-        restored = undo_repair(directory, None if choice is None else choice.store)
-        output.single({"undone": directory, "files": restored}, undone_lines(output, restored))
+        directory, undone = undo_repair(lambda: opened(path, broker), wanted)
+        shown = {"undone": directory, "files": undone.restored, "deleted": undone.deleted}
+        output.single(shown, undone_lines(output, undone.restored, undone.deleted))
     return Exit.DONE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
@@ -89,6 +90,7 @@ def read_state(
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
     refuse_unsupported(listing, config)
+    refuse_linked(listing)
     if files.exists(ABORT):
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
     refuse_without_log(listing)
@@ -164,6 +166,18 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Refuse a store that the engine cannot write."""
     if (unsupported := _find_unsupported(listing, config)) is not None:
         raise unsupported
+
+
+def refuse_linked(listing: StoreListing) -> None:
+    """Refuse a store in which one file has several names: writing one of them would destroy what the others mean."""
+    for names in listing.iter_linked():
+        shown = listing.filesystem.shown(names[1])
+        raise Refused(
+            f"{' and '.join(names)} are one file under several names (hard links): writing one changes the others",
+            file=shown,
+            hint=f"give each a file of its own: cp -p {quote(shown)} {quote(shown + '.own')}"
+            f" && mv {quote(shown + '.own')} {quote(shown)}",
+        )
 
 
 def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:

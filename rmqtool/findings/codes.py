@@ -421,11 +421,11 @@ _ENTRIES: tuple[CodeEntry, ...] = (
     CodeEntry(
         "ST-LINK",
         _WARNING,
-        "A symbolic link lies in the store; it is not followed.",
+        "A symbolic link is in the store, and is not followed; or one file has several names there (hard links).",
         "what it leads to was not looked at",
         "name the place it leads to in broker.conf",
         (),
-        ("all: follow the link as if the file or directory lay here",),
+        ("all: follow the link as if the file or directory were here; write to all names of a file at once",),
     ),
     CodeEntry(
         "ST-READ",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from shlex import quote
 from typing import Any
 
 from rmqtool.findings import Severity
@@ -14,6 +15,8 @@ from rmqtool.render.verdict import verdict_lines
 _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}
 _CLASS, _ACTION = 7, 8
+
+PAST_FIELDS = ("undo", "plan", "time", "steps", "store", "undone")
 
 Row = Mapping[str, Any]
 
@@ -99,10 +102,30 @@ def _verdict(shown: Row) -> tuple[str, Severity | None]:
     return (f"{words}; {stays} left", Severity.WARNING) if left else (f"{words}; the store is sound", None)
 
 
-def undone_lines(output: Output, restored: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of an undoing."""
-    for path in restored[:_SHOWN]:
-        yield f"  restored  {text.neutral(path or '.')}"
-    if len(restored) > _SHOWN:
-        yield f"  and {text.count(len(restored) - _SHOWN)} others"
-    yield from verdict_lines(output, "undone" if restored else "nothing was left to undo")
+def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of an undoing: what is as it was again, and what the repair had made and is gone."""
+    for word, paths in (("restored", restored), ("deleted", deleted)):
+        for path in paths[:_SHOWN]:
+            yield f"  {word.ljust(8)}  {text.neutral(path or '.')}"
+        if len(paths) > _SHOWN:
+            yield f"  and {text.count(len(paths) - _SHOWN)} others {word}"
+    yield from verdict_lines(output, "undone" if restored or deleted else "nothing was left to undo")
+
+
+def past_lines(output: Output, row: Row) -> Iterator[str]:
+    """Yield the lines about one repair of the past: when, which plan, what was done to which files."""
+    state = "  (undone)" if row["undone"] else ""
+    yield f"{output.time(row['time'])}  plan {text.neutral(row['plan'])}{state}"
+    rows = list(_grouped(row["steps"]))
+    for step in rows[:_SHOWN]:
+        yield from _step_lines(output, step)
+    if len(rows) > _SHOWN:
+        yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
+    yield f"  journal  {text.neutral(row['undo'])}"
+
+
+def past_end_lines(output: Output, rows: Sequence[Row], store: str) -> Iterator[str]:
+    """Yield the end of the list of repairs."""
+    left = [row for row in rows if not row["undone"]]
+    words = f"{text.counted(len(left), 'repair')} can be undone, the newest first" if left else "no repair to undo"
+    yield from verdict_lines(output, words, None, [f"rmqtool repair {quote(store)} --undo last"] if left else [])

@@ -6,7 +6,8 @@ that was cut short is taken back before another one begins, so there is never mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from shlex import quote
@@ -14,13 +15,14 @@ from shlex import quote
 from rmqtool.errors import NoSpace, Refused, RmqtoolError, WriteFailed
 from rmqtool.repair.areas import Areas
 from rmqtool.repair.plan import Plan
-from rmqtool.repair.steps import transfer
-from rmqtool.storage.filesystem import Attributes, Entry, Kind, WritableFileSystem, join
+from rmqtool.repair.steps import Step, transfer
+from rmqtool.storage.filesystem import Attributes, Entry, Kind, Status, WritableFileSystem, join
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import read_journal
-from rmqtool.storage.undo import require_undoable, undo
+from rmqtool.storage.undo import Undone, require_undoable, undo
 
-SUFFIX = "-rmqtool-undo"
+# Who undoes a repair believes the journal, so it belongs to who made it, and nobody else can write it.
+_OTHERS_WRITE, _OWN = 0o022, 0o700
 # What the lines of a journal take, beside the old bytes.
 _LINES = 1 << 20
 
@@ -37,17 +39,18 @@ class Places:
     open_journals: Callable[[str], WritableFileSystem]
 
 
-def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
+def apply_plan(areas: Areas, plan: Plan, places: Places, about: Mapping[str, object] | None = None) -> str:
     """Do the steps of a plan that are allowed, under the store's lock; return the directory of its journals.
 
-    Refused when the store is not what it was when the plan was made.
+    Refused when the store is not what it was when the plan was made. ``about`` is what the journals say of the repair.
     """
     _require_space(plan, places)
     name = _free_name(places.journals, plan.id)
     with ExitStack() as opened:
         try:
             _make_directory(places, name)
-            targets = list(_open_targets(areas, plan, places, name, opened))
+            said = {**(about or {}), "plan": plan.id, "steps": [step.as_json(n) for n, step in _numbered(plan)]}
+            targets = list(_open_targets(areas, said, places, name, opened))
             opened.enter_context(targets[0].lock())
             _require_unchanged(areas, plan)
             for step in plan.allowed:
@@ -60,12 +63,16 @@ def apply_plan(areas: Areas, plan: Plan, places: Places) -> str:
     return name
 
 
+def _numbered(plan: Plan) -> list[tuple[int, Step]]:
+    return [(number, step) for number, step in enumerate(plan.steps, 1) if step.allowed]
+
+
 def _open_targets(
-    areas: Areas, plan: Plan, places: Places, name: str, opened: ExitStack
+    areas: Areas, said: Mapping[str, object], places: Places, name: str, opened: ExitStack
 ) -> Iterator[JournalledFileSystem]:
     for number, files in enumerate(places.areas):
         journal = opened.enter_context(places.open_journals(join(name, str(number))))
-        about = {"plan": plan.id, "root": areas.all[number].root, "store": areas.main.root}
+        about = {**said, "root": areas.all[number].root, "store": areas.main.root}
         target = JournalledFileSystem(files, journal, about)
         opened.callback(target.close)
         yield target
@@ -130,12 +137,18 @@ def _free_name(journals: WritableFileSystem, name: str) -> str:
 def _make_directory(places: Places, name: str) -> None:
     """Make the directories of the journals of one repair, durably."""
     journals = places.journals
-    own = Attributes.of(places.areas[0].stat(""))._replace(mtime_ns=None)
+    own = private_attributes(places.areas[0].stat(""))
     for path in (name, *(join(name, str(area)) for area in range(len(places.areas)))):
         journals.mkdir(path)
         journals.set_attributes(path, own)
     journals.fsync_dir(name)
     journals.fsync_dir()
+
+
+def private_attributes(store: Status) -> Attributes:
+    """Return what a directory of journals is given: as readable as the store, and written by its maker alone."""
+    user = os.geteuid()
+    return Attributes(store.mode & ~_OTHERS_WRITE | _OWN, user, store.group if user == 0 else os.getegid())
 
 
 def _forget(places: Places, name: str) -> None:
@@ -186,15 +199,15 @@ def is_undoable(places: Places, name: str) -> bool:
     return found
 
 
-def take_back(places: Places, name: str) -> list[str]:
-    """Undo one repair; return the paths that were restored. The store's lock is held by the caller.
+def take_back(places: Places, name: str) -> Undone:
+    """Undo one repair; return the paths that were restored and deleted. The store's lock is held by the caller.
 
     The store's own area is the last: its lock may be one that the repair made.
     """
+    found = Undone()
     if not is_undoable(places, name):
-        return []
-    restored: list[str] = []
+        return found
     for number, files in reversed(list(enumerate(places.areas))):
         with places.open_journals(join(name, str(number))) as journal:
-            restored = undo(files, journal) + restored
-    return restored
+            found = undo(files, journal) + found
+    return found

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from rmqtool.engine.opening import refuse_unsupported
+from rmqtool.engine.opening import refuse_linked, refuse_unsupported
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse, WriteFailed
@@ -118,6 +118,7 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
     ``foresee``: tell what would stay wrong, which takes as long as a check.
     """
     require_stopped(areas.store)
+    refuse_linked(areas.store.listing)
     state = areas.state()
     planner = _Planner(areas, request, effort)
     planner.work_out()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from shlex import quote
 
-from rmqtool.errors import Refused, UsageError
-from rmqtool.repair.apply import SUFFIX, Places, apply_plan, is_undoable, journal_names, take_back, unfinished
+from rmqtool.errors import Refused, StoreError, WriteFailed
+from rmqtool.repair.apply import Places, apply_plan, is_undoable, private_attributes, take_back
 from rmqtool.repair.areas import Areas
+from rmqtool.repair.journals import LINK, Journals, PastRepair, iter_repairs, store_beside
 from rmqtool.repair.plan import Plan, Request, check_view, plan_repair, require_plan, require_stopped
+from rmqtool.repair.staging import require_outside
 from rmqtool.repair.steps import Risk
 from rmqtool.scan.ranges import Effort
-from rmqtool.storage.filesystem import Attributes
-from rmqtool.storage.journal_log import read_journal
-from rmqtool.storage.posix import PosixReadableFileSystem
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from rmqtool.storage.store import Store
+from rmqtool.storage.undo import Undone
 
 Open = Callable[[], Store]
 _ALONE = Effort()
@@ -25,38 +26,54 @@ _ALONE = Effort()
 
 def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Plan:
     """Return the plan of a repair; the store is not touched."""
-    with open_store() as store:
+    with open_store() as store, Areas(store) as areas:
         require_stopped(store)
-        directory = journals_of(store.root)
-        for name in _unfinished(directory):
+        for past in _journals(areas).unfinished():
             raise Refused(
                 "a repair of this store was cut short, so part of it is changed and part is not",
                 file=store.root,
-                hint=f"take it back: rmqtool repair {store.root} --undo {os.path.join(directory, name)}"
+                hint=f"take it back: rmqtool repair {quote(store.root)} --undo {quote(past.directory)}"
                 "   or go on: --apply takes it back by itself, and begins anew",
             )
-        with Areas(store) as areas:
-            return plan_repair(areas, request, effort)
+        return plan_repair(areas, request, effort)
 
 
-def repair(open_store: Open, request: Request, expected: str | None = None, effort: Effort = _ALONE) -> Plan:
-    """Plan a repair and do it; ``expected`` is the plan that a person has seen. What stays wrong is found anew."""
-    with open_store() as store:
+def repair(
+    open_store: Open,
+    request: Request,
+    expected: str | None = None,
+    effort: Effort = _ALONE,
+    journal: str | None = None,
+) -> Plan:
+    """Plan a repair and do it; ``expected`` is the plan that a person has seen. What stays wrong is found anew.
+
+    ``journal`` is the directory that the journal goes to; else it is beside the store, where those before it are.
+    """
+    with open_store() as store, Areas(store) as areas:
         root = store.root
-        _take_back_unfinished(store)
+        for past in _journals(areas).unfinished():
+            _take_back(past)  # so that a repair begins where that one did
     with open_store() as store, Areas(store) as areas:
         plan = plan_repair(areas, request, effort, foresee=False)
         require_plan(plan, expected)
         if plan.steps:
             if not plan.allowed:
                 raise _needs_leave(plan, root)
-            directory = journals_of(root)
-            with _opened(areas, directory) as places:
-                plan.undo = os.path.join(directory, apply_plan(areas, plan, places))
+            plan.undo = _apply(areas, plan, journal)
         plan.applied = True
     with open_store() as store:
         plan.left = check_view(store, effort)
     return plan
+
+
+def _apply(areas: Areas, plan: Plan, journal: str | None) -> str:
+    """Do what a plan says; return the directory of the journals."""
+    journals = _journals(areas)
+    place = journals.place() if journal is None else os.path.realpath(journal)
+    require_outside(place, journals.roots)
+    about = {"number": journals.next_number(), "time": time.time_ns() // 1_000_000}
+    with _opened(areas, place) as places, _noted(journals, place):
+        return os.path.join(place, apply_plan(areas, plan, places, about))
 
 
 def _needs_leave(plan: Plan, root: str) -> Refused:
@@ -72,84 +89,106 @@ def _needs_leave(plan: Plan, root: str) -> Refused:
     )
 
 
-def undo_repair(directory: str, root: str | None) -> list[str]:
-    """Take back the repair whose journals lie in ``directory``; return the paths that were restored.
+def past_repairs(open_store: Open) -> list[tuple[PastRepair, Refused | None]]:
+    """Return the repairs of a store, the newest first, each with the reason why its journals are not believed."""
+    with open_store() as store, Areas(store) as areas:
+        return _journals(areas).judged()
 
-    ``root`` is the store that a person has named; it must be the one that was repaired.
-    """
-    directory = os.path.realpath(directory)
-    names = _journals_in(directory)
-    if not names:
-        raise UsageError(
-            f"{directory} is no directory of a repair", hint="they lie beside the store, in STORE-rmqtool-undo"
-        )
-    roots = []
-    for name in names:
-        with PosixReadableFileSystem(os.path.join(directory, name)) as journal:
-            about = read_journal(journal).about
-            if about:
-                roots.append(str(about["root"]))
-    if root is not None and roots and os.path.realpath(root) != roots[0]:
-        hint = f"rmqtool repair {quote(roots[0])} --undo {quote(directory)}"
+
+def undo_repair(open_store: Open, wanted: str) -> tuple[str, Undone]:
+    """Take back one repair of a store: its directory, or ``last``; return its directory and what was done."""
+    try:
+        opened = open_store()
+    except StoreError as error:
+        other = store_beside(wanted)
+        if other is None:
+            raise
         raise Refused(
-            f"this is the way back of {roots[0]}, not of {root}; nothing was undone", file=directory, hint=hint
-        )
-    if not roots:
-        return []
-    name = os.path.basename(directory)
-    with _places(roots, os.path.dirname(directory)) as places:
+            f"{wanted} is the journal of {other}, not of what was named; nothing was undone",
+            file=wanted,
+            hint=f"rmqtool repair {quote(other)} --undo {quote(wanted)}",
+        ) from error
+    with opened as store, Areas(store) as areas:
+        past = _journals(areas).find(wanted)
+        return past.directory, _take_back(past)
+
+
+def _take_back(past: PastRepair) -> Undone:
+    if not past.roots:
+        return Undone()
+    name = os.path.basename(past.directory)
+    with _places(past.roots, os.path.dirname(past.directory)) as places:
         # Asked before the lock is taken, which may make one where there was none.
         if not is_undoable(places, name):
-            return []
+            return Undone()
         with places.areas[0].lock():
             return take_back(places, name)
 
 
-def _journals_in(directory: str) -> list[str]:
-    if not os.path.isdir(directory):
-        return []
-    with PosixReadableFileSystem(directory) as files:
-        return journal_names(files.listdir())
-
-
-def journals_of(root: str) -> str:
-    """Return the directory, beside a store, where the journals of its repairs lie."""
-    return os.path.realpath(root) + SUFFIX
-
-
-def _unfinished(directory: str) -> list[str]:
-    if not os.path.isdir(directory):
-        return []
-    with PosixWritableFileSystem(directory) as journals:
-        return unfinished(journals, lambda path: PosixWritableFileSystem(os.path.join(directory, path)))
-
-
-def _take_back_unfinished(store: Store) -> None:
-    """Undo what was cut short, so that a repair begins where that one did."""
-    directory = journals_of(store.root)
-    for name in _unfinished(directory):
-        undo_repair(os.path.join(directory, name), store.root)
+def _journals(areas: Areas) -> Journals:
+    return Journals(areas.main.root, [area.root for area in areas.all])
 
 
 @contextmanager
 def _opened(areas: Areas, directory: str) -> Iterator[Places]:
-    """Open the areas for writing, and make the directory of the journals, as private as the store.
-
-    It goes again when nothing came into it.
-    """
+    """Open the areas for writing, and make the directory of the journals; it goes again when nothing came into it."""
     parent, name = os.path.split(directory)
+    if not os.path.isdir(parent):
+        raise Refused(f"{parent} is no directory", file=parent, hint=f"mkdir -p {quote(parent)}")
     with PosixWritableFileSystem(parent) as beside:
-        if not beside.exists(name):
+        is_new = not beside.exists(name)
+        if is_new:
             beside.mkdir(name)
-            own = areas.main.base.stat("")
-            beside.set_attributes(name, Attributes.of(own)._replace(mtime_ns=None))
+            beside.set_attributes(name, private_attributes(areas.main.base.stat("")))
             beside.fsync_dir()
         try:
             with _places([area.root for area in areas.all], directory) as places:
                 yield places
         finally:
-            if not beside.listdir(name):
+            if is_new and not beside.listdir(name):
                 beside.rmdir(name)
+
+
+@contextmanager
+def _noted(journals: Journals, place: str) -> Iterator[None]:
+    """Leave a link beside the store to a place of journals elsewhere, so that later commands find them.
+
+    A link takes no room on the disk of the store, which may be full. It goes again when no journal came to be.
+    """
+    if place in journals.places():
+        yield
+        return
+    link = journals.beside if not os.path.lexists(journals.beside) else _free_link(journals.place())
+    try:
+        os.symlink(place, link)
+        _sync(os.path.dirname(link))
+    except OSError as error:
+        raise WriteFailed(
+            f"{link} cannot be made: {error.strerror}; nothing was changed",
+            file=link,
+            hint="this link leads later commands to the journal: make sure that you may write the directory",
+        ) from error
+    try:
+        yield
+    except BaseException:
+        if not any(True for _ in iter_repairs(place)):
+            os.unlink(link)
+        raise
+
+
+def _free_link(place: str) -> str:
+    number = 1
+    while os.path.lexists(os.path.join(place, f"{LINK}-{number}")):
+        number += 1
+    return os.path.join(place, f"{LINK}-{number}")
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

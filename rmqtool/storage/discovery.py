@@ -51,6 +51,8 @@ class StoreListing:
     filesystem: ReadableFileSystem
     files: list[FoundFile] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
+    # Files of several names, by what the file system calls them: (device, inode) -> the names in this store.
+    linked: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
     open_files: OpenFiles = field(default_factory=OpenFiles)
@@ -86,6 +88,17 @@ class StoreListing:
             if what.topic is not None and what.queue_id is not None and what.stage is None:
                 grouped.setdefault(QueueId(what.topic, what.queue_id), []).append(file)
         return {queue: self.segments(grouped[queue]) for queue in sorted(grouped)}
+
+    def iter_linked(self) -> Iterator[list[str]]:
+        """Yield the names of each file that has more than one in this store: what is written to one changes the others.
+
+        Databases are left out: RocksDB makes such files by itself, and never writes one twice.
+        """
+        own = {file.path for file in self.of_kind(FileKind.ROCKSDB)}
+        for names in self.linked.values():
+            found = [name for name in names if name not in own]
+            if len(found) > 1:
+                yield found
 
     def databases(self) -> list[str]:
         """Return the directories that hold a RocksDB database."""
@@ -137,6 +150,8 @@ def _add_file(listing: StoreListing, path: str) -> None:
     if status is None:  # deleted since the directory was listed
         return
     what = paths.classify(path, listing.log_directories)
+    if status.links > 1:
+        listing.linked.setdefault((status.device, status.inode), []).append(path)
     if what.kind is FileKind.UNKNOWN:
         listing.strangers.append(Stranger(path, Kind.FILE))
     listing.files.append(FoundFile(path, what, status.size, status.mtime_ns))

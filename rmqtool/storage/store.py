@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -289,8 +290,23 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
     return Version.V4_9, "guessed: nothing of 5.x is there"
 
 
+def linked_findings(listing: StoreListing) -> Iterator[Finding]:
+    """Yield a finding for each file that has several names in the store."""
+    for names in listing.iter_linked():
+        shown = listing.filesystem.shown(names[1])
+        own = shlex.quote(f"{shown}.own")
+        yield Finding(
+            "ST-LINK",
+            Severity.WARNING,
+            f"{' and '.join(names)} are one file under several names (hard links)",
+            file=names[1],
+            consequence="what is written to one of them changes the others",
+            fix=f"cp -p {shlex.quote(shown)} {own} && mv {own} {shlex.quote(shown)}",
+        )
+
+
 def _stranger_findings(listing: StoreListing) -> list[Finding]:
-    findings = []
+    findings = [*linked_findings(listing)]
     for stranger in listing.strangers:
         if stranger.kind is Kind.SYMLINK:
             text = f"{stranger.path} is a symbolic link; it is not followed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from rmqtool.errors import Refused, WriteFailed
 from rmqtool.formats.paths import LOCK
@@ -27,21 +28,33 @@ from rmqtool.storage.journal_log import (
 )
 
 
-def undo(files: WritableFileSystem, journal: WritableFileSystem) -> list[str]:
-    """Put every file, directory, mode, owner and time back as the journal tells; return their paths.
+@dataclass(frozen=True)
+class Undone:
+    """What an undoing did: the paths that are as they were again, and those that the change had made and are gone."""
+
+    restored: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def __add__(self, other: Undone) -> Undone:
+        return Undone(self.restored + other.restored, self.deleted + other.deleted)
+
+
+def undo(files: WritableFileSystem, journal: WritableFileSystem) -> Undone:
+    """Put every file, directory, mode, owner and time back as the journal tells; return what was done.
 
     Nothing is changed unless the whole journal proves sound, and, if the journalled change was completed, unless the
     files are still as it left them. Undoing twice is undoing once.
     """
     if not require_undoable(files, journal):
-        return []
+        return Undone()
     told = read_verified_journal(journal)
+    made = {path for path, original in told.originals.items() if original.kind is None and files.exists(path)}
     with journal.open_write(LOG) as log, journal.open_read(OLD_BYTES) as old:
         log.truncate(told.end)
         end = append_line(log, told.end, [{"undoing": True}])
         _Restoration(files, told, old).run()
         append_line(log, end, [{"undone": True}])
-    return sorted(told.originals)
+    return Undone([path for path in sorted(told.originals) if told.originals[path].kind is not None], sorted(made))
 
 
 def require_undoable(files: ReadableFileSystem, journal: ReadableFileSystem) -> bool:

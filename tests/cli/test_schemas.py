@@ -27,6 +27,7 @@ PROMISED = {
     "check-summary": "summary",
     "recover": "as mode loads starts minPhyOffset maxPhyOffset files queues messagesLost messagesUnreachable config"
     " logLines",
+    "repair-past": "undo plan time steps store undone",
     "repair-undone": "undone files",
     "copied": "to messages bytes queues moved beside skipped lostAndFound",
     "recovered": "mode applied minPhyOffset maxPhyOffset messages files findings notRestored brokerStart",

@@ -11,7 +11,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.storage.filesystem import Attributes, Kind, iter_tree
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import BLOCK
-from rmqtool.storage.undo import undo
+from rmqtool.storage.undo import Undone, undo
 from tests.faulty import FaultyFileSystem, FaultyWritableFile
 from tests.faulty_disk import Crash, FaultyDisk
 
@@ -86,7 +86,7 @@ def change(disk: FaultyDisk) -> None:
         journalled.finish()
 
 
-def take_back(disk: FaultyDisk) -> list[str]:
+def take_back(disk: FaultyDisk) -> Undone:
     return undo(FaultyFileSystem(disk, "store"), FaultyFileSystem(disk, "undo"))
 
 

@@ -65,7 +65,7 @@ def check_flips(version: str, seed: str, count: int, tmp_path: Path) -> Counter[
         assert (name, [record for record in others if record not in after]) == (name, [])
         assert (name, unserved(root, others)) == (name, [])
         if plan.undo is not None:
-            undo_repair(plan.undo, str(root))
+            undo_repair(lambda: open_store(str(root)), plan.undo)
             shutil.rmtree(plan.undo)
         assert path.read_bytes() == bytes(data)
         path.write_bytes(kept)

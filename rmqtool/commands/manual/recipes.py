@@ -103,7 +103,7 @@ RECIPES: tuple[Recipe, ...] = (
         (
             "These are made from the commit log, and can be made again. First the plan, which writes nothing: "
             "`rmqtool repair STORE`, or `rmqtool repair STORE queues`. With `--apply` it is done, every old byte is "
-            "kept in a journal beside the store, and `rmqtool repair --undo DIR` brings all of it back.",
+            "kept in a journal beside the store, and `rmqtool repair STORE --undo last` brings all of it back.",
             Example(
                 "The plan for a store whose checkpoint is garbage:",
                 "rmqtool repair store",

@@ -16,7 +16,7 @@ from rmqtool.engine.building import Setup, log_directories, read_only_directorie
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.derived_files import DerivedFiles
 from rmqtool.engine.index_service import IndexService
-from rmqtool.engine.opening import refuse_without_log, without_log
+from rmqtool.engine.opening import refuse_linked, refuse_without_log, without_log
 from rmqtool.engine.recovery.checkpoint import heal_checkpoint
 from rmqtool.engine.recovery.database_queues import DatabaseQueuesCheck, ListedStore
 from rmqtool.engine.recovery.index_pass import IndexCheck
@@ -75,6 +75,7 @@ class _Recovery:
     def run(self) -> RecoveryReport:
         """Do everything, in order."""
         listing = self._list()
+        refuse_linked(listing)
         entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA)).segments
         if not entries:
             refuse_without_log(listing)

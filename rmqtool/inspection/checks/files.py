@@ -15,7 +15,7 @@ from rmqtool.storage.consume_queues import ConsumeQueueFiles
 from rmqtool.storage.discovery import QueueId
 from rmqtool.storage.filesystem import Kind, join
 from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
-from rmqtool.storage.store import BROKER_CONF
+from rmqtool.storage.store import BROKER_CONF, linked_findings
 
 # So many bytes of a queue file tell whether its last or its first units are written.
 _TAIL = 20
@@ -81,6 +81,7 @@ def check_mount(case: Case) -> Iterator[Finding]:
 def check_strangers(case: Case) -> Iterator[Finding]:
     """Yield what does not belong into a store; among segments it stops a broker."""
     log_directories = set(case.store.listing.log_directories) or {paths.COMMIT_LOG}
+    yield from linked_findings(case.store.listing)
     for stranger in case.store.listing.strangers:
         directory, _, name = stranger.path.rpartition("/")
         if stranger.path == BROKER_CONF:

@@ -14,7 +14,7 @@ from rmqtool.storage.filesystem import Attributes, Kind, iter_tree
 from rmqtool.storage.journal import JournalledFileSystem
 from rmqtool.storage.journal_log import BLOCK, LOG, OLD_BYTES, read_journal
 from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.undo import undo
+from rmqtool.storage.undo import Undone, undo
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import Call, FaultyDisk
 
@@ -153,11 +153,11 @@ def test_everything_is_taken_back(finished: bool) -> None:
     assert state(files) != before
     touched = undo(files, beside)
     assert state(files) == before
-    assert {"checkpoint", "0", "made", "made/file", "becomes-file"} <= set(touched)
-    assert undo(files, beside) == [], "what is undone is not undone again"
+    assert {"checkpoint", "0", "made", "made/file", "becomes-file"} <= {*touched.restored, *touched.deleted}
+    assert undo(files, beside) == Undone(), "what is undone is not undone again"
     with files.open_write("checkpoint") as file:
         file.pwrite(b"later", 0)
-    assert undo(files, beside) == []
+    assert undo(files, beside) == Undone()
     assert get(files, "checkpoint").startswith(b"later"), "nor is what came after it"
 
 
@@ -306,11 +306,11 @@ def test_what_is_no_journal_is_not_undone() -> None:
 def test_a_journal_that_was_not_completely_begun_undoes_nothing() -> None:
     disk = FaultyDisk()
     files, beside = FaultyFileSystem(disk, "store"), FaultyFileSystem(disk, "undo")
-    assert undo(files, beside) == []
+    assert undo(files, beside) == Undone()
     beside.create(LOG).close()
-    assert undo(files, beside) == []
+    assert undo(files, beside) == Undone()
     beside.create(OLD_BYTES).close()
-    assert undo(files, beside) == []
+    assert undo(files, beside) == Undone()
 
 
 def test_a_file_in_place_that_vanished_is_not_made_up() -> None:
