@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets
 from rmqtool.broker.queue_view import QueueView, Residence
-from rmqtool.broker.response_code import ResponseCode
 from rmqtool.config import Version
+from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.versions import is_since
 
 # Of a reset: to the end of each queue instead of to a time.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rmqtool.broker.response_code import ResponseCode
 from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.ids import UniqKey, encode_uniq_key, uniq_key_span
 from rmqtool.formats.java import int32
+from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import RETRY_PREFIX, check_topic_name, is_allowed_to_send
 from rmqtool.formats.versions import is_since
 

@@ -7,8 +7,8 @@ import pytest
 from rmqtool.broker.offset_requests import OffsetRequests
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
 from rmqtool.broker.queue_view import Residence
-from rmqtool.broker.response_code import ResponseCode
 from rmqtool.config import Version
+from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.storage.config_writer import config_text
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
