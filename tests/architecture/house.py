@@ -23,6 +23,8 @@ ARROWS: dict[str, frozenset[str]] = {
         # Beyond the design's list: a check of a large store is long work, and reports to whoever watches.
         "inspection": "scan storage filters formats config findings progress",
         "upstream": "storage formats config findings",
+        # The wire: opens no socket and knows no store, so that client and server speak by the same code.
+        "remoting": "formats",
         "repair": "engine inspection upstream scan storage formats findings",
         "export": "scan bulk filters config",
         "spark": "export scan bulk engine config",
@@ -56,8 +58,9 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
 SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
 SLOW_ROOMS = frozenset({"bulk", "scan", "export"})
 
-WITHOUT_FILES = frozenset({"formats", "bulk"})
-LAYOUT_ROOM = "formats"
+WITHOUT_FILES = frozenset({"formats", "bulk", "remoting"})
+# What is stored is laid out in formats, what travels between clients and brokers in remoting.
+LAYOUT_ROOMS = frozenset({"formats", "remoting"})
 
 MODULE_LINES = 500
 FUNCTION_LINES = 70
@@ -80,6 +83,7 @@ LIGHT = (
         SLOW_THIRD_PARTIES | {"pyspark", "construct"},
     ),
     Imports(("rmqtool.engine.", "rmqtool.broker."), SLOW_THIRD_PARTIES | {"pyspark"}),
+    Imports(("rmqtool.remoting.",), SLOW_THIRD_PARTIES | {"pyspark", "construct", "asyncio", "socket"}),
 )
 
 EXEMPTIONS: dict[tuple[str, str], str] = {

@@ -205,7 +205,7 @@ OPENERS = re.compile(
 
 
 def check_files(module: Module) -> Iterator[Violation]:
-    """formats and bulk get their bytes from others."""
+    """formats, bulk and remoting get their bytes from others."""
     if module.room not in house.WITHOUT_FILES:
         return
     for node in ast.walk(module.tree):
@@ -218,8 +218,8 @@ DTYPE = re.compile(r"[<>=|][biufcSUVM]\d+")
 
 
 def check_layouts(module: Module) -> Iterator[Violation]:
-    """How bytes are laid out is spelled in formats and nowhere else."""
-    if module.room == house.LAYOUT_ROOM:
+    """How bytes are laid out is spelled in formats and remoting, and nowhere else."""
+    if module.room in house.LAYOUT_ROOMS:
         return
     for found in iter_imports(module):
         if found.target.partition(".")[0] == "struct":

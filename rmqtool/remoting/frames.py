@@ -1,0 +1,156 @@
+"""Frames: how commands follow each other on a connection, in both directions.
+
+====== ======== ===========================================================
+offset size     field
+====== ======== ===========================================================
+0      4        length of what follows
+4      1        how the header is written: 0 JSON, 1 ROCKETMQ
+5      3        length of the header
+8      n        header
+8 + n  the rest body
+====== ======== ===========================================================
+
+There is no magic number, no checksum and no handshake. A TLS connection begins with 0x16, which no frame of at most
+16 MiB does.
+
+Upstream: ``NettyDecoder``, ``NettyEncoder``, ``RemotingCommand.decode``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Final
+
+from rmqtool.remoting import limits
+from rmqtool.remoting.binary_header import decode_binary_header, encode_binary_header
+from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
+from rmqtool.remoting.json_header import decode_json_header, encode_json_header, header_text
+
+# The length, then the type of the header in the top byte of the header's length.
+HEAD: Final = struct.Struct(">iI")
+TLS_HANDSHAKE: Final = 0x16
+
+_LENGTH_BYTES: Final = 4
+_HEADER_LENGTH: Final = 0xFFFFFF
+_TYPE_SHIFT: Final = 24
+
+
+def encode_frame(command: RemotingCommand) -> bytes:
+    """Return the bytes of a command. Raises ValueError where it does not fit into a frame or its header."""
+    binary = command.serialize_type is SerializeType.ROCKETMQ
+    header = encode_binary_header(command) if binary else encode_json_header(command)
+    return join_frame(header, command.body, command.serialize_type)
+
+
+def join_frame(header: bytes, body: bytes, serialize_type: SerializeType) -> bytes:
+    """Return the frame of a header that is encoded already."""
+    length = _LENGTH_BYTES + len(header) + len(body)
+    if length + _LENGTH_BYTES > limits.FRAME_BYTES or len(header) > limits.HEADER_BYTES:
+        raise ValueError(f"a frame of {length + _LENGTH_BYTES} bytes, its header {len(header)}: beyond the limits")
+    return b"".join((HEAD.pack(length, serialize_type << _TYPE_SHIFT | len(header)), header, body))
+
+
+def decode_frame(data: bytes) -> RemotingCommand:
+    """Return the command of exactly one frame. Raises FrameError."""
+    if len(data) < HEAD.size:
+        raise FrameError(f"{len(data)} bytes are no frame")
+    size = _frame_size(data, 0)
+    if size != len(data):
+        raise FrameError(f"a frame of {size} bytes in {len(data)}")
+    return _decode(data, 0, size)
+
+
+def _frame_size(data: bytes, at: int) -> int:
+    """Return the size of the frame whose first eight bytes are at ``at``, if it may be one."""
+    length, marked = HEAD.unpack_from(data, at)
+    if length >> _TYPE_SHIFT == TLS_HANDSHAKE:
+        raise FrameError("a TLS handshake where a frame is due")
+    if not _LENGTH_BYTES <= length <= limits.FRAME_BYTES - _LENGTH_BYTES:
+        raise FrameError(f"a frame that claims {length} bytes")
+    if marked >> _TYPE_SHIFT > SerializeType.ROCKETMQ:
+        raise FrameError(f"a header of the unknown type {marked >> _TYPE_SHIFT}")
+    header = marked & _HEADER_LENGTH
+    if header > length - _LENGTH_BYTES or header > limits.HEADER_BYTES:
+        raise FrameError(f"a header that claims {header} bytes in a frame of {length}")
+    return int(length) + _LENGTH_BYTES
+
+
+def _decode(data: bytes, at: int, end: int) -> RemotingCommand:
+    marked: int = HEAD.unpack_from(data, at)[1]
+    middle = at + HEAD.size + (marked & _HEADER_LENGTH)
+    header = data[at + HEAD.size : middle]
+    if marked >> _TYPE_SHIFT:
+        return decode_binary_header(header, data[middle:end])
+    return decode_json_header(header_text(header), data[middle:end])
+
+
+class FrameDecoder:
+    """Frames out of the bytes of one connection, however the network cut them.
+
+    A length that cannot be is refused as soon as the eight bytes that claim it are there; nothing is set aside for
+    bytes that have not come. After a FrameError the connection is of no use: where the next frame begins is unknown.
+    """
+
+    def __init__(self) -> None:
+        self._part = BytesIO()
+        self._have = 0
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[RemotingCommand]:
+        """Yield the commands that are complete now. Exhaust it before the next call. Raises FrameError."""
+        at = 0
+        end = len(data)
+        if self._have:
+            at = self._continue(data)
+            if self._have < self._size or not self._size:
+                return
+            yield self._take()
+        while end - at >= HEAD.size:
+            size = _frame_size(data, at)
+            if end - at < size:
+                self._size = size
+                break
+            yield _decode(data, at, at + size)
+            at += size
+        if at < end:
+            self._part.write(data[at:] if at else data)
+            self._have = end - at
+
+    @property
+    def pending(self) -> int:
+        """How many bytes of a frame that is not complete are held."""
+        return self._have
+
+    def _continue(self, data: bytes) -> int:
+        """Add to the frame that has begun, and return how many bytes of ``data`` it took."""
+        at = 0
+        if not self._size:
+            at = min(HEAD.size - self._have, len(data))
+            self._add(data[:at])
+            if self._have < HEAD.size:
+                return at
+            self._size = _frame_size(self._part.getvalue(), 0)
+        more = min(self._size - self._have, len(data) - at)
+        self._add(data[at : at + more] if at or more < len(data) else data)
+        return at + more
+
+    def _add(self, data: bytes) -> None:
+        self._part.write(data)
+        self._have += len(data)
+
+    def _take(self) -> RemotingCommand:
+        # getvalue shares its bytes with the buffer, and a header is read in place: there is no third copy of anything.
+        frame = self._part.getvalue()
+        self._part = BytesIO()
+        self._have = self._size = 0
+        marked: int = HEAD.unpack_from(frame)[1]
+        middle = HEAD.size + (marked & _HEADER_LENGTH)
+        header, body = memoryview(frame)[HEAD.size : middle], frame[middle:]
+        del frame
+        if marked >> _TYPE_SHIFT:
+            return decode_binary_header(header, body)
+        text = header_text(header)
+        del header
+        return decode_json_header(text, body)
