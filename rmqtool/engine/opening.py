@@ -13,7 +13,6 @@ from shlex import quote
 from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.bulk_walk import find_end_by_walk
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queues import QueueSizes
 from rmqtool.engine.queue_offsets import QueueKey
@@ -245,7 +244,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
     """Return where the next record goes: behind the last one, and behind a blank that ends the last segment."""
     if not log:
         return Tail(0, 0)
-    end = find_log_end(log, queues) if queues else find_end_by_walk(log) or find_log_end(log, ())
+    end = find_log_end(log, queues)
     offset, timestamp = end.physical_offset, end.last.store_timestamp if end.last else 0
     segment = log.find(offset)
     if segment is not None and _goes_on(log, segment, offset):

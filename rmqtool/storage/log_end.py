@@ -1,26 +1,39 @@
-"""Where the commit log ends, found from its queues without reading the log through.
+"""Where the commit log ends, found without reading the log through.
 
-The last units of all queues, sorted by place, are the last records of the log: where one unit ends and the next
-begins, the log needs no look. At a step that the units leave open (records that stand in no queue, undispatched ones,
-damage, stale records behind the true end) the tolerant walk decides.
+The search starts at the greatest queue unit that leads to a valid record, and goes a few megabytes back from there: the
+units of all queues, sorted by place, are the last records of the log, and where one unit ends and the next begins, the
+log needs no look. At a step that the units leave open (records without a unit, undispatched ones, damage, stale
+records after the true end) the tolerant walk decides. So a quiet queue costs nothing, and only what the queues do not
+know yet is read: in long stretches by columns, which hop from record to record and check the last one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from heapq import heapify, heappop, heapreplace
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
+from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.segments import Segment, SegmentQueue
-from rmqtool.storage.walk import SegmentWalk, read_record_at, walk_dledger
+from rmqtool.storage.walk import RECORD_WINDOW, WINDOW, Place, SegmentWalk, read_record_at, walk_dledger
 
-# Units looked at, over all queues: enough to see behind what a recovery leaves, few enough to be quick.
+if TYPE_CHECKING:
+    from rmqtool.bulk.gather import Ints
+
+# How far before the greatest unit the search starts: enough to see the break that a recovery leaves.
+REACH = 8 << 20
+# Units looked at, over all queues, and of each queue at least.
 _UNITS = 10_000
 _FEWEST = 50
+_FIRST_UNITS = 16
+# Record by record up to here; by columns beyond. The latter needs numpy, whose import takes as long as this walk.
+STROLL = 1 << 20
+PIECE = 8 << 20
 
 
 class LogEnd(NamedTuple):
@@ -30,24 +43,95 @@ class LogEnd(NamedTuple):
     last: Message | None
 
 
+class _Unit(NamedTuple):
+    """Where a queue says that a record begins, and its size."""
+
+    physical_offset: int
+    size: int
+
+
 def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dledger: bool = False) -> LogEnd:
     """Return the end of the log."""
     if dledger:
         return _walk_dledger(log)
-    tail = sorted(set(_tail_units(log, list(queues))))
-    for number, (offset, size) in enumerate(tail):
-        first = read_record(log, offset)
-        if first is not None and first.total_size == size:
-            return _walk_on(log, tail[number:])
-    return _walk_last(log)
+    tail = _tail_units(log, list(queues))
+    return _walk_on(log, tail) if tail else _walk_last(log)
 
 
-def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> Iterator[tuple[int, int]]:
+def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Unit]:
+    """Return the units of the last part of the log in its order; the first and the last lead to valid records."""
+    greatest = _greatest_proven(log, queues)
+    if greatest is None:
+        return []
+    since = greatest.physical_offset - REACH
+    busy = [queue for queue in queues if queue.last_unit and queue.last_unit.physical_offset >= since]
+    most = max(_FEWEST, _UNITS // max(len(busy), 1))
+    found = [list(_units_since(queue, since, most)) for queue in busy]
+    # Where a queue has more units than are looked at, the others are not followed further back than it is.
+    since = max((min(units).physical_offset for units in found if len(units) == most), default=since)
+    tail = sorted({unit for units in found for unit in units if unit.physical_offset >= since} | {greatest})
+    tail = [unit for unit in tail if unit <= greatest and _leads_into(log, unit)]
+    return tail[next(number for number, unit in enumerate(tail) if _is_proven(log, unit)) :]
+
+
+def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Unit | None:
+    """Return the greatest unit that leads to a valid record: the last of a queue, mostly at the first look."""
     most = max(_FEWEST, _UNITS // max(len(queues), 1))
-    for queue in queues:
-        for _, unit in queue.iter_units(queue.max_offset - most):
-            if unit.size != FILLER_SIZE and log.find(unit.physical_offset) is not None:
-                yield unit.physical_offset, unit.size
+    # The greatest unit of each queue that is not refuted yet, greatest first.
+    heap = []
+    for number, queue in enumerate(queues):
+        units = _units_before(log, queue, most)
+        first = next(units, None)
+        if first is not None:
+            heap.append((-first.physical_offset, number, first, units))
+    heapify(heap)
+    while heap:
+        _, number, unit, units = heap[0]
+        if _is_proven(log, unit):
+            return unit
+        before = next(units, None)
+        if before is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (-before.physical_offset, number, before, units))
+    return None
+
+
+def _units_before(log: SegmentQueue, queue: ConsumeQueueFiles, most: int) -> Iterator[_Unit]:
+    """Yield the last units of a queue that lead into the log, the last one first."""
+    last = queue.last_unit
+    if last is None:
+        return
+    end = queue.max_offset
+    if last.size != FILLER_SIZE and last.physical_offset >= log.end_offset:
+        # The end of the log is gone: places only rise, so the units that lead beyond it need not be tried.
+        end = queue.find_offset(log.end_offset)
+    for at in range(end - 1, max(end - most, queue.first_offset) - 1, -1):
+        found = queue.read_unit(at)
+        if found is not None and _leads_into(log, unit := _Unit(found.physical_offset, found.size)):
+            yield unit
+
+
+def _units_since(queue: ConsumeQueueFiles, since: int, most: int) -> Iterator[_Unit]:
+    """Yield the units of a queue that lead to ``since`` or further, of its last ``most``."""
+    end, step = queue.max_offset, _FIRST_UNITS
+    least = max(end - most, queue.first_offset)
+    while end > least:
+        begin = max(end - step, least)
+        units = [_Unit(unit.physical_offset, unit.size) for _, unit in queue.iter_units(begin, end)]
+        yield from (unit for unit in units if unit.physical_offset >= since)
+        if not units or units[0].physical_offset < since:
+            return
+        end, step = begin, step * _FIRST_UNITS
+
+
+def _leads_into(log: SegmentQueue, unit: _Unit) -> bool:
+    return unit.size != FILLER_SIZE and log.find(unit.physical_offset) is not None
+
+
+def _is_proven(log: SegmentQueue, unit: _Unit) -> bool:
+    record = read_record(log, unit.physical_offset)
+    return record is not None and record.total_size == unit.size
 
 
 def read_record(log: SegmentQueue, physical_offset: int) -> Message | None:
@@ -71,23 +155,23 @@ def read_as_it_stands(log: SegmentQueue, physical_offset: int) -> Message | None
     return found if isinstance(found, Message) else None
 
 
-def _walk_on(log: SegmentQueue, units: list[tuple[int, int]]) -> LogEnd:
+def _walk_on(log: SegmentQueue, units: list[_Unit]) -> LogEnd:
     """Follow the units, the first of which is proven, to the end; walk where they leave a gap."""
     chain = [units[0]]
-    for offset, size in units[1:]:
-        end = sum(chain[-1])
+    for unit in units[1:]:
+        offset, end = unit.physical_offset, sum(chain[-1])
         if offset > end:
             last = _last_valid(log, chain)
             reached = _walk(log, last, last.physical_offset + last.total_size, offset)
             if reached.physical_offset < offset:
                 return reached
         if offset >= end:
-            chain.append((offset, size))
+            chain.append(unit)
     last = _last_valid(log, chain)
     return _walk(log, last, last.physical_offset + last.total_size, log.end_offset)
 
 
-def _last_valid(log: SegmentQueue, chain: list[tuple[int, int]]) -> Message:
+def _last_valid(log: SegmentQueue, chain: list[_Unit]) -> Message:
     """Return the last record of the chain that is really there: units may outlive what a crash took from the log."""
     for offset, _ in reversed(chain):
         message = read_record(log, offset)
@@ -102,8 +186,10 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
     segment = log.find(start) or _next_segment(log, start)
     while segment is not None:
         walk = SegmentWalk(log.open(segment), segment.base_offset)
+        # A gap of one record is no reason to read a megabyte.
+        walk.window.least = min(max(until - start, RECORD_WINDOW), WINDOW)
         walk.last_timestamp = last.store_timestamp
-        for place in walk.places(max(start - segment.base_offset, 0)):
+        for place in _strides(walk, max(start - segment.base_offset, 0)):
             at = segment.base_offset + place.file_offset
             if at >= until:
                 return LogEnd(until, last)
@@ -125,12 +211,52 @@ def _walk_last(log: SegmentQueue) -> LogEnd:
     """Walk the last segment that holds anything: there are no queues to go by."""
     for segment in reversed(log.segments):
         last = None
-        for place in SegmentWalk(log.open(segment), segment.base_offset).places():
+        for place in _strides(SegmentWalk(log.open(segment), segment.base_offset), 0):
             if isinstance(place.what, Message):
                 last = place.what
         if last is not None:
             return LogEnd(last.physical_offset + last.total_size, last)
     return LogEnd(log.min_offset, None)
+
+
+def _strides(walk: SegmentWalk, start: int) -> Iterator[Place]:
+    """Yield the places of a walk from ``start`` on; of a long run of records only those near its ends."""
+    at: int | None = start
+    while at is not None:
+        begun, at = at, None
+        for place in walk.places(begun):
+            yield place
+            behind = place.file_offset + place.length
+            if isinstance(place.what, Message) and behind - begun >= STROLL:
+                at = _last_of_run(walk.window.file, walk.base_offset or 0, behind)
+                if at is not None:
+                    break
+
+
+def _last_of_run(file: ReadableFile, base_offset: int, start: int) -> int | None:
+    """Return where the last valid record of the run that begins at ``start`` begins, else the last record.
+
+    None where there is no run.
+    """
+    begins: list[int] = []
+    at = start
+    starts = _starts_of_piece(file, at)
+    while starts.size:
+        begins.append(at)
+        at = int(starts[-1])
+        starts = _starts_of_piece(file, at)[1:]
+    for begin in reversed(begins):
+        for file_offset in map(int, reversed(_starts_of_piece(file, begin))):
+            if isinstance(read_record_at(file, base_offset, file_offset), Message):
+                return file_offset
+    return at if begins else None
+
+
+def _starts_of_piece(file: ReadableFile, start: int) -> Ints:
+    """Return where the records begin that follow each other from ``start`` on, in the next few megabytes."""
+    from rmqtool.bulk.starts import record_starts
+
+    return record_starts(file.pread(PIECE, start)).file_offsets + start
 
 
 def _walk_dledger(log: SegmentQueue) -> LogEnd:

@@ -40,7 +40,8 @@ ARROWS["__main__"] = frozenset({"cli", "commands"})
 ARROWS["__init__"] = frozenset({"errors", "findings", "library"})
 
 # Only inside a function body.
-LAZY_ARROWS: dict[str, frozenset[str]] = {"engine": frozenset({"bulk"})}
+# storage: the end of a long log is found by columns, and no put of one message may load them.
+LAZY_ARROWS: dict[str, frozenset[str]] = {"engine": frozenset({"bulk"}), "storage": frozenset({"bulk"})}
 HEAVY_ROOMS = frozenset({"bulk", "scan", "export", "spark"})
 LAZY_IN: dict[str, frozenset[str]] = {"commands": HEAVY_ROOMS, "library": HEAVY_ROOMS}
 

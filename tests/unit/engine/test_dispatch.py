@@ -516,7 +516,8 @@ def test_a_log_without_queues_is_continued(count: int) -> None:
 
 
 def test_a_record_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.engine.bulk_walk._PIECE", 500)
+    monkeypatch.setattr("rmqtool.storage.log_end.STROLL", 1)
+    monkeypatch.setattr("rmqtool.storage.log_end.PIECE", 500)
     files = FaultyFileSystem(FaultyDisk())
     with small_store(files=files) as store:
         store.put(a_message(body=b"x" * 100))
