@@ -13,7 +13,7 @@ from rmqtool.engine.message import NewMessage
 from rmqtool.engine.record import property_text
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.java import INT_MAX, INT_MIN
+from rmqtool.formats.java import parse_int
 from rmqtool.formats.properties import BUILT_BINS, CRC_PROPERTY, DECODED_BINS, decode_properties
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
@@ -57,12 +57,4 @@ def with_transaction_type(sys_flag: int, kind: int) -> int:
 @lru_cache(maxsize=256)
 def find_number(text: str | None) -> int | None:
     """Return the Java int of a property, None when it is none."""
-    if text is None:
-        return None
-    if len(text) < 10 and text.isdecimal() and text.isascii():
-        return int(text)
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits.isascii() or not digits.isdecimal() or len(digits) > len(str(INT_MAX)):
-        return None
-    number = int(text)
-    return number if INT_MIN <= number <= INT_MAX else None
+    return None if text is None else parse_int(text)

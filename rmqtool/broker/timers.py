@@ -21,7 +21,7 @@ from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.checkpoints import PAGE_SIZE, decode_timer_checkpoint, encode_timer_checkpoint
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.java import LONG_MAX, string_hash
+from rmqtool.formats.java import LONG_MAX, parse_long, string_hash
 from rmqtool.formats.layouts import TimerCheckpoint, TimerLogUnit, TimerSlot
 from rmqtool.formats.paths import CONFIG, TIMER_CHECK, TIMER_LOG, parse_segment_name
 from rmqtool.formats.timer import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, WHEEL_SLOTS
@@ -288,5 +288,4 @@ class Timers:
 
 
 def _deliver_time(record: Message) -> int | None:
-    text = record.properties.get("TIMER_OUT_MS", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < len(str(LONG_MAX)) else None
+    return parse_long(record.properties.get("TIMER_OUT_MS", ""))

@@ -18,6 +18,7 @@ from rmqtool.engine.queue_offsets import QueueKey, QueueOffsets
 from rmqtool.engine.record import Record
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.dispatch import topic_allows_lmq
+from rmqtool.formats.java import parse_short
 from rmqtool.formats.topics import LMQ_PREFIX
 
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
@@ -25,7 +26,6 @@ MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 _WAIT = "WAIT"
-_SHORT_MAX = 32767
 
 
 class LateParts(NamedTuple):
@@ -111,6 +111,5 @@ def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic:
         return PutStatus.MESSAGE_ILLEGAL
     if text is None:
         return 1
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= _SHORT_MAX:
-        return PutStatus.MESSAGE_ILLEGAL
-    return int(text)
+    count = parse_short(text)
+    return count if count is not None and count > 0 else PutStatus.MESSAGE_ILLEGAL

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.formats.codes import TransactionType, transaction_type
+from rmqtool.formats.java import int64, parse_int, parse_long
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _TIMER_WISHES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -54,7 +55,7 @@ def find_destination(
 def delay_level(properties: Mapping[str, str]) -> int | None:
     """Return the delay level of a message, 0 without one, None when it is no number."""
     text = properties.get("DELAY")
-    return 0 if text is None else _number(text)
+    return 0 if text is None else parse_int(text)
 
 
 def _by_level(sent: Destination, level: int, levels: int) -> Destination:
@@ -93,12 +94,6 @@ def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
         ("TIMER_DELIVER_MS", 1, 0),
     ):
         if name in properties:
-            number = _number(properties[name])
-            return None if number is None else base + number * unit
+            number = parse_long(properties[name])
+            return None if number is None else int64(base + number * unit)
     return None
-
-
-def _number(text: str) -> int | None:
-    """Return a Java number, None when it is none."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    return int(text) if digits.isascii() and digits.isdecimal() else None

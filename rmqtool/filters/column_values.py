@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rmqtool.filters.expressions import Kind
-from rmqtool.filters.java_numbers import parse_double, parse_int, parse_long
-from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text
+from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, parse_double, parse_int, parse_long
 
 if TYPE_CHECKING:
     import numpy as np

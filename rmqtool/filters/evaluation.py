@@ -29,7 +29,7 @@ from rmqtool.filters.expressions import (
     Value,
     kind_of,
 )
-from rmqtool.filters.java_numbers import compare_doubles, parse_boolean, parse_double, parse_int, parse_long
+from rmqtool.formats.java import compare_doubles, parse_boolean, parse_double, parse_int, parse_long
 
 
 class Truth(IntEnum):

@@ -31,10 +31,9 @@ from rmqtool.filters.expressions import (
     is_truth,
     property_names,
 )
-from rmqtool.filters.java_numbers import parse_long
 from rmqtool.filters.syntax import FilterSyntaxError
 from rmqtool.filters.tokens import END, SEARCHES, STRING, Dialect, Lexer, Token
-from rmqtool.formats.java import INT_MAX
+from rmqtool.formats.java import INT_MAX, parse_long
 
 # How deep an expression may nest. Upstream stops where the stack of its thread does, at some hundred parentheses.
 MAX_DEPTH = 100

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.filters.java_numbers import BLANKS
 from rmqtool.filters.syntax import FilterSyntaxError
-from rmqtool.formats.java import int32, string_hash
+from rmqtool.formats.java import BLANKS, int32, string_hash
 
 ALL = "*"
 

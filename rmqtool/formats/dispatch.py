@@ -13,15 +13,13 @@ from typing import NamedTuple
 from rmqtool.formats import index
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.java import string_hash
+from rmqtool.formats.java import parse_int, parse_long, parse_short, string_hash
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 from rmqtool.formats.versions import is_since
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-# Leading zeros and all; Python itself refuses to read numbers of thousands of digits.
-_MOST_DIGITS = 100
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -76,20 +74,11 @@ def has_queue_unit(sys_flag: int) -> bool:
 def tags_code(message: Message, delays: Sequence[int]) -> int:
     """Return the tags code of a message's unit, before any extension."""
     if message.topic == SCHEDULE_TOPIC:
-        level = min(_number(message.properties.get("DELAY", ""), 32) or 0, len(delays))
+        level = min(parse_int(message.properties.get("DELAY", "")) or 0, len(delays))
         if level > 0:
             return message.store_timestamp + delays[level - 1]
     tags = message.tags
     return string_hash(tags) if tags else 0
-
-
-def _number(text: str, bits: int) -> int | None:
-    """Return the number in ``text`` as Java reads it: a sign and digits, in the range of its type."""
-    digits = text[text[:1] in ("+", "-") :]
-    if not digits.isdecimal() or len(digits) > _MOST_DIGITS:
-        return None
-    number = int(text)
-    return number if -1 << bits - 1 <= number < 1 << bits - 1 else None
 
 
 def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry]:
@@ -105,8 +94,8 @@ def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry
 
 def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit:
     """Return the unit that ``message`` gets in a batch queue: one for the whole of an inner batch."""
-    count = _number(message.properties.get("INNER_NUM", ""), 16)
-    base = _number(message.properties.get("INNER_BASE", ""), 64)
+    count = parse_short(message.properties.get("INNER_NUM", ""))
+    base = parse_long(message.properties.get("INNER_BASE", ""))
     if count is None or base is None:
         count, base = 1, message.queue_offset
     place = message.physical_offset, message.total_size, tags_code(message, delays), message.store_timestamp
@@ -127,7 +116,7 @@ def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[s
     for name, text in zip(names, offsets, strict=True):
         if rules.guarded and "/" in name:
             continue
-        queue_offset = _number(text, 64)
+        queue_offset = parse_long(text)
         if queue_offset is None:
             return
         light = rules.lmq and name.startswith(LMQ_PREFIX)

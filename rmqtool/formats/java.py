@@ -1,21 +1,41 @@
 """Java's own arithmetic and text rules, where stored bytes depend on them.
 
-Upstream: ``String.hashCode``, ``HashMap.put``, ``UtilAll.crc32``, ``new String(bytes, UTF_8)``.
+Upstream: ``String.hashCode``, ``HashMap.put``, ``UtilAll.crc32``, ``new String(bytes, UTF_8)``, ``Integer.parseInt``
+and its relatives. Every number that a broker reads out of a text is read here: Python's ``int`` and ``float`` take
+underscores, blanks, ``inf`` and digits beyond the first plane, and refuse suffixes and thousands of digits.
 """
 
 from __future__ import annotations
 
 import codecs
+import math
+import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 Key = TypeVar("Key", str, int)
 
+SHORT_MIN = -(1 << 15)
+SHORT_MAX = (1 << 15) - 1
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
+
+# What String.trim removes, and Double.valueOf with it.
+BLANKS = "".join(map(chr, range(0x21)))
+
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?=[fFdD]?\Z)")
+_HEXADECIMAL = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]*+\.[0-9a-fA-F]++|[0-9a-fA-F]++\.?)[pP][+-]?[0-9]++(?=[fFdD]?\Z)",
+)
+_NAMED = {
+    f"{sign}{name}": value
+    for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
+    for name, value in (("NaN", math.nan), ("Infinity", factor * math.inf))
+}
 
 
 def int32(value: int) -> int:
@@ -101,3 +121,78 @@ def decode_text(data: bytes | bytearray | memoryview) -> str:
 def encode_text(text: str) -> bytes:
     """Return ``text.getBytes(UTF_8)``: a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace")
+
+
+def remainder(value: int, divisor: int) -> int:
+    """Return ``value % divisor`` with the sign of ``value``."""
+    return value % divisor if value >= 0 else -(-value % divisor)
+
+
+def parse_short(text: str) -> int | None:
+    """Return ``Short.parseShort(text)``; None where that throws."""
+    return _parse_integer(text, SHORT_MIN, SHORT_MAX)
+
+
+def parse_int(text: str) -> int | None:
+    """Return ``Integer.parseInt(text)``; None where that throws."""
+    return _parse_integer(text, INT_MIN, INT_MAX)
+
+
+def parse_long(text: str) -> int | None:
+    """Return ``Long.parseLong(text)``; None where that throws."""
+    return _parse_integer(text, LONG_MIN, LONG_MAX)
+
+
+def _parse_integer(text: str, least: int, greatest: int) -> int | None:
+    negative = text.startswith("-")
+    digits = text[1:] if text.startswith(("-", "+")) else text
+    if not digits:
+        return None
+    if not digits.isascii():
+        digits = "".join(_ascii_digit(character) for character in digits)
+    if not digits.isdecimal():
+        return None
+    digits = digits.lstrip("0")
+    if len(digits) > len(str(greatest)):
+        return None
+    value = int(digits or "0")
+    value = -value if negative else value
+    return value if least <= value <= greatest else None
+
+
+def _ascii_digit(character: str) -> str:
+    """Return the digit that ``Character.digit`` of one ``char`` sees: any script's, of the first plane only."""
+    value = unicodedata.decimal(character, None) if character <= "\uffff" else None
+    return "x" if value is None else str(value)
+
+
+def parse_double(text: str) -> float | None:
+    """Return ``Double.valueOf(text)``; None where that throws."""
+    text = text.strip(BLANKS)
+    if found := _DECIMAL.match(text):
+        return float(found[0])
+    if found := _HEXADECIMAL.match(text):
+        try:
+            return float.fromhex(found[0])
+        except OverflowError:
+            return -math.inf if text.startswith("-") else math.inf
+    return _NAMED.get(text)
+
+
+def parse_boolean(text: str) -> bool:
+    """Return ``Boolean.valueOf(text)``: whatever is not ``true`` is false."""
+    return text.isascii() and text.lower() == "true"
+
+
+def compare_doubles(left: float, right: float) -> int:
+    """Return the sign of ``left.compareTo(right)``: −0.0 is below 0.0, NaN equals itself and is above everything."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    left_key, right_key = (_rank(left), _rank(right))
+    return (left_key > right_key) - (left_key < right_key)
+
+
+def _rank(value: float) -> tuple[bool, float]:
+    return math.isnan(value), 0.0 if math.isnan(value) else math.copysign(1.0, value)

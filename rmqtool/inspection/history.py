@@ -14,6 +14,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import parse_long
 from rmqtool.formats.system_bodies import decode_op_body
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
 from rmqtool.inspection.events import Event
@@ -162,7 +163,8 @@ def due_time(store: Store, record: Message) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.lstrip("-").isdecimal() and text.isascii() and len(text) < 20 else None
+    """Return the Java long of a property, None when it is none."""
+    return None if text is None else parse_long(text)
 
 
 def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:

@@ -11,6 +11,7 @@ from rmqtool.formats import checkpoints, paths, topics
 from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import parse_long
 from rmqtool.formats.system_bodies import decode_op_body
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
 from rmqtool.inspection.history import HALF_TOPICS, due_time, is_cancelled_by
@@ -166,7 +167,8 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: 
     for message in timers:
         row = tallies.take(message, "POP" if is_pop_mark(message) else "timer")
         out = message.properties.get("TIMER_OUT_MS", "")
-        due = int(out) if out.isdecimal() else message.store_timestamp
+        due = parse_long(out)
+        due = message.store_timestamp if due is None else due
         if last[_timer_key(message)] is not message:
             row.count("rolled")
         elif "TIMER_DEL_UNIQKEY" in message.properties:

@@ -19,6 +19,7 @@ from rmqtool.bulk.queues import have_queue_unit
 from rmqtool.bulk.records import Records
 from rmqtool.errors import ReadFailed
 from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.java import parse_short
 from rmqtool.scan.queue_units import QueueFiles, read_unit_places
 
 Queue = tuple[str, int]
@@ -147,7 +148,7 @@ def _message_counts(records: Records) -> Ints:
     if len(rows):
         texts = decode_properties(records).values("INNER_NUM").to_pylist()
         for row in rows.tolist():
-            counts[row] = max(int(texts[row]), 1) if (texts[row] or "").isdecimal() else 1
+            counts[row] = max(parse_short(texts[row] or "") or 1, 1)
     return counts
 
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import Message
+from rmqtool.formats.java import remainder
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.java_numbers import java_remainder
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.record_check import EndOfFile, RecordCheck, SegmentWindow, Unreadable
 from rmqtool.upstream.settings import StartSettings
@@ -173,7 +173,7 @@ class CommitLog:
         """
         offset = 0 if confirmed == -1 else confirmed
         while (file := self.mapped.find(offset, first_if_none=offset == 0)) is not None:
-            position = java_remainder(offset, self.mapped.file_size)
+            position = remainder(offset, self.mapped.file_size)
             if position + _START.size > file.wrote:
                 self._log.warn(broker_log.POSITION_INVALID)
                 return

@@ -14,13 +14,12 @@ from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import queue_entries
-from rmqtool.formats.java import decode_text, int64
+from rmqtool.formats.java import decode_text, int64, parse_int, remainder
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch, Run
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.java_numbers import java_remainder, parse_int
 from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQueue
 from rmqtool.upstream.settings import StartSettings
 
@@ -217,7 +216,7 @@ class ConsumeQueue:
         """Fill the first file of the queue up to its first unit."""
         if file.first_in_queue and expected != 0 and file.wrote == 0:
             self.min_logic_offset = expected
-            length = java_remainder(expected, file.size)
+            length = remainder(expected, file.size)
             if length > 0:
                 self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
 

@@ -7,6 +7,7 @@ from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts
 from rmqtool.formats.index import file_size
+from rmqtool.formats.java import parse_long
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch
 from rmqtool.upstream.broker_log import BrokerLog
@@ -14,7 +15,6 @@ from rmqtool.upstream.checkpoint import Checkpoint
 from rmqtool.upstream.files import StoreFiles
 from rmqtool.upstream.index_counts import count_index_texts
 from rmqtool.upstream.index_file import IndexFile
-from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.settings import StartSettings
 
 # A broker names a new file by the clock; here it gets a name that says so.

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.dispatch import has_queue_unit
-from rmqtool.formats.java import crc31
+from rmqtool.formats.java import crc31, parse_long
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH
 from rmqtool.upstream.files import StoreView
 from rmqtool.upstream.gather import find_starts
-from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.queue_units import QueueUnits
 from rmqtool.upstream.startup import MessageStore
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rmqtool.formats.java import parse_long, remainder
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.broker_log import BrokerLog
 from rmqtool.upstream.files import StoreFiles
-from rmqtool.upstream.java_numbers import java_remainder, parse_long
 
 _NAME_DIGITS = 20
 
@@ -139,7 +139,7 @@ class MappedFileQueue:
     def _next_start(self, start_offset: int) -> int:
         if self.mapped:
             return self.mapped[-1].start + self.file_size
-        return start_offset - java_remainder(start_offset, self.file_size)
+        return start_offset - remainder(start_offset, self.file_size)
 
     def _path(self, start: int) -> str:
         return f"{self.directories[0]}/{file_name(start)}"
@@ -155,7 +155,7 @@ class MappedFileQueue:
                 if offset < file.start:
                     self.files.delete(file.path)
                     continue
-                file.wrote = java_remainder(offset, self.file_size)
+                file.wrote = remainder(offset, self.file_size)
             kept.append(file)
         self.mapped = kept
 

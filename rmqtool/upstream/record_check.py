@@ -13,13 +13,12 @@ from typing import NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message, record_size
-from rmqtool.formats.java import INT_MAX, int32
+from rmqtool.formats.java import INT_MAX, int32, parse_int
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch, walk
 from rmqtool.upstream.broker_log import BrokerLog
-from rmqtool.upstream.java_numbers import parse_int
 from rmqtool.upstream.settings import StartSettings
 
 _START = layouts.RECORD_START

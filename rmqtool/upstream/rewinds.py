@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.java import LONG_MAX, parse_long
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.java_numbers import parse_long
 from rmqtool.upstream.startup import MessageStore
 
 # So many bytes are looked at behind the place where a broker takes a file's units to end.

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rmqtool.filters.java_numbers import compare_doubles, parse_boolean, parse_double, parse_int, parse_long
+from rmqtool.formats.java import compare_doubles, parse_boolean, parse_double, parse_int, parse_long
 
 
 @pytest.mark.parametrize(
