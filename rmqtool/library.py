@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rmqtool.config import StoreConfig, Version
@@ -20,6 +21,8 @@ from rmqtool.storage.store import Store, open_store
 if TYPE_CHECKING:
     import pyarrow
 
+    from rmqtool.bulk.batches import Projection
+    from rmqtool.engine.message import NewMessage
     from rmqtool.inspection.check import Check
     from rmqtool.scan.ranges import Effort
     from rmqtool.scan.request import Request
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
     from rmqtool.scan.sources import Source
 
 Place = str | os.PathLike[str] | Store
-# Epoch milliseconds, or a datetime with its zone.
-Time = int | datetime
+# Epoch milliseconds, a datetime with its zone, or a text as --begin takes it: "2026-08-23T15:00", "-2h".
+Time = int | datetime | str
 Json = dict[str, Any]
 
 
@@ -42,6 +45,25 @@ class Which(TypedDict, total=False):
     tags: str
     key: str
     where: str
+
+
+_WHICH = tuple(Which.__annotations__)
+# What other tools and our own command line call them.
+_MEANT = {
+    "topic": "topics",
+    "tag": "tags",
+    "keys": "key",
+    "since": "begin",
+    "start": "begin",
+    "until": "end",
+    "queue_id": "queue",
+    "queueId": "queue",
+    "n": "limit",
+    "body_encoding": "bodyEncoding",
+    "delay": "delayLevel",
+    "deliver_at": "deliverAt",
+    "sharding_key": "shardingKey",
+}
 
 
 def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Mapping[str, str] | None = None) -> Store:  # noqa: A001
@@ -69,12 +91,17 @@ def scan(
 
     ``order`` is "log", "queue" or "time".
     """
+    _require_known("scan", which)
+    return _iter_rows(store, _request(which, order, limit), _effort(jobs))
+
+
+def _iter_rows(store: Place, request: Request, effort: Effort) -> Iterator[Json]:
     from rmqtool.scan.reading import Damage, Part
     from rmqtool.scan.request import iter_messages
     from rmqtool.scan.rows import iter_rows
 
     with _source(store) as source:
-        for found in iter_messages(source, _request(which, order, limit), _effort(jobs)):
+        for found in iter_messages(source, request, effort):
             if isinstance(found, Damage):
                 yield found.as_json()
             elif isinstance(found, Part):
@@ -86,16 +113,31 @@ def scan(
 
 def batches(
     store: Place, *, columns: Sequence[str] | None = None, jobs: int = 1, **which: Unpack[Which]
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yield messages as Arrow batches, with the columns of ``export``. Damage is left out; ``check`` finds it."""
-    from rmqtool.bulk.batches import COLUMNS, Projection, iter_batches
+) -> pyarrow.RecordBatchReader:
+    """Return messages as a reader of Arrow batches, with the columns of ``export``.
+
+    It has a ``schema``, and whatever takes Arrow streams takes it. Damage is left out; ``check`` finds it.
+    """
+    import pyarrow
+
+    from rmqtool.bulk.batches import COLUMNS, Projection
     from rmqtool.export.choice import check_columns
+
+    _require_known("batches", which)
+    projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
+    found = _iter_batches(store, projection, _request(which, "log", None), _effort(jobs))
+    return pyarrow.RecordBatchReader.from_batches(projection.schema(), found)
+
+
+def _iter_batches(
+    store: Place, projection: Projection, request: Request, effort: Effort
+) -> Iterator[pyarrow.RecordBatch]:
+    from rmqtool.bulk.batches import iter_batches
     from rmqtool.scan.reading import Part
     from rmqtool.scan.request import iter_messages
 
-    projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
     with _source(store) as source:
-        for found in iter_messages(source, _request(which, "log", None), _effort(jobs)):
+        for found in iter_messages(source, request, effort):
             if isinstance(found, Part):
                 yield from (batch.batch for batch in iter_batches(found.records, projection))
 
@@ -120,6 +162,7 @@ def query(
     from rmqtool.inspection.question import Narrowing, NoSuchQuestion, QuestionKind, ask, guess_question
     from rmqtool.storage.time_search import Boundary
 
+    _require_known("query", which, ("topics", "queue", "begin", "end"))
     try:
         question = guess_question(what, int) if kind is None else ask(what, QuestionKind(kind), int)
     except (NoSuchQuestion, ValueError) as error:
@@ -139,6 +182,7 @@ def stat(store: Place, by: str | Sequence[str] = "topic", *, jobs: int = 1, **wh
     """Count messages and bytes by topic, queue, tag, key, producer, group, hour, day, size, kind, or several."""
     from rmqtool.inspection.statistics import Wish, read_statistics
 
+    _require_known("stat", which)
     names = (by,) if isinstance(by, str) else tuple(by)
     with _opened(store) as opened:
         return read_statistics(opened, _selection(which), [Wish(names)], _effort(jobs))[0].as_json()
@@ -197,16 +241,19 @@ def init(path: str | os.PathLike[str], *, version: str = "5.3", conf: Mapping[st
         create_store(filesystem, config)
 
 
-def put(store: str | os.PathLike[str], messages: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues."""
-    from rmqtool.broker.message_lines import message_of
+def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Json]:
+    """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues.
+
+    One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored.
+    """
     from rmqtool.broker.producing import open_producer
     from rmqtool.storage.config_writer import config_text
 
-    with open(store) as opened:
+    given = [messages] if isinstance(messages, Mapping) else messages
+    checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
+    with _opened(store) as opened:
         root, config = opened.root, opened.config
     with open_producer(root, config, lambda to, name: config_text(to.setup.files, name)) as producer:
-        checked = [message_of(dict(message)) for message in messages]
         for message in checked:
             producer.check(message)
         return list(producer.send(checked).objects())
@@ -224,9 +271,7 @@ def export(
     from rmqtool.export.choice import Choice, OnCorrupt
     from rmqtool.export.run import Request, local_engine, run_export
 
-    unknown = set(which) - {"topics", "queue", "begin", "end"}
-    if unknown:
-        raise UsageError(f"export does not choose by {', '.join(sorted(unknown))}", hint="topics, queue, begin, end")
+    _require_known("export", which, ("topics", "queue", "begin", "end"))
     wanted = _selection(which)
     choice = Choice(
         topics=wanted.topics.patterns,
@@ -292,11 +337,48 @@ def _selection(which: Which) -> Selection:
 
 
 def _milliseconds(time: Time | None) -> int | None:
-    if not isinstance(time, datetime):
+    from rmqtool.times import now_ms, parse_time
+
+    if isinstance(time, str):
+        return parse_time(time, now=now_ms())
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise UsageError(f"{time} has no zone", hint="datetime(..., tzinfo=UTC)")
+        return round(time.timestamp() * 1000)
+    if time is None or (isinstance(time, int) and not isinstance(time, bool)):
         return time
-    if time.tzinfo is None:
-        raise UsageError(f"{time} has no zone", hint="datetime(..., tzinfo=UTC)")
-    return round(time.timestamp() * 1000)
+    raise TypeError(f"a time is epoch milliseconds, a datetime or a text, not {time!r}")
+
+
+def _require_known(function: str, which: Mapping[str, Any], known: Sequence[str] = _WHICH) -> None:
+    """Raise TypeError for a keyword that would have no effect, and say which one is meant."""
+    for name in which:
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{_meant(name, known)}")
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    meant = _MEANT.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
+    return f"; did you mean {meant!r}?" if meant in known else f"; it takes {', '.join(known)}"
+
+
+def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:
+    """Return the message that a dictionary describes; raise UsageError for what would be passed over, too."""
+    from rmqtool.broker.message_lines import MEMBERS, message_of
+    from rmqtool.formats.message_json import FIELDS
+
+    if not isinstance(message, Mapping):
+        raise TypeError(f"message {number} is {message!r:.60}: a message is a dictionary")
+    for name in message:
+        if name not in MEMBERS and name not in FIELDS:
+            hint = _meant(str(name), MEMBERS).removeprefix("; ")
+            raise UsageError(f'message {number} has an unknown member "{name}"', hint=hint)
+    if message.get("body") is None and message.get("bodyEncoding") != "none":
+        raise UsageError(f'message {number} has no "body"', hint='"body" is a text or bytes')
+    try:
+        return message_of(dict(message))
+    except UsageError as error:
+        raise UsageError(f"message {number}: {error.message}", hint=error.hint) from None
 
 
 def _version(text: str | None) -> Version | None:

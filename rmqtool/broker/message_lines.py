@@ -34,6 +34,8 @@ OWN = {
     "deliverAt": "TIMER_DELIVER_MS",
 }
 _OWN_ITEMS = tuple(OWN.items())
+# What a message may be described by.
+MEMBERS = ("topic", "body", "bodyEncoding", "queueId", "flag", "properties", *OWN)
 _SEPARATORS = ("\x01", "\x02")
 _NUMBERS = ("queueId", "flag", "delayLevel", "deliverAt")
 # A member that only the Message object of a stored message has.
@@ -126,6 +128,8 @@ def _are_ints(queue: int, flag: int) -> bool:
 def _body(text: object, encoding: object) -> bytes:
     if encoding == "none" or (text is None and encoding is None):
         return b""
+    if isinstance(text, bytes | bytearray | memoryview) and encoding is None:
+        return bytes(text)
     if not isinstance(text, str):
         raise UsageError('"body" must be a text', hint='bytes are base64, with "bodyEncoding": "base64"')
     if encoding in ("utf8", None):

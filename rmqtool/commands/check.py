@@ -69,10 +69,10 @@ def _options(
     wanted: tuple[list[str] | None, list[str] | None],
     time_limit: tuple[str | None, str | None],
 ) -> CheckOptions:
-    from rmqtool.commands.times import parse_span
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.inspection.check import CheckOptions
     from rmqtool.inspection.checks.case import Depth
+    from rmqtool.times import parse_span
 
     max_time, resume = time_limit
     return CheckOptions(

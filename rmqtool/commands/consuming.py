@@ -12,8 +12,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
-from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
 from rmqtool.errors import Exit, Interrupted, Refused, StoreError
+from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.broker.client_offsets import LocalOffsets

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from rmqtool.commands.times import now_ms, parse_period, parse_zone
 from rmqtool.config import Version
 from rmqtool.errors import UsageError
+from rmqtool.times import now_ms, parse_period, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.progress import Progress

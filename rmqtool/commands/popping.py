@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
-from rmqtool.commands.times import parse_span
 from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
+from rmqtool.times import parse_span
 
 if TYPE_CHECKING:
     from rmqtool.broker.group_consumer import Delivered

@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from rmqtool.commands.interrupting import Stop, stopping
 from rmqtool.commands.opening import named_group
 from rmqtool.commands.produce import OnError
-from rmqtool.commands.times import now_ms, parse_span, parse_time, parse_zone
 from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
+from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.broker.line_stream import Lines

@@ -8,8 +8,8 @@ import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Group, Limit, Period, Scope, Show, Work, store_and
-from rmqtool.commands.times import now_ms, parse_time, parse_zone
 from rmqtool.errors import Exit, UsageError, worst
+from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.inspection.lookup import Answer

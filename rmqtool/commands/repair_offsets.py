@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rmqtool.commands.times import now_ms, parse_time, parse_zone
 from rmqtool.errors import NotFound, StoreError, UsageError
+from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.repair.areas import Areas

@@ -12,8 +12,8 @@ import typer
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
 from rmqtool.commands.selecting import note_nothing_matched, note_unknown_topics, select_messages
-from rmqtool.commands.times import now_ms, parse_zone
 from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed, worst
+from rmqtool.times import now_ms, parse_zone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

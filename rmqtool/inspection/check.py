@@ -142,6 +142,10 @@ class Check:
         self._sequences: dict[tuple[str, int], Sequence] | None = None
         self._deadline = None if self.options.max_seconds is None else now() + self.options.max_seconds
 
+    def __repr__(self) -> str:
+        found = self.summary
+        return f"<Check of {self.store.root!r}: {found.errors} errors, {found.warnings} warnings so far>"
+
     def __iter__(self) -> Iterator[Finding]:
         for finding in self._all():
             if self.options.takes(finding):

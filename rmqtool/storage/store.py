@@ -44,7 +44,7 @@ _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, 
 _MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
 
 
-@dataclass
+@dataclass(repr=False)
 class Store:
     """An open store. ``version`` is the broker whose rules answer; ``version_reason`` says where it was taken from."""
 
@@ -96,6 +96,9 @@ class Store:
             return None
         with self.filesystem.open_read(path) as file:
             return file.pread(min(file.size(), most), 0)
+
+    def __repr__(self) -> str:
+        return f"<Store {self.root!r}: {self.version.value} ({self.version_reason}), {len(self.commit_log)} log files>"
 
     def __enter__(self) -> Self:
         return self

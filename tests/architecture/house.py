@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FOUNDATION = frozenset({"errors", "findings", "config", "progress"})
+FOUNDATION = frozenset({"errors", "findings", "config", "progress", "times"})
 
 # Errors are raised where they are known, and the exit status belongs to the class: every room may import them.
 ARROWS: dict[str, frozenset[str]] = {

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.commands.times import (
+from rmqtool.errors import UsageError
+from rmqtool.render.text import timestamp
+from rmqtool.times import (
     ACCEPTED,
     ACCEPTED_SPANS,
     ACCEPTED_ZONES,
@@ -19,8 +21,6 @@ from rmqtool.commands.times import (
     parse_time,
     parse_zone,
 )
-from rmqtool.errors import UsageError
-from rmqtool.render.text import timestamp
 
 EAST = timezone(timedelta(hours=8))
 # 2026-08-23 11:41:57.120 +08:00
