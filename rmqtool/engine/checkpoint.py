@@ -22,10 +22,16 @@ class Checkpoint:
     """The fields in memory, and the file."""
 
     def __init__(self, files: WritableFileSystem) -> None:
-        self._file: WritableFile = _open(files)
-        self._written = decode_checkpoint(self._file.pread(PAGE_SIZE, 0))
+        self._files = files
+        self._file: WritableFile | None = files.open_write(CHECKPOINT) if files.exists(CHECKPOINT) else None
+        self._written = decode_checkpoint(b"" if self._file is None else self._file.pread(PAGE_SIZE, 0))
         self.fields: StoreCheckpoint = self._written
         self._lock = threading.Lock()
+
+    def make(self) -> None:
+        """Make a file of zeros where there is none: then nothing is known to be durable."""
+        if self._file is None:
+            self._file = _made(self._files)
 
     def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
         """Move times forward."""
@@ -41,19 +47,19 @@ class Checkpoint:
         """Write and force the fields if they changed."""
         fields = self.fields
         if fields != self._written:
+            self.make()
+            assert self._file is not None, "it was made"
             self._file.pwrite(layouts.STORE_CHECKPOINT.encode(fields), 0)
             self._file.fdatasync()
             self._written = fields
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
 
-def _open(files: WritableFileSystem) -> WritableFile:
-    """Open the file, or make one of zeros: then nothing is known to be durable."""
-    if files.exists(CHECKPOINT):
-        return files.open_write(CHECKPOINT)
+def _made(files: WritableFileSystem) -> WritableFile:
     file = files.create(CHECKPOINT, PAGE_SIZE)
     try:
         file.fsync()

@@ -77,6 +77,8 @@ class StoreState:
     batch_queues: dict[QueueKey, BatchQueueEnd]
     index_names: list[str] = field(default_factory=list)
     index_geometry: Geometry = DEFAULT
+    # An empty last segment, which the broker drops: it goes before the first change.
+    empty_segment: str | None = None
 
 
 def read_state(
@@ -94,12 +96,14 @@ def read_state(
         raise _needs_recovery("the store was not closed: abort is there", ABORT)
     refuse_without_log(listing)
     _check_log_directories(directories, config.version)
-    segments = _whole_segments(files, listing, config)
+    segments, empty = _whole_segments(files, listing, config)
     log = SegmentQueue(segments)
     simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
     batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
     try:
-        return _read_ends(listing, config, log, simple, batch)
+        state = _read_ends(listing, config, log, simple, batch)
+        state.empty_segment = empty
+        return state
     finally:
         for opened in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
             opened.close()
@@ -226,18 +230,20 @@ def _check_log_directories(directories: Sequence[LogDirectory], version: Version
                     )
 
 
-def _whole_segments(files: WritableFileSystem, listing: StoreListing, config: StoreConfig) -> list[Segment]:
-    """Return the segments, all of one size; an empty last one is dropped where the broker does so."""
-    segments = sorted(listing.log_segments)
+def _whole_segments(
+    files: WritableFileSystem, listing: StoreListing, config: StoreConfig
+) -> tuple[list[Segment], str | None]:
+    """Return the segments, all of one size; and the empty last one that is left out where the broker drops it."""
+    segments, empty = sorted(listing.log_segments), None
     if segments and not segments[-1].size and config.version is not Version.V4_9:
         last = segments.pop()
         if last.filesystem is files:
-            files.unlink(last.path)
+            empty = last.path
     size = usual_size(segments)
     for segment in segments:
         if segment.size != size:
             raise _needs_recovery(f"the segment has {segment.size} bytes, the others have {size}", segment.path)
-    return segments
+    return segments, empty
 
 
 def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:

@@ -69,6 +69,8 @@ class Retention:
     ) -> None:
         # Called when files of queues or index were removed.
         self.on_removed: Callable[[], None] = _do_nothing
+        # Called before a segment is removed.
+        self.before_removing: Callable[[], None] = _do_nothing
         self._files = files
         self._config = config
         self._clock = clock
@@ -94,6 +96,7 @@ class Retention:
         removed = []
         for segment in asked_for:
             messages = count_messages(log.segments.open(segment), segment.size)
+            self.before_removing()
             if not log.remove_first():
                 break
             removed.append((segment, messages))

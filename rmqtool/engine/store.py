@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Self, TypeAlias
 
 from rmqtool.config import BrokerRole, StoreConfig
-from rmqtool.engine.abort_marker import mark_closed, mark_open
 from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
 from rmqtool.engine.bulk_keep import Adoption
 from rmqtool.engine.bulk_put import (
@@ -29,10 +28,11 @@ from rmqtool.engine.bulk_put import (
 from rmqtool.engine.commit_log import CommitLog
 from rmqtool.engine.consume_queues import AnyQueue
 from rmqtool.engine.dispatcher import Listener
+from rmqtool.engine.first_change import FirstChange
 from rmqtool.engine.health import Condition, RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
 from rmqtool.engine.message import Host, NewMessage
-from rmqtool.engine.opening import read_state, without_log
+from rmqtool.engine.opening import StoreState, read_state, without_log
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.retention import Expired
@@ -71,9 +71,13 @@ class _Lent(Closable):
 
 
 class MessageStore:
-    """One open store. Its methods may be called from several threads."""
+    """One open store. Its methods may be called from several threads.
 
-    def __init__(self, setup: Setup, engine: Engine, lock: Closable) -> None:
+    Opening it changes nothing, unless its queues are behind: the first put that is taken, or whatever else writes,
+    marks it as open before.
+    """
+
+    def __init__(self, setup: Setup, engine: Engine, lock: Closable, state: StoreState) -> None:
         self.setup = setup
         self._engine = engine
         self._lock = lock
@@ -91,7 +95,8 @@ class MessageStore:
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
         # Where the store was when it was opened: one that nobody has changed is closed as it was.
         self._opened_at = self._reached()
-        self._has_leftovers = False
+        self._first = FirstChange(setup, engine, state)
+        engine.retention.before_removing = self._first.prepare
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
 
@@ -107,17 +112,21 @@ class MessageStore:
                 )
             make_directories(filesystem, path)
         make_directories(setup.files, paths.CONSUME_QUEUE)
-        return cls.open(setup)
+        return cls._open(setup, None, begins=True)
 
     @classmethod
     def open(cls, setup: Setup, held: Closable | None = None) -> Self:
-        """Open a store that was closed cleanly: the lock first, then what is there, then the mark that it is open.
+        """Open a store that was closed cleanly: the lock first, then what is there.
 
         ``held`` is the lock of somebody who has it already and keeps it: nothing but its ``close`` gives it back.
         """
+        return cls._open(setup, held, begins=False)
+
+    @classmethod
+    def _open(cls, setup: Setup, held: Closable | None, *, begins: bool) -> Self:
         INTERRUPTS.begin()
         try:
-            store = cls._opened(setup, held)
+            store = cls._opened(setup, held, begins=begins)
         except BaseException:
             INTERRUPTS.end()
             raise
@@ -127,7 +136,7 @@ class MessageStore:
 
     @classmethod
     @INTERRUPTS.keep_from
-    def _opened(cls, setup: Setup, held: Closable | None) -> Self:
+    def _opened(cls, setup: Setup, held: Closable | None, *, begins: bool) -> Self:
         directories = log_directories(setup)
         if not any(filesystem.exists(path) for filesystem, path in directories):
             raise without_log(setup.files, setup.config)
@@ -136,10 +145,9 @@ class MessageStore:
             state = read_state(setup.files, setup.config, directories, read_only_directories(setup))
             engine = build(setup, state, directories)
             try:
-                mark_open(setup.files, setup.config.version)
-                store = cls(setup, engine, lock)
-                store._has_leftovers = any(end.has_leftovers for end in state.queues.values())
-                store._catch_up()
+                store = cls(setup, engine, lock, state)
+                if begins or engine.dispatcher.behind:
+                    store._first.prepare()
             except BaseException:
                 engine.close_files()
                 raise
@@ -147,12 +155,6 @@ class MessageStore:
             lock.close()
             raise
         return store
-
-    def _catch_up(self) -> None:
-        """Dispatch what the last process left, before anything is numbered by the queues."""
-        engine = self._engine
-        engine.dispatcher.dispatch()
-        engine.offsets.table.update(engine.dispatcher.queues.max_offsets())
 
     def put(self, message: NewMessage) -> PutTicket:
         """Store a message; the ticket's status says what came of it."""
@@ -237,7 +239,7 @@ class MessageStore:
         if len(messages) < least or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
             return []
         columns = columns_of(messages, self._engine.intake, self._now())
-        if columns is None:
+        if columns is None or not self._first.prepare_put():
             return []
         put = PutColumns.of(len(messages))
         self._put_plain(columns, put)
@@ -267,6 +269,9 @@ class MessageStore:
     def _put_plain(self, columns: MessageColumns, put: PutColumns) -> None:
         engine = self._engine
         ready = make_ready(columns, engine.encoder, self._now(), put)
+        if len(ready.rows) and not self._first.prepare_put():
+            put.refused |= dict.fromkeys(ready.rows.tolist(), PutStatus.SERVICE_NOT_AVAILABLE)
+            return
         written = self._writer.write_with(lambda now: write_ready(ready, put, engine.log, engine.offsets, now))
         status = PutStatus.PUT_OK if written else PutStatus.UNKNOWN_ERROR
         if written and self.setup.is_sync and len(ready.rows):
@@ -276,6 +281,7 @@ class MessageStore:
 
     def adopt(self, physical_offset: int) -> Adoption:
         """Let an empty store take whole records of other logs, from a place of the log on."""
+        self._first.prepare()
         return Adoption(self._engine, physical_offset)
 
     def _ticket(self, message: NewMessage, accept: Accept) -> PutTicket:
@@ -290,7 +296,11 @@ class MessageStore:
             found = PutStatus.OS_PAGE_CACHE_BUSY
         else:
             found = accept(message, now)
-        return found if isinstance(found, PutTicket) else refused(found, (message.topic, message.queue_id))
+            if isinstance(found, PutTicket):
+                if self._first.is_done or self._first.prepare_put():
+                    return found
+                found = PutStatus.SERVICE_NOT_AVAILABLE
+        return refused(found, (message.topic, message.queue_id))
 
     def _settle(self, ticket: PutTicket) -> None:
         """Decide the status of a written ticket."""
@@ -334,13 +344,15 @@ class MessageStore:
     @to_the_end
     def checkpoint_now(self) -> None:
         """Force the queues and the index, and write down how far everything is durable."""
+        self._first.prepare()
         self._engine.upkeep.flush_queues()
 
     @to_the_end
     def tick(self) -> None:
         """Do everything that is due by the clock."""
         self._engine.writer.write_waiting()
-        self._engine.upkeep.do_due()
+        if self._first.is_done:
+            self._engine.upkeep.do_due()
         self.dispatch_now()
 
     @to_the_end
@@ -359,6 +371,7 @@ class MessageStore:
     @to_the_end
     def start(self) -> None:
         """Let threads write, force and dispatch from now on."""
+        self._first.prepare()
         engine, health = self._engine, self._engine.health
         period = _SYNC_PERIOD if self.setup.is_sync else _ASYNC_PERIOD
         engine.dispatcher.go_beside_puts(engine.writer.lock)
@@ -428,9 +441,10 @@ class MessageStore:
 
     @to_the_end
     def close(self) -> None:
-        """Make everything durable, take the mark away, give the lock back. Closing twice is the same as once.
+        """Make everything durable, remove the mark, give the lock back. Closing twice is the same as once.
 
-        The mark stays, and the next start is a recovery, if anything could not be written, or while a flag is set.
+        The mark stays, and the next start is a recovery, if anything could not be written, or queues or index are
+        behind. A store that refused everything is left as it was found.
         """
         if not self._is_open:
             return
@@ -440,14 +454,13 @@ class MessageStore:
         self._workers = ()
         engine = self._engine
         try:
-            if engine.writer.waiting or self._reached() != self._opened_at:
+            is_changed = bool(engine.writer.waiting) or self._reached() != self._opened_at
+            if is_changed:
                 self.flush_now()
                 self.dispatch_now()
-                self._clear_leftovers()
+                self._first.clear_leftovers()
                 engine.upkeep.flush_queues()
-            if engine.health.is_writeable and not engine.dispatcher.behind:
-                engine.log.discard_prepared()
-                mark_closed(self.setup.files)
+            self._first.finish(is_changed=is_changed)
         except WriteFailed as error:
             engine.health.poison(error)
         finally:
@@ -467,16 +480,6 @@ class MessageStore:
             self._engine.close_files()
             self._lock.close()
             INTERRUPTS.end()
-
-    def _clear_leftovers(self) -> None:
-        """Clear what a broker has cut from this store before and left: behind new messages it would come back.
-
-        upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
-        """
-        if self._has_leftovers and self._health.is_writeable:
-            self._engine.log.clear_next()
-            for queue in self._engine.dispatcher.queues.simple.values():
-                queue.clear_behind()
 
     def _reached(self) -> tuple[int, int]:
         return self._engine.log.wrote_offset, self._engine.dispatcher.dispatched.offset

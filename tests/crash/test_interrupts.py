@@ -78,7 +78,8 @@ def assert_finished(call: int, *, before: bool) -> int:
         # The signal came before there was a store.
         assert not life.acknowledged
         return 0
-    assert report.changes == {}, disk.calls[call - 1]
+    # Before there was a store, its directories may be there without the checkpoint.
+    assert report.changes.keys() <= (set() if life.acknowledged else {"checkpoint"}), disk.calls[call - 1]
     # A put that was interrupted is finished, and so are the tickets that waited with it: nothing is half there.
     bodies = [body for kept in life.acknowledged for body in kept.bodies]
     stored = [one.raw_body for one in iter_records(files)]

@@ -36,14 +36,14 @@ def stopped_store(version: Version) -> FaultyDisk:
 
 @every_version
 @pytest.mark.parametrize("call", range(1, 4))
-def test_a_store_that_cannot_be_written_is_not_opened(version: Version, call: int) -> None:
-    """Neither a read-only disk nor one that gets so while the store is opened leaves anything behind that holds it."""
+def test_a_store_that_cannot_be_written_takes_nothing(version: Version, call: int) -> None:
+    """Neither a read-only disk nor one that gets so while a store begins leaves anything behind that holds it."""
     disk = stopped_store(version)
     setup = small_setup(version, FaultyFileSystem(disk))
     for later in range(call, call + 20):
         disk.fail(later, errno.EROFS)
-    with pytest.raises(WriteFailed):
-        MessageStore.open(setup)
+    with pytest.raises(WriteFailed), MessageStore.open(setup) as store:
+        store.put(a_message())
     assert [one.raw_body for one in iter_records(setup.files)] == [b"body 0"]
     assert not disk.locked
 

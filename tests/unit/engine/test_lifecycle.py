@@ -14,9 +14,9 @@ from rmqtool.config import Version
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.store import MessageStore
-from rmqtool.errors import Refused, StoreError, StoreInUse
+from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse
 from rmqtool.formats import layouts
-from rmqtool.storage.filesystem import ReadableFileSystem
+from rmqtool.storage.filesystem import ReadableFileSystem, Space, WritableFile
 from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import SEGMENT, a_message, clock_of, read_bytes, small_setup, small_store
 from tests.faulty import FaultyFileSystem
@@ -108,13 +108,77 @@ def test_the_first_put_makes_one_file_of_each_kind(version: Version) -> None:
 
 @every_version
 def test_a_flag_keeps_the_mark(version: Version) -> None:
-    """C1.6."""
+    """C1.6, where queues or index are not what the log says."""
+    store = small_store(version)
+    store.put(a_message())
+    store.set_flag(RunningFlag.INDEX_FILE_ERROR, True)
+    assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+    store.close()
+    assert "abort" in names(store.setup.files)
+
+
+@every_version
+def test_a_full_disk_keeps_no_mark(version: Version) -> None:
+    """upstream: any flag keeps it. What was refused changes nothing: the store is as sound as it was before."""
     store = small_store(version)
     store.put(a_message())
     store.set_flag(RunningFlag.DISK_FULL, True)
     assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.close()
-    assert "abort" in names(store.setup.files)
+    assert "abort" not in names(store.setup.files)
+    with MessageStore.open(store.setup) as again:
+        assert again.put(a_message()).queue_offset == 1
+
+
+@every_version
+def test_the_first_put_on_a_full_disk_is_refused_and_changes_nothing(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = small_setup(version)
+    with MessageStore.create(setup) as store:
+        store.put(a_message())
+    before = {path: read_bytes(setup.files, path) for path in paths_below(setup.files)}
+    monkeypatch.setattr(FaultyFileSystem, "space", lambda _files: Space(total=100, free=5, available=5))
+    with MessageStore.open(setup) as store:
+        assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert {ticket.status for ticket in store.put_many([a_message()] * 3)} == {PutStatus.SERVICE_NOT_AVAILABLE}
+        store.tick()
+    assert {path: read_bytes(setup.files, path) for path in paths_below(setup.files)} == before
+
+
+def test_a_refused_put_changes_nothing_and_leaves_an_empty_segment() -> None:
+    setup = small_setup()
+    with MessageStore.create(setup) as store:
+        store.put(a_message())
+    setup.files.create(f"commitlog/{SEGMENT:020d}").close()
+    setup.files.unlink("abort.bak")
+    setup.files.unlink("checkpoint")
+    before = {path: read_bytes(setup.files, path) for path in paths_below(setup.files)}
+    with MessageStore.open(setup) as store:
+        assert store.put(a_message(topic="no/name")).status is PutStatus.MESSAGE_ILLEGAL
+        store.tick()
+    assert {path: read_bytes(setup.files, path) for path in paths_below(setup.files)} == before
+
+
+@every_version
+def test_a_put_without_room_for_its_segment_leaves_the_store_as_it_was(version: Version) -> None:
+    setup = small_setup(version)
+    with MessageStore.create(setup) as store:
+        store.put(a_message())
+    before = {path: read_bytes(setup.files, path) for path in paths_below(setup.files)}
+    create = FaultyFileSystem.create
+
+    def no_room(files: FaultyFileSystem, path: str, size: int = 0) -> WritableFile:
+        if size:
+            raise NoSpace(f"there is no room for {path}", file=path)
+        return create(files, path, size)
+
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(FaultyFileSystem, "create", no_room)
+        with MessageStore.open(setup) as store:
+            large = a_message(body=b"x" * (SEGMENT - 160))
+            assert store.put(large).status is PutStatus.CREATE_MAPPED_FILE_FAILED
+    assert {path: read_bytes(setup.files, path) for path in paths_below(setup.files)} == before
 
 
 @every_version
@@ -134,8 +198,8 @@ def test_a_missing_checkpoint_is_made_of_zeros() -> None:
         store.put(a_message())
     setup.files.unlink("checkpoint")
     with MessageStore.open(setup) as store:
-        assert read_bytes(setup.files, "checkpoint") == bytes(4096)
         assert store.put(a_message()).queue_offset == 1
+        assert read_bytes(setup.files, "checkpoint") == bytes(4096)
 
 
 def test_a_queue_directory_whose_name_is_no_number_is_ignored() -> None:

@@ -1,0 +1,77 @@
+"""What is done before the first change of an open store, and when it is closed.
+
+upstream: a broker marks the store when it opens it, and takes the mark away unless a flag is set. Here a store that
+refuses everything is left as it was found, and a full disk alone keeps no mark: what was taken is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from rmqtool.engine.abort_marker import mark_closed, mark_open
+from rmqtool.engine.building import Engine, Setup
+from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.interrupts import INTERRUPTS
+from rmqtool.engine.opening import StoreState
+from rmqtool.formats.paths import ABORT
+
+# Flags that a store is closed with which its next start must recover.
+_UNSOUND = RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR
+
+
+class FirstChange:
+    """Marks a store as open, once."""
+
+    def __init__(self, setup: Setup, engine: Engine, state: StoreState) -> None:
+        self.is_done = False
+        self._setup = setup
+        self._engine = engine
+        self._empty_segment = state.empty_segment
+        self._has_leftovers = any(end.has_leftovers for end in state.queues.values())
+        # The files that were made for the mark.
+        self._marks: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+
+    @INTERRUPTS.keep_from
+    def prepare(self) -> None:
+        """Put the mark, before anything of the store changes, and dispatch what the last process left."""
+        with self._lock:
+            if self.is_done:
+                return
+            engine, files = self._engine, self._setup.files
+            self._marks = self._marks or mark_open(files, self._setup.config.version)
+            if self._empty_segment is not None:
+                files.unlink(self._empty_segment)
+                self._empty_segment = None
+            engine.checkpoint.make()
+            # Before anything is numbered by the queues.
+            engine.dispatcher.dispatch()
+            engine.offsets.table.update(engine.dispatcher.queues.max_offsets())
+            self.is_done = True
+
+    def prepare_put(self) -> bool:
+        """Put the mark unless the disk is too full to take a message; tell whether the store takes puts."""
+        health = self._engine.health
+        if not self.is_done:
+            self._engine.disks.look()
+            if health.is_writeable:
+                self.prepare()
+        return health.is_writeable
+
+    def clear_leftovers(self) -> None:
+        """Clear what a broker has cut from this store before and left: after new messages it would come back.
+
+        upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
+        """
+        if self._has_leftovers and self._engine.health.is_writeable:
+            self._engine.log.clear_next()
+            for queue in self._engine.dispatcher.queues.simple.values():
+                queue.clear_behind()
+
+    def finish(self, *, is_changed: bool) -> None:
+        """Remove the mark if the next start may take log, queues and index as they are."""
+        health, engine = self._engine.health, self._engine
+        is_sound = health.failure is None and not health.flags & _UNSOUND and not engine.dispatcher.behind
+        if self._marks and is_sound:
+            engine.log.discard_prepared()
+            mark_closed(self._setup.files, (ABORT,) if is_changed else self._marks)
