@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 # Compiled once and kept, also where the surroundings forbid it: hundreds of processes are started here.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint unit agreement agreement-short conformance bench docs slow clean
+.PHONY: help tier demo test lint unit agreement agreement-short conformance bench docs slow clean
 .DEFAULT_GOAL := help
 
 help:
@@ -35,32 +35,41 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check -e '.[dev,fast,rocksdb,spark]'
 	@touch $@
 
-demo: $(READY)
+# The kernel is compiled anew when its sources have changed; without a compiler everything works, slower.
+KERNEL := .venv/kernel
+$(KERNEL): $(READY) $(wildcard native/*.[ch])
+	@$(BIN)/python native/compile_kernel.py
+	@touch $@
+
+tier: $(KERNEL)
+	@$(BIN)/rmqtool --version -v
+
+demo: tier
 	@$(BIN)/rmqtool demo "$$(mktemp -d)/demo"
 
-test: lint unit agreement-short
+test: tier lint unit agreement-short
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-unit: $(READY)
+unit: $(KERNEL)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup
 
-agreement: $(READY)
+agreement: $(KERNEL)
 	$(BIN)/python -m tests.agreement
 
-agreement-short: $(READY)
+agreement-short: $(KERNEL)
 	$(BIN)/python -m tests.agreement --short
 
-conformance: $(READY)
+conformance: $(KERNEL)
 	$(BIN)/python -m pytest -m "conformance and not slow" --timeout 1200 tests/conformance
 
-slow: $(READY)
+slow: $(KERNEL)
 	$(BIN)/python -m pytest -m slow --timeout 3600
 
-bench: $(READY)
+bench: $(KERNEL)
 	$(BIN)/python -m pytest -m bench -s --timeout 3600
 
 docs: $(READY)

@@ -109,15 +109,33 @@ def command_tree(table: Sequence[Entry] = COMMANDS) -> LazyGroup:
     return group
 
 
-def _show_version(wanted: bool) -> None:
+_VERBOSE = "rmqtool.verbose"
+
+
+def _show_version(context: typer.Context, wanted: bool) -> None:
     if wanted:
         typer.echo(f"{NAME} {__version__}")
+        if context.meta.get(_VERBOSE):
+            from rmqtool import kernel
+
+            typer.echo(kernel.tier())
+            if kernel.WHY_NOT:
+                typer.echo(f"  {kernel.WHY_NOT}")
         raise typer.Exit
+    if context.meta.get(_VERBOSE):
+        raise UsageError("-v before a command has no effect", hint="rmqtool --version -v, or rmqtool COMMAND -v")
+
+
+def _note_verbose(context: typer.Context, wanted: bool) -> None:
+    context.meta[_VERBOSE] = wanted
 
 
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    # -v is eager and comes before: whether it stands left or right of --version makes no difference.
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, help="Show the version.")] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("-v", "--verbose", callback=_note_verbose, is_eager=True, help="With --version: also the kernel."),
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help=_DEBUG_HELP)] = False,
 ) -> None:

@@ -8,6 +8,7 @@ Option = tuple[tuple[str, ...], str, str]
 
 ROOT_OPTIONS: tuple[Option, ...] = (
     (('--version',), 'Show the version.', ''),
+    (('-v', '--verbose'), 'With --version: also the kernel.', ''),
     (('--debug',), 'Show the traceback of an unexpected error.', ''),
     (('--install-completion',), 'Install completion for the current shell.', ''),
     (('--show-completion',), 'Show completion for the current shell, to copy it or customize the installation.', ''),

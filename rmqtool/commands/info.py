@@ -51,6 +51,8 @@ def info(
     store = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     status = Exit.DONE
     with show.output() as output:
+        if show.verbose:
+            output.detail(kernel_tier())
         overview = read_overview(store)
         if view is None:
             _glance(output, overview, choice.store)
@@ -62,6 +64,13 @@ def info(
     if overview.missing is not None:
         raise overview.missing
     return status
+
+
+def kernel_tier() -> str:
+    """Return which tier reads the records here; the kernel is not loaded for less."""
+    from rmqtool import kernel
+
+    return kernel.tier()
 
 
 def _view(words: tuple[str, ...]) -> View | None:

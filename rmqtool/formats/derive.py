@@ -1,7 +1,7 @@
-"""Derive ``layouts`` from ``declarations``: construct in, plain tables out.
+"""Derive ``layouts`` from ``declarations``: construct in, plain tables out; and the header of the kernel in C.
 
 Run ``python -m rmqtool.formats.derive --write`` after changing a declaration (``make docs`` does); without
-``--write`` the text goes to stdout. A test compares the committed module with what this one makes.
+``--write`` the text goes to stdout. A test compares the committed files with what this module makes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Any
 from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
 
 from rmqtool.formats import declarations
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.layout import Field
+from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.topics import SCHEDULE_TOPIC
 
 KINDS = {("b", 1): "i8", ("h", 2): "i16", ("l", 4): "i32", ("q", 8): "i64", ("L", 4): "u32"}
 
@@ -142,11 +145,46 @@ def layouts_module() -> str:
     return "\n".join(parts) + "\n"
 
 
+# What the kernel reads and writes.
+_KERNEL_LAYOUTS = ("ConsumeQueueUnit", "IndexSlot", "IndexEntry")
+KERNEL_HEADER = pathlib.Path(__file__).parents[2] / "native" / "layouts.h"
+
+
+def kernel_header() -> str:
+    """Return the text of ``native/layouts.h``: where fields are and the codes that the kernel knows."""
+    lines = ["/* Layouts and codes, derived from rmqtool/formats. Do not edit: `make docs` writes this file. */"]
+    layouts = [("MESSAGE_PREFIX_" + name.removeprefix("MessagePrefix"), parts) for name, parts, _ in message_prefixes()]
+    layouts += [(_constant(name), tuple(fields_of(declarations.FIXED[name][0]))) for name in _KERNEL_LAYOUTS]
+    for constant, fields in layouts:
+        places = [f"    {constant}_AT_{field.name.upper()} = {field.offset}," for field in fields]
+        lines += ["enum {", *places, f"    {constant}_SIZE = {fields[-1].offset + fields[-1].size}", "};"]
+    numbers = {
+        "MESSAGE_MAGIC_V1": f"{MESSAGE_MAGIC_V1:#x}u",
+        "MESSAGE_MAGIC_V2": f"{MESSAGE_MAGIC_V2:#x}u",
+        "SYS_FLAG_COMPRESSED": f"{int(SysFlag.COMPRESSED):#x}",
+        "SYS_FLAG_BORN_HOST_V6": f"{int(SysFlag.BORN_HOST_V6):#x}",
+        "SYS_FLAG_STORE_HOST_V6": f"{int(SysFlag.STORE_HOST_V6):#x}",
+        "TRANSACTION_MASK": f"{TRANSACTION_MASK:#x}",
+        "TRANSACTION_PREPARED": f"{int(TransactionType.PREPARED):#x}",
+        "TRANSACTION_ROLLBACK": f"{int(TransactionType.ROLLBACK):#x}",
+    }
+    texts = {
+        "NAME_VALUE_SEPARATOR": f"\\{ord(NAME_VALUE_SEPARATOR):o}",
+        "PROPERTY_SEPARATOR": f"\\{ord(PROPERTY_SEPARATOR):o}",
+        "PROPERTY_CRC_NAME": CRC_PROPERTY,
+        "SCHEDULE_TOPIC": SCHEDULE_TOPIC,
+    }
+    lines += [f"#define {name} {value}" for name, value in numbers.items()]
+    lines += [f'#define {name} "{text}"' for name, text in texts.items()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Write the module, or print it."""
+    """Write the files, or print the module."""
     text = layouts_module()
     if "--write" in sys.argv[1:]:
         pathlib.Path(__file__).with_name("layouts.py").write_text(text, encoding="utf-8")
+        KERNEL_HEADER.write_text(kernel_header(), encoding="utf-8")
     else:
         sys.stdout.write(text)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-FOUNDATION = frozenset({"errors", "findings", "config", "progress", "times"})
+FOUNDATION = frozenset({"errors", "findings", "config", "progress", "times", "kernel"})
 
 # Errors are raised where they are known, and the exit status belongs to the class: every room may import them.
 ARROWS: dict[str, frozenset[str]] = {
@@ -16,9 +16,9 @@ ARROWS: dict[str, frozenset[str]] = {
         "formats": "errors",
         "filters": "formats errors",
         "storage": "formats config findings errors",
-        "bulk": "formats filters errors",
-        "scan": "storage bulk filters formats findings progress",
-        "engine": "storage filters formats config findings",
+        "bulk": "formats filters errors kernel",
+        "scan": "storage bulk filters formats findings progress kernel",
+        "engine": "storage filters formats config findings kernel",
         "broker": "engine filters formats config",
         # Beyond the design's list: a check of a large store is long work, and reports to whoever watches.
         "inspection": "scan storage filters formats config findings progress",
@@ -35,7 +35,7 @@ ARROWS |= dict.fromkeys(FOUNDATION, FOUNDATION)
 ARROWS["commands"] = frozenset(ARROWS)
 ARROWS["library"] = frozenset(ARROWS) - {"commands", "render"}
 ARROWS["commands"] |= {"library"}
-ARROWS["cli"] = frozenset({"commands", "errors"})
+ARROWS["cli"] = frozenset({"commands", "errors", "kernel"})
 ARROWS["__main__"] = frozenset({"cli", "commands"})
 ARROWS["__init__"] = frozenset({"errors", "findings", "library"})
 
@@ -45,6 +45,8 @@ LAZY_ARROWS: dict[str, frozenset[str]] = {"engine": frozenset({"bulk"}), "storag
 HEAVY_ROOMS = frozenset({"bulk", "scan", "export", "spark"})
 LAZY_IN: dict[str, frozenset[str]] = {"commands": HEAVY_ROOMS, "library": HEAVY_ROOMS}
 
+# The compiled kernel: who wants it asks the module of this name for it.
+EXTENSION, EXTENSION_ROOM = "rmqtool._native", "kernel"
 # Third parties: the rooms that may import them at all.
 THIRD_PARTIES: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli", "commands"}),
@@ -90,5 +92,8 @@ LIGHT = (
 EXEMPTIONS: dict[tuple[str, str], str] = {
     ("module-lines", "findings/codes.py"): "a table: the registry of finding codes, a few lines of text for each",
     ("module-lines", "formats/layouts.py"): "tables only, written by formats/derive.py",
-    ("opens-file", "formats/derive.py"): "writes formats/layouts.py when a developer asks; nothing imports it",
+    (
+        "opens-file",
+        "formats/derive.py",
+    ): "writes formats/layouts.py and native/layouts.h when a developer asks; nothing imports it",
 }

@@ -149,6 +149,9 @@ def check_third_parties(module: Module) -> Iterator[Violation]:
     """typer, rich, construct and the like stay in their rooms; numpy and pyarrow at the head of few modules."""
     for found in iter_imports(module):
         name = found.target.partition(".")[0]
+        if found.target == house.EXTENSION and module.room != house.EXTENSION_ROOM:
+            message = f"only {house.EXTENSION_ROOM} imports {house.EXTENSION}"
+            yield Violation("third-party", module.path, found.line, message)
         rooms = house.THIRD_PARTIES.get(name)
         if rooms is not None and module.room not in rooms:
             message = f"{name} belongs to {', '.join(sorted(rooms))}"

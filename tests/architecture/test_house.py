@@ -111,6 +111,7 @@ BREAKING = {
     "long method": ("function-lines", "formats/a.py", "class A:\n    def f(self):\n" + "        x = 1\n" * 70),
     "long body of a command": ("command-body", "commands/a.py", "def f():\n" + "    x = 1\n" * 26),
     "many parameters": ("parameters", "formats/a.py", "def f(a, b, c, d, *, e, f, g, h):\n    pass\n"),
+    "the kernel past its module": ("third-party", "bulk/a.py", "from rmqtool import _native\n"),
     "many parameters, gathered": ("parameters", "formats/a.py", "def f(a, b, c, d, e, f, *g, **h):\n    pass\n"),
     "name of a module": ("name", "formats/record_utils.py", "x = 1\n"),
     "name of a package": ("name", "storage/common/__init__.py", ""),

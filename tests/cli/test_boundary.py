@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 
 import pytest
 
-from rmqtool import errors
+from rmqtool import errors, kernel
 from rmqtool.cli import main
 from rmqtool.commands.opening import choose_store
 from rmqtool.errors import Exit, RmqtoolError
@@ -220,6 +221,30 @@ def test_no_words_at_all_is_a_usage_error_that_shows_the_help(capsys: pytest.Cap
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr() == ("rmqtool 0.1.0\n", "")
+
+
+@pytest.mark.parametrize("words", [("--version", "-v"), ("-v", "--version"), ("--version", "--verbose")])
+def test_version_says_which_tier_runs(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(*words) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["rmqtool 0.1.0", kernel.tier()]
+    assert re.fullmatch(r"kernel: (pure|native \(.+\))", kernel.tier())
+    monkeypatch.setattr(kernel, "NATIVE", None)
+    monkeypatch.setattr(kernel, "WHY_NOT", "RMQTOOL_PURE is set")
+    assert run(*words) == 0
+    assert capsys.readouterr().out == "rmqtool 0.1.0\nkernel: pure\n  RMQTOOL_PURE is set\n"
+
+
+def test_verbose_before_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("-v", "info") == Exit.USAGE
+    assert "-v before a command has no effect" in capsys.readouterr().err
+
+
+def test_help_loads_no_kernel() -> None:
+    code = "import sys; from rmqtool.cli import main; main(['--help']); print('rmqtool.kernel' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.endswith("False\n")
 
 
 def test_python_m_runs_the_same() -> None:

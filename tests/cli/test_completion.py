@@ -52,7 +52,7 @@ def test_the_table_is_what_the_commands_say_today():
         ("cat -b -1", ["-1h", "-1d"]),
         ("man rec", ["recover", "recipes"]),
         ("--debug inf", ["info"]),
-        ("--ver", ["--version"]),
+        ("--vers", ["--version"]),
         ("nonsense ", []),
         ("stat re", []),
         ("export S --to ", []),

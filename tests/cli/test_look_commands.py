@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import kernel
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.golden_files import check_golden
@@ -245,3 +246,10 @@ def test_a_path_that_is_not_there_is_said_to_be_missing(command, tmp_path, capsy
     monkeypatch.setenv("HOME", str(tmp_path))
     status, _, err = run(capsysbinary, command, tmp_path / "nowhere")
     assert (status, "nowhere does not exist" in err) == (Exit.NOT_A_STORE, True)
+
+
+def test_info_says_with_v_which_tier_reads(store, capsysbinary):
+    status, _, err = run(capsysbinary, "info", store("49-basic"), "-v", "--json")
+    assert (status, err) == (Exit.DONE, f"{kernel.tier()}\n")
+    _, _, err = run(capsysbinary, "info", store("49-basic"), "--json")
+    assert "kernel" not in err

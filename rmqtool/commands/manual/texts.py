@@ -80,6 +80,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
 }
 
 ENVIRONMENT: dict[str, str] = {
+    "RMQTOOL_PURE": "Set to 1, the compiled kernel is not used: the same results from Python alone, slower.",
     "RMQTOOL_STORE": "The store to take where the command line names none. Without it, ~/store.",
     "HOME": "Where ~/store is.",
     "COLUMNS": "The width of the terminal, where it is not the real one.",

@@ -158,6 +158,10 @@ def test_committed_module_is_what_the_declarations_give() -> None:
         assert file.read() == derive.layouts_module(), "run `make docs`"
 
 
+def test_the_header_of_the_kernel_is_what_the_declarations_give() -> None:
+    assert derive.KERNEL_HEADER.read_text(encoding="utf-8") == derive.kernel_header(), "run `make docs`"
+
+
 def test_every_layout_has_a_sample_and_a_size() -> None:
     assert set(SAMPLES) == set(SIZES) == set(LAYOUTS)
 

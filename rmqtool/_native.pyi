@@ -1,0 +1,101 @@
+"""The compiled kernel (native/native.c): buffers in, arrays of the caller out, plain numbers back.
+
+Arrays of offsets and lengths are contiguous int64, codes and hashes int32. A buffer that is too short or not aligned is
+a ValueError. No function looks outside ``data``, whatever the offsets and the bytes are.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from typing_extensions import Buffer
+
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
+
+SOURCES: int
+"""A checksum of the sources it was compiled from."""
+ROW_SIZE: int
+"""The bytes of a row of a table."""
+CRC: str
+"""How it computes checksums on this processor."""
+COLUMNS: str
+"""The names of a table's columns, in their order."""
+
+def crc32(data: Buffer, /) -> int:
+    """CRC-32, as zlib's."""
+
+def crc32_each(data: Buffer, offsets: Buffer, lengths: Buffer, crcs: Buffer, /) -> None:
+    """Fill ``crcs`` (uint32) with the checksum of each piece of ``data``."""
+
+def walk(data: Buffer, at: int, starts: Buffer, /) -> tuple[int, int]:
+    """Fill ``starts`` with where records start, by magic and size; return how many, and where the walk is."""
+
+def scan(
+    data: Buffer, at: int, table: Buffer, capacity: int, first_physical_offset: int, checks: int, /
+) -> tuple[int, int]:
+    """Fill a table with the records from ``at`` on; return the rows, and where the last one ends."""
+
+def decode(data: Buffer, offsets: Buffer, table: Buffer, first_physical_offset: int, checks: int, /) -> int:
+    """Fill a table with the records at ``offsets``; return the rows before the first that is no whole message."""
+
+def dispatch(
+    data: Buffer,
+    offsets: Buffer,
+    delays: Buffer,
+    with_tags: bool,
+    topic_codes: Buffer,
+    units: Buffer,
+    flags: Buffer,
+    topic_rows: Buffer,
+    key_hashes: Buffer,
+    key_rows: Buffer,
+    /,
+) -> tuple[int, int, int]:
+    """Fill what queues and index get; return the rows done, the topics and the keys."""
+
+def group(topic_codes: Buffer, queue_ids: Buffer, order: Buffer, codes: Buffer, ends: Buffer, firsts: Buffer, /) -> int:
+    """Sort rows by queue; return how many queues there are, -1 where that is more than ``ends`` holds."""
+
+def hang_in(
+    entries: Buffer,
+    slots: Buffer,
+    key_hashes: Buffer,
+    physical_offsets: Buffer,
+    store_timestamps: Buffer,
+    first: int,
+    begin_timestamp: int,
+    /,
+) -> int:
+    """Make the entries of an index file from number ``first`` on, change its slots; return how many were empty."""
+
+def json_lines(data: Buffer, offsets: Buffer, row: int, ends: Buffer, out: Buffer, /) -> tuple[int, int]:
+    """Put Message lines into ``out`` from ``row`` on; return the row it stopped at and the bytes put."""
+
+def encode(*values: Any) -> bytearray:
+    """Return a record that lacks its place.
+
+    Values: magic, queue_id, flag, sys_flag, born_timestamp, born_ip, born_port, store_ip, store_port, reconsume_times,
+    prepared_transaction_offset, body, topic with its length before it, properties, has_crc.
+    """
+
+def encode_slab(
+    bodies: list[bytes],
+    tails: list[bytes],
+    numbers: tuple[Buffer | int, ...],
+    born_hosts: list[bytes],
+    store_host: list[bytes],
+    physical_offset: int,
+    sizes: Buffer,
+    /,
+) -> bytearray:
+    """Return records back to back, the first at ``physical_offset``; ``sizes`` gets their sizes."""
+
+def place(record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool, /) -> None:
+    """Put into a record what only its writer knows."""
+
+def decoder(kind: type[Fields], other: Callable[..., Any], /) -> Callable[..., Fields | Any]:
+    """Return a function of data, file_offset and end that makes messages of a type; ``other`` names what is none."""
+
+def text_maker(
+    names: tuple[str, ...], is_terminated: bool, other: Callable[..., bytes], /
+) -> Callable[[Mapping[str, str]], bytes]:
+    """Return a function that spells properties in the order of ``names``; ``other`` spells what is no dict of texts."""

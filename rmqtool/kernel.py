@@ -1,0 +1,98 @@
+"""The compiled kernel, where it is installed: inner loops over many records, in C (``native/`` in the sources).
+
+It decides nothing. Every function of it has a twin in Python that gives the same, bit for bit, and is used where the
+kernel is not: no compiler was there, ``RMQTOOL_PURE=1`` is set, or it was compiled from other sources than those beside
+the package (in a clone, after a change of the C).
+
+A caller asks when it is called: ``if (native := kernel.NATIVE) is not None``. Tests set ``NATIVE`` to None.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
+
+
+class Kernel(Protocol):
+    """What ``rmqtool._native`` offers. Its stub says what each function does; mypy compares the two."""
+
+    SOURCES: int
+    ROW_SIZE: int
+    CRC: str
+    COLUMNS: str
+
+    def crc32(self, data: Buffer, /) -> int: ...
+
+    def crc32_each(self, data: Buffer, offsets: Buffer, lengths: Buffer, crcs: Buffer, /) -> None: ...
+
+    def walk(self, data: Buffer, at: int, starts: Buffer, /) -> tuple[int, int]: ...
+
+    def scan(
+        self, data: Buffer, at: int, table: Buffer, capacity: int, first_physical_offset: int, checks: int, /
+    ) -> tuple[int, int]: ...
+
+    def decode(
+        self, data: Buffer, offsets: Buffer, table: Buffer, first_physical_offset: int, checks: int, /
+    ) -> int: ...
+
+    def dispatch(self, *arrays: Any, **none: Any) -> tuple[int, int, int]: ...
+
+    def group(self, *arrays: Any, **none: Any) -> int: ...
+
+    def hang_in(self, *arrays: Any, **none: Any) -> int: ...
+
+    def json_lines(self, data: Buffer, offsets: Buffer, row: int, ends: Buffer, out: Buffer, /) -> tuple[int, int]: ...
+
+    def encode(self, *values: Any, **none: Any) -> bytearray: ...
+
+    def encode_slab(self, *columns: Any, **none: Any) -> bytearray: ...
+
+    def place(
+        self, record: bytearray, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool, /
+    ) -> None: ...
+
+    def decoder(self, kind: type[Fields], other: Callable[..., Any], /) -> Callable[..., Fields | Any]: ...
+
+    def text_maker(
+        self, names: tuple[str, ...], is_terminated: bool, other: Callable[..., bytes], /
+    ) -> Callable[[Mapping[str, str]], bytes]: ...
+
+
+def sources_digest(directory: Path) -> int | None:
+    """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None where there are none."""
+    sources = sorted(directory.glob("*.[ch]"))
+    digest = 0
+    for source in sources:
+        digest = zlib.crc32(source.read_bytes(), zlib.crc32(source.name.encode(), digest))
+    return digest if sources else None
+
+
+def load(wanted: bool, sources: Path) -> tuple[Kernel | None, str]:
+    """Return the kernel, or None and why there is none; ``sources`` is where the C would be."""
+    if not wanted:
+        return None, "RMQTOOL_PURE is set"
+    try:
+        from rmqtool import _native
+    except ImportError:
+        return None, "it was not compiled when rmqtool was installed"
+    if sources_digest(sources) not in (None, _native.SOURCES):
+        return None, "it was compiled from other sources than those here: run python native/compile_kernel.py"
+    found: Kernel = _native
+    return found, ""
+
+
+NATIVE: Kernel | None
+NATIVE, WHY_NOT = load(os.environ.get("RMQTOOL_PURE", "0") in ("", "0"), Path(__file__).parents[1] / "native")
+
+
+def tier() -> str:
+    """Return which tier runs, in the words of ``--version -v``."""
+    return "kernel: pure" if NATIVE is None else f"kernel: native (C, CRC by {NATIVE.CRC})"

@@ -1,0 +1,347 @@
+"""The compiled kernel says what ``formats`` says: on real stores, on damaged ones, on noise, on records in bodies."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqtool import kernel
+from rmqtool.bulk import table
+from rmqtool.bulk.index_build import IndexContent, Keys
+from rmqtool.formats import index, layouts
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.properties import encode_properties
+from tests import builders
+from tests.agreement.logs import commit_log_segments
+from tests.damaged import VERSIONS, Workshop, mutations
+from tests.kernel_twins import Comparison, damage
+from tests.seeded_stores import make_segment, seeded
+from tests.stores import STORES
+
+ROOT = Path(__file__).resolve().parents[2]
+GARBAGE = 20_000
+
+NATIVE, WHY_NOT = kernel.load(True, ROOT / "native")
+pytestmark = pytest.mark.skipif(NATIVE is None, reason=f"there is no compiled kernel: {WHY_NOT}")
+
+
+@pytest.fixture
+def comparison() -> Comparison:
+    assert NATIVE is not None
+    return Comparison(NATIVE)
+
+
+# In this one the records are inside of DLedger's entries.
+@pytest.mark.parametrize("name", [name for name in STORES if name != "49-dledger"])
+def test_real_stores(name: str, store: Callable[[str], Path], comparison: Comparison) -> None:
+    """Whole, from inner places, with cut ends, and with some damage of each."""
+    rng = random.Random(name)
+    for segment in commit_log_segments(store(name)):
+        data = segment.data[: 256 << 10]
+        comparison.look(data, segment.base_offset)
+        for _ in range(4):
+            at = rng.randrange(len(data) + 1)
+            comparison.look(damage(rng, data[at : at + 20_000]), segment.base_offset + at)
+            comparison.look(damage(rng, data[:8_000]), segment.base_offset)
+    seen = comparison.seen
+    assert all(seen[what] for what in ("starts", "rows", "messages", "lines", "encoded", "units"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=() if part == 0 else pytest.mark.slow) for part in range(12)]
+)
+def test_damaged_stores(version: str, part: int, tmp_path: Path, comparison: Comparison) -> None:
+    """Every variant of the recovery catalogues; ten of each version in the default run."""
+    every = mutations(version)
+    keys = sorted(every)[part::12]
+    workshop = Workshop(tmp_path)
+    for key in keys[:10] if part == 0 else keys:
+        with workshop.damaged(version, every[key], abort=True) as root:
+            for segment in commit_log_segments(root):
+                comparison.look(segment.data[: 64 << 10], segment.base_offset)
+    assert comparison.seen["rows"] > 10
+
+
+@seeded
+def test_seeded_segments(seed: int, comparison: Comparison) -> None:
+    """Records of every kind, with bodies that hold records at their right places."""
+    segment = make_segment(seed)
+    comparison.look(segment.data, segment.base)
+    rng = random.Random(seed)
+    comparison.look(damage(rng, segment.data), segment.base)
+    assert comparison.seen["buffers"] == 2
+    assert comparison.seen["rows"] >= len(segment.starts)
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, marks=() if part == 0 else pytest.mark.slow) for part in range(8)])
+def test_noise(part: int, comparison: Comparison) -> None:
+    """Noise, good records cut and changed, lengths that claim gigabytes: an answer, and the right one."""
+    rng = random.Random(part)
+    examples = (builders.EXAMPLE_A, builders.EXAMPLE_B, builders.EXAMPLE_C, builders.EXAMPLE_D)
+    for _ in range(GARBAGE // 8):
+        whole = b"".join(rng.choices(examples, k=rng.randrange(1, 4)))
+        comparison.look(rng.randbytes(rng.randrange(300)) if rng.random() < 0.2 else damage(rng, whole))
+    assert comparison.seen["buffers"] == GARBAGE // 8
+    assert comparison.seen["rows"] > GARBAGE // 80
+
+
+def test_fakes_in_large_bodies(comparison: Comparison) -> None:
+    """Blocks large enough for many walks at once, with records in bodies where walks may start."""
+    for seed in range(3):
+        rng = random.Random(seed)
+        parts, at = [], 0
+        while at < (3 << 20):
+            body = rng.randbytes(rng.choice((0, 10, 300, 3000)))
+            if rng.random() < 0.5:
+                inner, place = [], at + 88
+                for _ in range(rng.choice((1, 3, 200))):
+                    fake = builders.record(
+                        rng.randbytes(rng.choice((5, 50))), b"T", physical_offset=place + rng.choice((0, 0, 7))
+                    )
+                    inner.append(fake)
+                    place += len(fake)
+                body = b"".join(inner) + body
+            one = builders.record(body, b"Topic%d" % rng.randrange(5), b"KEYS\x01k\x02", physical_offset=at)
+            parts.append(one)
+            at += len(one)
+        data = b"".join(parts)
+        assert NATIVE is not None
+        comparison._walk(data)
+        comparison._walk(damage(rng, data))
+        comparison._walk(data[at // 3 :])
+    assert comparison.seen["starts"] > 2000
+
+
+def test_every_length_of_a_checksum() -> None:
+    rng = random.Random(1)
+    data = rng.randbytes(3000)
+    assert NATIVE is not None
+    for length in (*range(300), 1000, 1023, 1024, 1025, 2999, 3000):
+        begin = rng.randrange(3000 - length + 1)
+        assert NATIVE.crc32(data[begin : begin + length]) == zlib.crc32(data[begin : begin + length])
+    crcs = np.empty(2, np.uint32)
+    NATIVE.crc32_each(data, np.array([0, 2990], np.int64), np.array([17, 10], np.int64), crcs)
+    assert crcs.tolist() == [zlib.crc32(data[:17]), zlib.crc32(data[2990:])]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_index_entries(seed: int) -> None:
+    """Entries and slots are those of one insertion after the other, into slots that hold anything."""
+    rng = random.Random(seed)
+    slots, count = rng.choice((1, 3, 100)), rng.choice((1, 5, 60))
+    before = [rng.choice((0, 0, 1, 5, 200, -3)) for _ in range(slots)]
+    first, begin = rng.choice((1, 1, 7)), rng.choice((0, -5, 1000))
+    keys = [(rng.randrange(1 << 31), rng.randrange(1 << 40), rng.choice((500, 1000, 99_000, -1))) for _ in range(count)]
+    table_bytes = bytearray(b"".join(map(layouts.INDEX_SLOT.pack, before)))
+    entries = bytearray(count * layouts.INDEX_ENTRY.size)
+    columns = [
+        np.array(column, kind)
+        for column, kind in zip(zip(*keys, strict=True), (np.int32, *[np.int64] * 2), strict=True)
+    ]
+    assert NATIVE is not None
+    taken = NATIVE.hang_in(entries, table_bytes, *columns, first, begin)
+    expected, heads, empty = [], list(before), 0
+    for number, (hashed, place, time) in enumerate(keys, first):
+        head = heads[hashed % slots]
+        head = head if 0 < head <= number else 0
+        empty += head == 0
+        expected.append((hashed, place, index.time_diff(time, begin), head))
+        heads[hashed % slots] = number
+        if number == 1:
+            begin = keys[0][2]
+    assert [tuple(entry) for entry in layouts.INDEX_ENTRY.iter_decode(bytes(entries))] == expected
+    assert [slot for (slot,) in layouts.INDEX_SLOT.iter_decode(bytes(table_bytes))] == heads
+    assert taken == empty
+
+
+def test_texts_of_properties() -> None:
+    assert NATIVE is not None
+    odd: list[object] = []
+    make = NATIVE.text_maker(("KEYS", "Тег", "x"), True, lambda given: odd.append(given) or b"odd")
+    plain = {"KEYS": "a b", "Тег": "é", "x": "\U0001d11e"}
+    assert make(plain) == encode_properties(plain, terminated=True)
+    for given in ({"KEYS": "a"}, {**plain, "x": "\ud800"}, {**plain, "x": 1}, {**plain, "x": "y" * 3000}):
+        assert make(given) == b"odd"  # type: ignore[arg-type]
+    assert len(odd) == 4
+    assert NATIVE.text_maker(("KEYS",), False, make)({"KEYS": "k"}) == b"KEYS\1k"
+    assert NATIVE.text_maker((), True, make)({}) == b""
+
+
+@pytest.mark.parametrize("has_crc", [False, True])
+@pytest.mark.parametrize("born", [builders.BORN_V4_HOST, builders.BORN_V6_HOST])
+@pytest.mark.parametrize("store_host", [builders.STORE_V4_HOST, builders.STORE_V6_HOST])
+def test_records_laid_by_hand(has_crc: bool, born: builders.Host, store_host: builders.Host) -> None:
+    assert NATIVE is not None
+    made = NATIVE.encode(
+        *(
+            MESSAGE_MAGIC_V1,
+            3,
+            -2,
+            0,
+            1700000000000,
+            *born,
+            *store_host,
+            4,
+            5,
+            b"body",
+            b"\5Topic",
+            b"KEYS\1k\2",
+            has_crc,
+        )
+    )
+    NATIVE.place(made, 7, 1 << 40, 1700000000123, has_crc)
+    prefix = 64 + len(born.ip) + len(store_host.ip) + 16
+    expected = builders.record(
+        b"body", b"Topic", b"KEYS\1k\2", queue_id=3, flag=-2, queue_offset=7, physical_offset=1 << 40, born_host=born,
+        store_host=store_host, reconsume_times=4, prepared_transaction_offset=5,
+    )  # fmt: skip
+    assert bytes(made) == (builders.record_with_property_crc(expected, prefix) if has_crc else expected)
+
+
+def test_slabs_laid_by_hand() -> None:
+    assert NATIVE is not None
+    hosts = [builders.BORN_V4_HOST, builders.BORN_V6_HOST, builders.BORN_V4_HOST]
+    expected, place = [], 1000
+    for number, host in enumerate(hosts):
+        one = builders.record(
+            b"b" * number, b"T", b"", queue_id=number, queue_offset=number + 7, physical_offset=place, born_host=host,
+            magic=MESSAGE_MAGIC_V2,
+        )  # fmt: skip
+        expected.append(one)
+        place += len(one)
+    numbers = np.arange(3)
+    port = layouts.INT.pack
+    sizes = np.empty(3, np.int64)
+    made = NATIVE.encode_slab(
+        [b"b" * number for number in range(3)],
+        [b"\0\1T\0\0"] * 3,
+        (MESSAGE_MAGIC_V2, numbers, 0, numbers + 7, 0x30, 1700000000000, 1700000000123, 0, 0),
+        [host.ip + port(host.port) for host in hosts],
+        [builders.STORE_V4_HOST.ip + port(builders.STORE_V4_HOST.port)],
+        1000,
+        sizes,
+    )
+    assert bytes(made) == b"".join(expected)
+    assert sizes.tolist() == [len(one) for one in expected]
+
+
+LONGS, INTS = np.zeros(4, np.int64), np.zeros(4, np.int32)
+REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
+    "too few arguments": ("walk", (b"",), TypeError),
+    "no buffer": ("crc32", (5,), TypeError),
+    "place after the end": ("walk", (b"abc", 4, LONGS), ValueError),
+    "place before the start": ("walk", (b"abc", -1, LONGS), ValueError),
+    "half an item": ("walk", (b"abc", 0, bytearray(12)), ValueError),
+    "not aligned": ("walk", (b"abc", 0, memoryview(bytearray(17))[1:]), ValueError),
+    "not writable": ("walk", (b"abc", 0, bytes(8)), (BufferError, TypeError)),  # type: ignore[dict-item]
+    "piece outside": ("crc32_each", (b"abc", np.array([0, 2]), np.array([3, 2]), INTS), ValueError),
+    "negative piece": ("crc32_each", (b"abc", np.array([-1]), np.array([1]), INTS), ValueError),
+    "fewer lengths": ("crc32_each", (b"abc", LONGS, LONGS[:2], INTS), ValueError),
+    "small table": ("decode", (b"abc", LONGS, bytearray(10), 0, 0), ValueError),
+    "capacity beyond the table": ("scan", (b"abc", 0, bytearray(table.ROW_SIZE), 2, 0, 0), ValueError),
+    "few codes": ("group", (INTS, INTS, INTS, INTS[:3], INTS, INTS), ValueError),
+    "no slots": ("hang_in", (bytearray(20), b"", INTS[:1], LONGS[:1], LONGS[:1], 1, 0), (ValueError, BufferError)),  # type: ignore[dict-item]
+    "entry 0": ("hang_in", (bytearray(20), bytearray(4), INTS[:1], LONGS[:1], LONGS[:1], 0, 0), ValueError),
+    "numbers that overflow": (
+        "hang_in",
+        (bytearray(20), bytearray(4), INTS[:1], LONGS[:1], LONGS[:1], (1 << 31) - 1, 0),
+        ValueError,
+    ),
+    "row beyond": ("json_lines", (b"", LONGS, 5, LONGS, bytearray(9)), ValueError),
+    "queue number": (
+        "encode",
+        (MESSAGE_MAGIC_V1, 1 << 31, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", b"", False),
+        OverflowError,
+    ),
+    "address": (
+        "encode",
+        (MESSAGE_MAGIC_V1, 0, 0, 0, 0, bytes(5), 0, bytes(4), 0, 0, 0, b"", b"\1T", b"", False),
+        ValueError,
+    ),
+    "long properties": (
+        "encode",
+        (MESSAGE_MAGIC_V1, 0, 0, 0, 0, bytes(4), 0, bytes(4), 0, 0, 0, b"", b"\1T", bytes(32750), True),
+        ValueError,
+    ),
+    "short record": ("place", (bytearray(90), 0, 0, 0, False), ValueError),
+    "no tuple": ("decoder", (int, None), TypeError),
+    "names": ("text_maker", ((1,), True, None), TypeError),
+    "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
+    "host": ("encode_slab", ([b""], [b""], (0,) * 9, [bytes(7)], [bytes(8)], 0, LONGS[:1]), ValueError),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments", "error"), REFUSED.values(), ids=REFUSED)
+def test_wrong_arguments_are_refused(name: str, arguments: tuple[object, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        getattr(NATIVE, name)(*arguments)
+
+
+def test_both_sides_spell_one_table() -> None:
+    assert NATIVE is not None
+    assert NATIVE.COLUMNS.split() == [name for name, _ in table.COLUMNS]
+    assert NATIVE.ROW_SIZE == table.ROW_SIZE
+
+
+def test_messages_do_not_pile_up() -> None:
+    """What a decoder and a text maker hand out is counted right: the memory stays what it is."""
+    assert NATIVE is not None
+    code = (
+        "import sys, resource\n"
+        "from rmqtool import kernel\n"
+        "from rmqtool.formats.commit_log import Message\n"
+        "from tests.builders import EXAMPLE_A\n"
+        "decode = kernel.NATIVE.decoder(Message, print)\n"
+        "text = kernel.NATIVE.text_maker(('a',), True, print)\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "for round in range(3):\n"
+        "    for _ in range(100000):\n"
+        "        decode(EXAMPLE_A); text({'a': 'b'}); kernel.NATIVE.text_maker(('a',), True, print)\n"
+        "    before = before if round > 1 else peak()\n"
+        "print(peak() - before)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "RMQTOOL_PURE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1000  # KiB; a leak of one object a round would be some MiB
+
+
+def test_a_kernel_of_other_sources_is_refused(tmp_path: Path) -> None:
+    sources = tmp_path / "native"
+    sources.mkdir()
+    (sources / "native.c").write_text("/* changed */")
+    found, why = kernel.load(True, sources)
+    assert found is None
+    assert "other sources" in why
+
+
+def test_pure_is_asked_for_by_the_environment() -> None:
+    code = "from rmqtool import kernel; print(kernel.tier(), '|', kernel.WHY_NOT)"
+    for value, said in (("1", "kernel: pure | RMQTOOL_PURE is set"), ("0", "kernel: native (C, CRC by ")):
+        environment = {**os.environ, "RMQTOOL_PURE": value}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.startswith(said)
+
+
+def test_a_whole_index_file(comparison: Comparison) -> None:
+    """Keys in turn fill a file as the array operations do."""
+    rng = np.random.default_rng(3)
+    keys = Keys(rng.integers(0, 1 << 31, 500, np.int32), np.arange(500) * 100, np.arange(500) + 1_700_000_000_000)
+    content = IndexContent.create(97, 600)
+    content.insert(keys)
+    slots, entries = bytearray(97 * 4), bytearray(500 * 20)
+    taken = comparison.kernel.hang_in(entries, slots, *keys, 1, 0)
+    assert bytes(entries) == content.entries[1:501].tobytes()
+    assert bytes(slots) == content.data[index.slot_offset(0) : index.slot_offset(97)].tobytes()
+    assert taken == content.header.hash_slot_count

@@ -1,0 +1,257 @@
+"""Each function of the compiled kernel beside its twin: what ``formats`` says, one record after the other.
+
+``Comparison.look`` takes any bytes. It asserts that both say the same about them, bit for bit, and counts what was
+compared, so that a test can show that there was something to compare.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from rmqtool.bulk import table
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import Message, check_record, decode_record
+from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
+from rmqtool.formats.index import key_hash
+from rmqtool.formats.message_json import encode_line, message_json
+from rmqtool.kernel import Kernel
+from tests.one_by_one import NUMBERS, walk
+
+_ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
+_ALL_CHECKS = table.WRONG_CRC | table.WRONG_PROPERTY_CRC
+_FLAW_BITS = {"CL-PHY": table.WRONG_PLACE, "CL-TIME": table.WRONG_TIME}
+
+
+class Comparison:
+    """The kernel beside ``formats`` on many buffers."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.seen: Counter[str] = Counter()
+        self.decode = kernel.decoder(Message, decode_record)
+
+    def look(self, data: bytes, base: int = 0) -> None:
+        """Compare everything about ``data``, whose byte 0 is at ``base`` of a log."""
+        self.seen["buffers"] += 1
+        assert self.kernel.crc32(data) == zlib.crc32(data)
+        starts = self._walk(data)
+        messages = self._scan(data, base)
+        # The walk does not look at what is inside; records it names may be none.
+        self._decode(data, base, starts)
+        self._decode_one(data, starts)
+        offsets = np.array(list(messages), np.int64)
+        for tag_entries in (False, True):
+            self._dispatch(data, offsets, list(messages.values()), DispatchRules(tag_entries=tag_entries))
+        self._lines(data, offsets, list(messages.values()))
+        self._encode(data, list(messages.items())[:20])
+
+    def _walk(self, data: bytes) -> list[int]:
+        expected, stop = walk(data)
+        room = np.empty(len(expected) + 100, np.int64)
+        found, at = self.kernel.walk(data, 0, room)
+        assert (room[:found].tolist(), at) == (expected, stop)
+        # In pieces, as a caller with little room gets it.
+        pieces, at = [], 0
+        while len(pieces) < len(expected) + 1:
+            found, at = self.kernel.walk(data, at, room[:7])
+            pieces += room[:found].tolist()
+            if found < 7:
+                break
+        assert (pieces, at) == (expected, stop)
+        self.seen["starts"] += len(expected)
+        return expected
+
+    def _scan(self, data: bytes, base: int) -> dict[int, Message]:
+        """Compare the records back to back from the start; return them."""
+        messages: dict[int, Message] = {}
+        at = 0
+        while isinstance(found := decode_record(data, at), Message):
+            messages[at] = found
+            at += found.total_size
+        capacity = len(messages) + 3
+        buffer = table.new_table(capacity)
+        rows, end = self.kernel.scan(data, 0, buffer, capacity, base, _ALL_CHECKS)
+        assert (rows, end) == (len(messages), at)
+        self._table(table.columns_of(buffer, capacity, rows), data, base, messages)
+        return messages
+
+    def _decode(self, data: bytes, base: int, offsets: list[int]) -> None:
+        whole: dict[int, Message] = {}
+        for at in offsets:
+            found = decode_record(data, at)
+            if not isinstance(found, Message):
+                break
+            whole[at] = found
+        buffer = table.new_table(len(offsets))
+        rows = self.kernel.decode(data, np.array(offsets, np.int64), buffer, base, _ALL_CHECKS)
+        assert rows == len(whole)
+        self._table(table.columns_of(buffer, len(offsets), rows), data, base, whole)
+
+    def _table(self, columns: dict[str, Any], data: bytes, base: int, messages: dict[int, Message]) -> None:
+        values = {name: column.tolist() for name, column in columns.items()}
+        for row, (at, message) in enumerate(messages.items()):
+            assert values["file_offset"][row] == at
+            for name in NUMBERS:
+                assert values[name][row] == getattr(message, name), (name, at)
+            for part in ("body", "topic", "properties"):
+                begin = values[f"{part}_offset"][row]
+                assert data[begin : begin + values[f"{part}_length"][row]] == getattr(message, f"raw_{part}"), (
+                    part,
+                    at,
+                )
+            assert values["wrong"][row] == wrong_bits(message, data, at, base), at
+        self.seen["rows"] += len(messages)
+
+    def _decode_one(self, data: bytes, offsets: list[int]) -> None:
+        for at in (*offsets[:50], -1, 1, len(data), len(data) + 1):
+            for end in (None, at + 120):
+                expected, found = decode_record(data, at, end), self.decode(data, at, end)
+                assert found == expected
+                assert type(found) is type(expected)
+                if isinstance(found, Message):
+                    assert [*map(type, found)] == [*map(type, expected)]
+                    self.seen["messages"] += 1
+
+    def _dispatch(self, data: bytes, offsets: Any, messages: list[Message], rules: DispatchRules) -> None:
+        count, most_keys = len(offsets), sum(len(message.raw_properties) for message in messages) + 2 * len(messages)
+        codes, flags = np.empty(count, np.int32), np.empty(count, np.uint8)
+        units, topic_rows = np.empty(count * layouts.CONSUME_QUEUE_UNIT.size, np.uint8), np.empty(2048, np.int32)
+        hashes, rows = np.empty(most_keys, np.int32), np.empty(most_keys, np.int32)
+        delays = np.array(rules.delays, np.int64)
+        done, topics, keys = self.kernel.dispatch(
+            data, offsets, delays, rules.tag_entries, codes, units, flags, topic_rows, hashes, rows
+        )
+        assert done == count
+        assert [messages[row].raw_topic for row in topic_rows[:topics]] == list(
+            dict.fromkeys(message.raw_topic for message in messages)
+        )
+        expected_keys: list[tuple[int, int]] = []
+        for row, (message, unit) in enumerate(
+            zip(messages, layouts.CONSUME_QUEUE_UNIT.iter_decode(units.tobytes()), strict=True)
+        ):
+            flag = int(flags[row])
+            assert messages[topic_rows[codes[row]]].raw_topic == message.raw_topic
+            assert unit[:2] == (message.physical_offset, message.total_size)
+            assert (flag & _BESIDE_QUEUE == 0) == has_queue_unit(message.sys_flag)
+            assert (flag & _NAMES_QUEUES != 0) == bool(message.properties.get("INNER_MULTI_DISPATCH"))
+            assert (flag & _NOT_TEXT == 0) == is_text(message.raw_properties)
+            if not flag & _ODD_TAGS:
+                assert unit.tags_code == tags_code(message, rules.delays)
+            if not flag & _ODD_KEYS:
+                expected_keys += [(row, key_hash(text)) for text in iter_index_texts(message, rules)]
+            # Only what is no text, or a number in other digits, may be left to the caller.
+            if flag & (_ODD_TAGS | _ODD_KEYS):
+                assert not (message.raw_topic + message.raw_properties).isascii()
+                self.seen["odd rows"] += 1
+        assert list(zip(rows[:keys].tolist(), hashes[:keys].tolist(), strict=True)) == expected_keys
+        self.seen["keys"] += keys
+        self._group(codes, messages, rules)
+
+    def _group(self, codes: Any, messages: list[Message], rules: DispatchRules) -> None:
+        queue_ids = np.array([message.queue_id for message in messages], np.int32)
+        count = len(messages)
+        order, scratch = np.empty(count, np.int32), np.empty(count, np.int32)
+        ends, firsts = np.empty(4096, np.int32), np.empty(4096, np.int32)
+        queues = self.kernel.group(codes, queue_ids, order, scratch, ends, firsts)
+        expected: dict[tuple[str, int], list[int]] = {}
+        for row, message in enumerate(messages):
+            expected.setdefault((message.raw_topic.hex(), message.queue_id), []).append(row)
+        assert queues == len(expected)
+        assert [*chain.from_iterable(expected.values())] == order.tolist()
+        assert np.cumsum([len(rows) for rows in expected.values()]).tolist() == ends[:queues].tolist()
+        assert [rows[0] for rows in expected.values()] == firsts[:queues].tolist()
+        units = [entry.unit for message in messages for entry in [*queue_entries(message, rules)][:1]]
+        self.seen["units"] += len(units)
+
+    def _lines(self, data: bytes, offsets: Any, messages: list[Message]) -> None:
+        out, ends, row = np.empty(24 * len(data) + 4096, np.uint8), np.empty(len(offsets), np.int64), 0
+        while row < len(offsets):
+            first = row
+            row, used = self.kernel.json_lines(data, offsets, row, ends, out)
+            begins = (0, *ends[first:row].tolist())[: row - first]
+            for message, begin, end in zip(messages[first:row], begins, ends[first:row].tolist(), strict=True):
+                line = encode_line(message_json(message).fields).encode() + b"\n"
+                assert out[begin:end].tobytes() == line
+                self.seen["lines"] += 1
+            assert used == (ends[row - 1] if row > first else 0)
+            if row < len(offsets):
+                declined = messages[row]
+                assert (
+                    declined.sys_flag & SysFlag.COMPRESSED
+                    or not (is_text(declined.raw_topic) and is_text(declined.raw_properties))
+                    or declined.raw_properties.count(b"\1") > 64
+                ), "a line was declined that is plain"
+                self.seen["declined lines"] += 1
+                row += 1
+
+    def _encode(self, data: bytes, messages: list[tuple[int, Message]]) -> None:
+        """Make records again from their fields: the same bytes, but for what the writer does not take over."""
+        for at, message in messages:
+            stored = bytearray(data[at : at + message.total_size])
+            width = 1 if message.magic == 0xDAA320A7 else 2
+            begin = message.total_size - len(message.raw_properties) - 2 - len(message.raw_topic) - width
+            topic = stored[begin : begin + width + len(message.raw_topic)]
+            made = self.kernel.encode(
+                *(message.magic, message.queue_id, message.flag, message.sys_flag, message.born_timestamp),
+                *(message.born_host_ip, message.born_host_port, message.store_host_ip, message.store_host_port),
+                *(message.reconsume_times, message.prepared_transaction_offset, message.raw_body, bytes(topic)),
+                *(message.raw_properties, False),
+            )
+            self.kernel.place(made, message.queue_offset, message.physical_offset, message.store_timestamp, False)
+            layouts.INT.pack_into(stored, 8, zlib.crc32(message.raw_body) & 0x7FFFFFFF)
+            assert made == stored
+            self.seen["encoded"] += 1
+
+
+def wrong_bits(message: Message, data: bytes, at: int, base: int) -> int:
+    """What ``check_record`` finds, as bits of the column ``wrong``."""
+    bits = 0
+    for flaw in check_record(message, data, at, base + at):
+        if flaw.code == "CL-CRC":
+            is_of_body = flaw.message.startswith("body")
+            bits |= table.WRONG_CRC if is_of_body else table.WRONG_PROPERTY_CRC
+        else:
+            bits |= _FLAW_BITS[flaw.code]
+    return bits
+
+
+def is_text(data: bytes) -> bool:
+    """Whether bytes are UTF-8."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def damage(rng: random.Random, data: bytes) -> bytes:
+    """Return ``data`` with some damage: flipped bits, numbers that lie, bytes that are gone or too many."""
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8, 40))):
+        if not found:
+            break
+        at = rng.randrange(len(found))
+        match rng.randrange(7):
+            case 0:
+                found[at] ^= 1 << rng.randrange(8)
+            case 1:
+                number = rng.choice((0, 1, 0xFFFFFFFF, 0x7FFFFFFF, 0x80000000, 255, 91))
+                found[at : at + 4] = number.to_bytes(4, "big")[: len(found) - at]
+            case 2:
+                found[at : at + rng.choice((1, 8, 20, 512))] = b""
+            case 3:
+                found[at:at] = rng.randbytes(rng.choice((1, 8, 20)))
+            case 4:
+                found[at : at + 16] = bytes(len(found[at : at + 16]))
+            case 5:
+                found[at : at + 8] = rng.randbytes(len(found[at : at + 8]))
+            case _:
+                found[at] = rng.choice((1, 2, 0xED, 0xFF, 0xC0, 34, 92, 0, 32))
+    return bytes(found)
