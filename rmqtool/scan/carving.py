@@ -12,11 +12,12 @@ from rmqtool.bulk.records import decode_records
 from rmqtool.bulk.starts import record_starts
 from rmqtool.formats.commit_log import BLANK_SIZE, Message
 from rmqtool.formats.flaws import Flaw
-from rmqtool.scan.columns import WINDOW, Rows, are_right, iter_runs, run_end, seen
+from rmqtool.scan.columns import WINDOW, Rows, are_readable, are_right, iter_runs, run_end, seen
 from rmqtool.scan.logs import LogFile
 from rmqtool.scan.reading import Damage, Note, Part
 from rmqtool.scan.selection import Selection
 from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.salvaged import salvaged
 from rmqtool.storage.walk import Place, SegmentWalk
 
 
@@ -38,12 +39,14 @@ def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage |
 
 
 def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
+    file = salvaged(file)
     walk = SegmentWalk(file, None)
     start = walk.find_record(0)
     while start is not None:
         data = file.pread(min(WINDOW, size - start), start)
         records, _ = decode_records(data, record_starts(data).file_offsets)
-        for part in iter_runs(are_right(records, records.column("physical_offset"))):
+        right = are_right(records, records.column("physical_offset")) & are_readable(file, records, start)
+        for part in iter_runs(right):
             if isinstance(part, slice):
                 yield Rows(records.select(part), start)
             else:

@@ -22,6 +22,7 @@ from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.scan.buffers import Buffers
 from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.salvaged import SalvagedFile, salvaged
 from rmqtool.storage.walk import RECORD_WINDOW, Place, SegmentWalk, Window
 
 # So much of a file is held at once; so little behind a break, where the next one may be near.
@@ -65,11 +66,11 @@ class SegmentScan:
         checksums: bool = True,
         compacted: bool = False,
     ) -> None:
-        self.file = file
+        self.file = salvaged(file)
         self.base_offset = base_offset
         self.checksums = checksums
         self.compacted = compacted
-        self.walk = SegmentWalk(file, base_offset, compacted=compacted)
+        self.walk = SegmentWalk(self.file, base_offset, compacted=compacted)
         self.end = self.walk.end
         self.reached = 0
         self._window = WINDOW
@@ -111,20 +112,25 @@ class SegmentScan:
         records, declined = decode_records(data, starts.file_offsets)
         places = records.file_offsets + (self.base_offset + at)
         right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
+        right &= are_readable(self.file, records, at)
         beyond = None if stop is None else _first_from(records, right, stop - at)
         if beyond is not None:
-            yield from self._spell(records, right, beyond, at)
+            shorter = yield from self._spell(records, right, beyond, at)
+            if shorter is not None:
+                return shorter
             self.reached = at + int(records.file_offsets[beyond])
             return None
         behind = at + run_end(records)
         if len(records) > 1 and at + len(data) < self.end:
             # The last one is looked at again, with what follows: a break there may prove its size wrong.
-            yield from self._spell(records, right, len(records) - 1, at)
+            shorter = yield from self._spell(records, right, len(records) - 1, at)
             self._window = min(self._window * _GROWTH, WINDOW)
-            return at + int(records.file_offsets[-1])
+            return at + int(records.file_offsets[-1]) if shorter is None else shorter
         closed = declined is None and _closes(starts.stopped_by, self.end - behind)
         held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
-        yield from self._spell(records, right, len(records) - held, at)
+        shorter = yield from self._spell(records, right, len(records) - held, at)
+        if shorter is not None:
+            return shorter
         at = behind - int(records.column("total_size")[-1]) if held else behind
         if at == self.end:
             return at
@@ -135,16 +141,28 @@ class SegmentScan:
         yield found
         return at
 
-    def _spell(self, records: Records, right: Mask, count: int, at: int) -> Iterator[Rows | Place]:
-        """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees."""
+    def _spell(self, records: Records, right: Mask, count: int, at: int) -> Generator[Rows | Place, None, int | None]:
+        """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees.
+
+        Where one of those is shorter than it says, what follows it is not what was taken for records: return where the
+        walk goes on, else None.
+        """
         for part in iter_runs(right[:count]):
             if isinstance(part, slice):
                 yield Rows(records.select(part), at)
+                self._remember(records, part.stop)
             else:
-                yield seen(self.walk, self.walk.place_at(at + int(records.file_offsets[part])))
-        rows = np.flatnonzero(right[:count])
-        if len(rows):
-            self.walk.last_timestamp = int(records.column("store_timestamp")[rows[-1]])
+                place = self.walk.place_at(at + int(records.file_offsets[part]))
+                yield seen(self.walk, place)
+                if place.length != int(records.column("total_size")[part]):
+                    self._window = _SMALL_WINDOW
+                    return place.file_offset + place.length
+        return None
+
+    def _remember(self, records: Records, stop: int) -> None:
+        """Keep the store time of the last of a run of right records: what is older behind a break is stale."""
+        if stop:
+            self.walk.last_timestamp = int(records.column("store_timestamp")[stop - 1])
 
     def _walk_one(self, file_offset: int) -> tuple[Rows | Place, int]:
         """Return what the walk sees at ``file_offset``, and where that ends."""
@@ -161,6 +179,17 @@ def are_right(records: Records, places: Ints, *, checksums: bool = True, compact
         if not compacted:
             right &= have_right_property_crc(records)
     return right
+
+
+def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
+    """Return which records hold no byte that the disk could not read; their buffer begins at ``at`` of the file."""
+    found = np.ones(len(records), np.bool_)
+    if file.has_unreadable:
+        begins = records.file_offsets + at
+        ends = begins + records.column("total_size")
+        for extent in file.unreadable:
+            found &= (ends <= extent.file_offset) | (begins >= extent.end)
+    return found
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:

@@ -16,8 +16,9 @@ from rmqtool.formats.commit_log import Blank
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
-from rmqtool.scan.columns import WINDOW, Rows, are_right, iter_runs, seen
+from rmqtool.scan.columns import WINDOW, Rows, are_readable, are_right, iter_runs, seen
 from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.salvaged import salvaged
 from rmqtool.storage.walk import Place, SegmentWalk, find_dledger_entry
 
 
@@ -32,7 +33,7 @@ class DLedgerScan:
     """One scan over a DLedger data file; ``base_offset`` is the place of its first byte in the log."""
 
     def __init__(self, file: ReadableFile, base_offset: int, *, checksums: bool = True) -> None:
-        self.file = file
+        self.file = salvaged(file)
         self.base_offset = base_offset
         self.checksums = checksums
         self.end = file.size()
@@ -67,6 +68,7 @@ class DLedgerScan:
             records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
             places = records.file_offsets + (self.base_offset + at)
             right = are_right(records, places, checksums=self.checksums)
+            right &= are_readable(self.file, records, at)
             right &= records.column("total_size") <= np.array([body.length for body in bodies[: len(records)]])
             for part in iter_runs(right):
                 if isinstance(part, slice):

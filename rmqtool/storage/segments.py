@@ -131,19 +131,19 @@ class SegmentQueue:
 
 
 def usual_size(segments: Iterable[Segment]) -> int:
-    """Return the size most segments have, the larger one when two are as frequent; 0 without segments.
+    """Return the size that the segments should have; 0 without any that holds a byte.
 
-    Where names do not fit that size, but one that all of them are multiples of, most files were cut short.
+    What most files have, and what lies between most names, speaks for a size; a name that is no multiple of it speaks
+    twice as much against it: files are cut short or grow by accident, names are multiples of one size. Where as much
+    speaks for two sizes it is the larger one.
     """
     there = list(segments)
-    counts = Counter(segment.size for segment in there if segment.size)
-    size = max(counts, key=lambda size: (counts[size], size), default=0)
+    votes = Counter(segment.size for segment in there if segment.size)
+    if not votes:
+        return 0
     bases = sorted({segment.base_offset for segment in there})
-    if size and any(base % size for base in bases):
-        named = min((after - before for before, after in pairwise(bases)), default=0)
-        if named >= max(counts) and not any(base % named for base in bases):
-            return named
-    return size
+    votes += Counter(after - before for before, after in pairwise(bases))
+    return max(votes, key=lambda size: (votes[size] - 2 * sum(base % size > 0 for base in bases), size))
 
 
 def vanished(segment: Segment) -> ReadFailed:

@@ -7,6 +7,9 @@ add up, the body's checksum, and its own word for where it lies.
 Valid records can also be left from before: a recovery moves the end back and clears nothing, the broker overwrites
 from there, and older records stay behind the new end. They say the right place, but their time runs backwards: a
 record found behind a break is stale when it is older than the last one before the break.
+
+A size is believed as long as nothing valid contradicts it: a damaged record, and a blank, end where a record begins
+that says its true place. What the disk cannot read is damage, too: see ``salvaged``.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import NamedTuple
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MAGIC_BYTES, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.commit_log import (
+    BLANK_SIZE,
     MIN_RECORD_SIZE,
     Blank,
     Message,
@@ -28,7 +32,8 @@ from rmqtool.formats.commit_log import (
 from rmqtool.formats.dledger import HEAD_SIZE, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
-from rmqtool.storage.filesystem import ReadableFile
+from rmqtool.storage.filesystem import Extent, ReadableFile
+from rmqtool.storage.salvaged import salvaged
 
 WINDOW = 1 << 20
 # What is read for a single record, unless it is larger.
@@ -57,7 +62,7 @@ class Window:
     """A file read in large pieces, for a walk that mostly goes forward."""
 
     def __init__(self, file: ReadableFile, end: int, least: int = WINDOW) -> None:
-        self.file = file
+        self.file = salvaged(file)
         self.end = end
         self.least = least
         self.start = 0
@@ -87,7 +92,8 @@ class SegmentWalk:
         self.end = size if end is None else min(end, size)
         self.base_offset = base_offset
         self.compacted = compacted
-        self.window = Window(file, self.end)
+        self.file = salvaged(file)
+        self.window = Window(self.file, self.end)
         self.last_timestamp = 0
         self.ended = False
 
@@ -130,21 +136,34 @@ class SegmentWalk:
     def _overlap(self, last: Place, inside: int) -> Place:
         length = inside - last.file_offset
         text = f"the record reaches {last.length - length} bytes into the next one"
-        message = last.what if isinstance(last.what, Message) else None
+        message = last.what if isinstance(last.what, Message) else last.damaged
         return Place(last.file_offset, length, Flaw("CL-LEN", text, 0, length), message)
 
     def place_at(self, file_offset: int) -> Place:
         """Return what stands at ``file_offset``, where a record is due."""
+        place = self._place_at(file_offset)
+        unread = self.file.find_unreadable(file_offset, file_offset + place.length)
+        return place if unread is None else self._unread(place, unread)
+
+    def _place_at(self, file_offset: int) -> Place:
         found = self._decode(file_offset)
         if isinstance(found, Message):
             flaw = next(self._check(found, file_offset), None)
-            return Place(file_offset, found.total_size, flaw or found, found if flaw else None)
-        if isinstance(found, Blank) and found.total_size == self.end - file_offset:
-            return Place(file_offset, found.total_size, found)
+            if flaw is None:
+                return Place(file_offset, found.total_size, found)
+            place = Place(file_offset, found.total_size, flaw, found)
+            inside = self._find_inside(place)
+            return place if inside is None else self._overlap(place, inside)
         if isinstance(found, Blank):
             left = self.end - file_offset
-            text = f"blank of {found.total_size} bytes, {left} are left in the segment"
-            found = Flaw("CL-LEN", text)
+            inside = None if self.base_offset is None else self._find_newer(file_offset + BLANK_SIZE)
+            if found.total_size == left and inside is None:
+                return Place(file_offset, found.total_size, found)
+            if found.total_size == left:
+                text = f"a blank to the end of the segment, and records follow in it, first at {inside}"
+                found = Flaw("CL-MAGIC", text)
+            else:
+                found = Flaw("CL-LEN", f"blank of {found.total_size} bytes, {left} are left in the segment")
         written = self.find_nonzero(file_offset) if isinstance(found, Nothing) else file_offset
         following = None if written is None else self.find_record(max(written - _MAGIC_AT, file_offset) + 1)
         if following is None:
@@ -159,6 +178,29 @@ class SegmentWalk:
             return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is due", 0, length))
         return Place(file_offset, length, found._replace(length=length))
 
+    def _find_inside(self, damaged: Place) -> int | None:
+        """Return where a valid record begins in the bytes that a damaged one claims: then its size is wrong."""
+        end = damaged.file_offset + damaged.length
+        found = None if self.base_offset is None else self.find_record(damaged.file_offset + MIN_RECORD_SIZE, end)
+        return found if found is not None and found < end else None
+
+    def _find_newer(self, file_offset: int) -> int | None:
+        """Return where a record begins that is not older than the last one; those that are were left from before."""
+        found = self.find_record(file_offset)
+        record = None if found is None else self._decode(found)
+        is_newer = isinstance(record, Message) and record.store_timestamp >= self.last_timestamp
+        return found if is_newer else None
+
+    def _unread(self, place: Place, unread: Extent) -> Place:
+        """Return a place that bytes belong to which the disk cannot read."""
+        end = place.file_offset + place.length
+        if end == self.end and place.damaged is None and not isinstance(place.what, Blank):
+            end = min(end, unread.end)  # nobody knows what stood here, and what follows is judged by itself
+        length = end - place.file_offset
+        begin, behind = max(unread.file_offset, place.file_offset), min(unread.end, end)
+        text = f"{behind - begin} bytes at {begin} cannot be read: the disk reports an error"
+        return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, behind - begin))
+
     def record_at(self, file_offset: int) -> Message | Flaw | None:
         """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one."""
         found = self._decode(file_offset)
@@ -171,7 +213,7 @@ class SegmentWalk:
         at, length = file_offset, _FIRST_PIECE
         end = self.end if before is None else min(before + _START_SIZE - 1, self.end)
         while at + _START_SIZE <= end:
-            piece = self.window.file.pread(min(length, end - at), at)
+            piece = self.file.pread(min(length, end - at), at)
             length = min(length * _GROWTH, WINDOW)
             for candidate in _candidates(piece):
                 if self._is_self_consistent(at + candidate):
@@ -206,11 +248,14 @@ class SegmentWalk:
         """Look at the lengths of a large record before reading it: a damaged size must not cost its bytes of memory."""
 
         def read(length: int, at: int) -> bytes:
-            return self.window.file.pread(length, file_offset + at)
+            return self.file.pread(length, file_offset + at)
 
         return find_record_end(read, total_size) == total_size
 
     def _check(self, message: Message, file_offset: int) -> Iterator[Flaw]:
+        end = file_offset + message.total_size
+        if self.file.find_unreadable(file_offset, end) is not None:
+            return iter((Flaw("ST-READ", "bytes of the record cannot be read", 0, message.total_size),))
         data, at = self.window.view(file_offset, message.total_size)
         physical_offset = None if self.base_offset is None else self.base_offset + file_offset
         return check_record(message, data, at, physical_offset, compacted=self.compacted)
@@ -234,9 +279,9 @@ class SegmentWalk:
     def find_nonzero(self, file_offset: int) -> int | None:
         """Return where the first byte that is not zero lies; holes are not read."""
         # All extents first: reading reserved room makes it look like data, and reading ahead what lies behind it too.
-        for extent in tuple(self.window.file.iter_data(file_offset, self.end)):
+        for extent in tuple(self.file.iter_data(file_offset, self.end)):
             for at in range(extent.file_offset, extent.end, WINDOW):
-                piece = self.window.file.pread(min(WINDOW, extent.end - at), at)
+                piece = self.file.pread(min(WINDOW, extent.end - at), at)
                 if piece != _ZEROS[: len(piece)]:
                     return at + len(piece) - len(piece.lstrip(b"\0"))
         return None
@@ -260,7 +305,7 @@ def read_record_at(file: ReadableFile, base_offset: int, file_offset: int) -> Me
     Nothing else of the file is read: this is for those who know where a record lies.
     """
     walk = SegmentWalk(file, base_offset)
-    walk.window = Window(file, walk.end, RECORD_WINDOW)
+    walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
     return walk.record_at(file_offset)
 
 
@@ -275,6 +320,7 @@ class EntryPlace(NamedTuple):
 
 def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -> int:
     """Return where the next entry of a DLedger data file begins that holds a right record; its end if there is none."""
+    file = salvaged(file)
     walk, end = SegmentWalk(file, base_offset), file.size()
     found = walk.find_record(file_offset + HEAD_SIZE)
     while found is not None:
@@ -288,6 +334,7 @@ def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -
 
 def walk_dledger(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[EntryPlace]:
     """Yield the entries of a DLedger data file from ``start``, where one is due, and last what ends it."""
+    file = salvaged(file)
     at, size = start, file.size()
     while at < size:
         data = file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0")

@@ -17,6 +17,7 @@ from rmqtool.storage.filesystem import (
     split,
 )
 from rmqtool.storage.overlay import OverlayFileSystem
+from rmqtool.storage.salvaged import salvaged
 
 # A store may have a hundred thousand queues; a process may open a thousand files.
 _HANDLES = 256
@@ -61,11 +62,14 @@ class _Handles(Generic[F]):
 
 
 class StoreView:
-    """The files of a store, for looking at. Paths are relative to the store's root."""
+    """The files of a store, for looking at. Paths are relative to the store's root.
 
-    def __init__(self, files: ReadableFileSystem) -> None:
+    With ``salvages`` a sector that the disk cannot read hides nothing else: see ``storage.salvaged``.
+    """
+
+    def __init__(self, files: ReadableFileSystem, *, salvages: bool = False) -> None:
         self._files = files
-        self._handles = _Handles(files.open_read)
+        self._handles = _Handles((lambda path: salvaged(files.open_read(path))) if salvages else files.open_read)
 
     def close(self) -> None:
         """Close every handle."""

@@ -31,7 +31,7 @@ class Rehearsal(Closable):
 
     def __init__(self, base: ReadableFileSystem, settings: StartSettings, *, contents: bool = True) -> None:
         self._filesystem = base
-        self._base = StoreView(base)
+        self._base = StoreView(base, salvages=True)
         self._settings = settings
         self.overlay = OverlayFileSystem(base)
         self._files = StoreFiles(self.overlay)

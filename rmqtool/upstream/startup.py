@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+from rmqtool.errors import ReadFailed
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import int64
+from rmqtool.storage.salvaged import is_of_the_disk
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch, Run
 from rmqtool.upstream.broker_log import BrokerLog
@@ -97,6 +99,12 @@ class MessageStore:
             self.reason = (
                 f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen"
             )
+            return False
+        except ReadFailed as error:
+            if not is_of_the_disk(error):
+                raise
+            # upstream: an InternalError of the JVM, which maps the files; nothing catches it.
+            self.reason = f"{error.message}; a broker that reads there ends with an InternalError"
             return False
         finally:
             self.log.close()

@@ -20,6 +20,7 @@ from rmqtool.formats.commit_log import BLANK_SIZE, MIN_RECORD_SIZE, Blank, Messa
 from rmqtool.formats.flaws import Flaw
 from rmqtool.storage.filesystem import ReadableFile
 from rmqtool.storage.log_end import read_record
+from rmqtool.storage.salvaged import SalvagedFile, salvaged
 from rmqtool.storage.segments import Segment, SegmentQueue
 from rmqtool.storage.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
 
@@ -160,7 +161,7 @@ class LogPass:
                 text = f"no segment holds the {segment.base_offset - reached} bytes from {reached} on"
                 self._hold(Damage(reached, segment.base_offset, None, Flaw("CL-GAP", text)))
             reached = segment.end_offset
-            with segment.filesystem.open_read(segment.path) as file:
+            with salvaged(segment.filesystem.open_read(segment.path)) as file:
                 if segment.path in self._dledger:
                     yield from self._entries(segment, file)
                 else:
@@ -201,7 +202,7 @@ class LogPass:
                     place = damage.start - damage.segment.base_offset, damage.record.total_size
                     yield _batch(file, damage.segment, [place])
 
-    def _segment(self, segment: Segment, file: ReadableFile, at: int) -> Iterator[LogBatch]:
+    def _segment(self, segment: Segment, file: SalvagedFile, at: int) -> Iterator[LogBatch]:
         while at < segment.size:
             batch, at, goes_on = self._by_columns(segment, file, at)
             if batch is not None:
@@ -258,7 +259,7 @@ class LogPass:
                 covered = segment.end_offset if segment is not None and is_last else end
                 self.damage.bridges.append(Bridge(record.physical_offset, record.total_size, covered))
 
-    def _by_columns(self, segment: Segment, file: ReadableFile, at: int) -> tuple[LogBatch | None, int, bool]:
+    def _by_columns(self, segment: Segment, file: SalvagedFile, at: int) -> tuple[LogBatch | None, int, bool]:
         """Return the sound records at ``at``, where to go on, and whether columns can go on there.
 
         The last record before a break is left to the walk: it may be what is wrong, and reach into the next one.
@@ -270,12 +271,13 @@ class LogPass:
         data = file.pread(min(_PIECE, segment.size - at), at)
         starts = record_starts(data)
         records, _ = decode_records(data, starts.file_offsets)
-        sound = _count_sound(records, segment.base_offset + at)
+        sound = _count_sound(records.select(slice(_count_readable(records, file, at))), segment.base_offset + at)
         stopped_at, goes_on, is_rest = at + starts.stopped_at, False, False
         if sound == len(starts.file_offsets):
             rest = segment.size - stopped_at
             if isinstance(starts.stopped_by, Blank) and starts.stopped_by.total_size == rest:
-                stopped_at, goes_on = segment.size, True
+                if self._is_last(segment, file, records, stopped_at):
+                    stopped_at, goes_on = segment.size, True
             elif sound and at + len(data) < segment.size:
                 goes_on = True
             elif isinstance(starts.stopped_by, Nothing):
@@ -289,6 +291,13 @@ class LogPass:
             end = int(records.file_offsets[-1]) + int(records.column("total_size")[-1])
             batch = LogBatch(records, decode_properties(records), segment.base_offset + at + end)
         return batch, stopped_at, goes_on
+
+    def _is_last(self, segment: Segment, file: SalvagedFile, records: Records, blank_at: int) -> bool:
+        """Tell whether the blank that ``records`` are followed by holds no valid ones."""
+        walk = SegmentWalk(file, segment.base_offset)
+        times = records.column("store_timestamp")
+        walk.last_timestamp = int(times[-1]) if len(times) else self.last_timestamp
+        return isinstance(walk.place_at(blank_at).what, Blank)
 
     def _by_walk(self, segment: Segment, file: ReadableFile, at: int) -> Generator[LogBatch, None, int]:
         """Yield records one by one over a break, until the log seems sound again; return where that is."""
@@ -341,6 +350,17 @@ class LogPass:
         start = segment.base_offset + place.file_offset
         self.stale = Damage(start, segment.end_offset, segment, Flaw("CL-STALE", text))
         return True
+
+
+def _count_readable(records: Records, file: SalvagedFile, at: int) -> int:
+    """Return how many of the first records hold no byte that the disk cannot read; they begin at ``at`` of the file."""
+    if not file.has_unreadable:
+        return len(records)
+    ends = records.file_offsets + records.column("total_size") + at
+    for row, (begin, end) in enumerate(zip((records.file_offsets + at).tolist(), ends.tolist(), strict=True)):
+        if file.find_unreadable(begin, end) is not None:
+            return row
+    return len(records)
 
 
 def _count_sound(records: Records, physical_offset: int) -> int:

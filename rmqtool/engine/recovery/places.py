@@ -92,11 +92,21 @@ def _move(files: WritableFileSystem, path: str, target: str, before_write: Befor
 
 
 def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
-    """Return how large the segments of a log are; a single one may be what is left of a whole one."""
-    size = usual_size(segments)
+    """Return how large the segments of a log are; a single one may be what is left of a whole one.
+
+    Where a segment belongs is what its first record says: a wrong name must not speak for a size.
+    """
+    size = usual_size(segment._replace(base_offset=_first_base(segment)) for segment in segments)
     if len(segments) == 1 and configured is not None and configured > size:
         return configured
     return size
+
+
+def _first_base(segment: Segment) -> int:
+    """Return where a segment belongs by its first record; what its name says where it begins with none."""
+    with segment.filesystem.open_read(segment.path) as file:
+        found = SegmentWalk(file, None).record_at(0)
+    return found.physical_offset if isinstance(found, Message) else segment.base_offset
 
 
 def restore_segment_sizes(

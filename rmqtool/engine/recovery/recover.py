@@ -248,7 +248,9 @@ class _Recovery:
         """Clear a torn end that this crash left, and segments behind it; return whether a record was cut."""
         if tail.stale is not None:
             self.report.findings.append(_finding_of(tail.stale))
-        was_cut = bool(tail.torn) and (self.report.abnormal or tail.has_torn_record or is_known)
+        # What cannot be read may be valid: another disk, or another day, may read it.
+        can_cut = bool(tail.torn) and not any(damage.flaw.code == "ST-READ" for damage in tail.torn)
+        was_cut = can_cut and (self.report.abnormal or tail.has_torn_record or is_known)
         if was_cut:
             self.report.findings += [_finding_of(damage, "CL-TORN") for damage in tail.torn]
         for segment in log:

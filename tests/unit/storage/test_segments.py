@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import struct
 
+import pytest
+
 from rmqtool.formats.paths import FileKind
 from rmqtool.storage.consume_queues import ConsumeQueueFiles
+from rmqtool.storage.segments import Segment, usual_size
 from rmqtool.storage.store import open_store
 
 QUEUES = 60
@@ -25,3 +28,22 @@ def test_a_store_of_many_queues_keeps_few_files_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) - before <= 16
     opened.close()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [
+        ([(0, 100), (100, 110)], 100),  # the last one has grown
+        ([(0, 110), (100, 100)], 100),
+        ([(0, 110), (100, 110)], 100),  # all have
+        ([(0, 30), (100, 40), (200, 50)], 100),  # all are cut short
+        ([(0, 100), (100, 100), (210, 100)], 100),  # one has a wrong name
+        ([(0, 100), (100, 100), (500, 100)], 100),  # some are missing
+        ([(300, 100)], 100),
+        ([(0, 0), (100, 0)], 0),
+        ([(0, 60), (0, 60), (0, 80)], 60),  # of several queues
+        ([], 0),
+    ],
+)
+def test_the_usual_size_is_what_most_sizes_and_names_speak_for(files, size):
+    assert usual_size(Segment(base, length, f"{base:020d}", None) for base, length in files) == size
