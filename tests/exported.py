@@ -87,7 +87,7 @@ def export(to: Path, *stores: Path, choice: Choice = DEFAULT, engine: Engine = H
 
 def part_files(to: Path) -> list[Path]:
     """Return the data files of a target in the order of their names."""
-    return sorted(path for path in to.rglob("part-*.parquet") if "_damage" not in path.parts)
+    return sorted(to.rglob("part-*.parquet"))
 
 
 def read(to: Path) -> pa.Table:

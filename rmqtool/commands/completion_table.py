@@ -378,7 +378,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--columns',), 'Only these columns; --schema lists them.', 'any'),
         (('--body',), 'How bodies are written.', 'inflated|raw|none'),
         (('--partition-by',), 'A directory for each day, each topic.', 'any'),
-        (('--on-corrupt',), 'Damage: stop, leave out, or name in _damage.', 'fail|skip|emit'),
+        (('--on-corrupt',), 'Damage: stop, leave out, or name in DIR_damage.', 'fail|skip|emit'),
         (('--split-size',), 'So much of the log is one task, one file.', 'any'),
         (('--engine',), 'local needs neither Spark nor Java.', 'spark|local'),
         (('--master',), "Spark's master. Default: this machine.", 'any'),

@@ -51,7 +51,7 @@ class Content:
     on_corrupt: Annotated[
         str,
         typer.Option(
-            metavar="fail|skip|emit", help="Damage: stop, leave out, or name in _damage.", rich_help_panel=_CONTENT
+            metavar="fail|skip|emit", help="Damage: stop, leave out, or name in DIR_damage.", rich_help_panel=_CONTENT
         ),
     ] = "emit"
     split_size: Annotated[
@@ -113,7 +113,7 @@ def export(
 
     Columns are typed, files are sorted as the log is, a manifest says what was read. Spark schedules the work, on this
     machine or a cluster; --engine local needs no Spark. The target has everything afterwards, or is as it was. Damaged
-    ranges are left out and named in DIR/_damage; the exit status is 6 then.
+    ranges are left out and named in DIR_damage; the exit status is 6 then.
     """
     from rmqtool.export.locations import local_path
 

@@ -18,7 +18,7 @@ from rmqtool.export.failures import writing
 from rmqtool.export.manifest import Manifest, Progress
 from rmqtool.export.parquet import PartFile, PartitionBy, make_durable, open_writer
 from rmqtool.export.plan import Source, plan_sources
-from rmqtool.export.target import DAMAGE, Mode, Target, opened_target
+from rmqtool.export.target import Mode, Target, opened_target
 from rmqtool.export.work import WriteWork, Written
 from rmqtool.scan.ranges import Answered, Effort, run_ranges
 from rmqtool.scan.reading import Damage, Note
@@ -197,6 +197,7 @@ class _Collected:
         self.read = dict(read)
         self.outcome = Outcome(target.number)
         self.staged: dict[str, str] = {}
+        self.damage: str | None = None
 
     def take(self, job: Job, answers: Answers) -> None:
         """Take all answers of a store."""
@@ -237,18 +238,20 @@ class _Collected:
         """Let what was written appear."""
         outcome = self.outcome
         if self.request.choice.on_corrupt is OnCorrupt.EMIT and outcome.damages:
-            self._write("damage.parquet", f"{DAMAGE}/part-{outcome.number:06}.parquet", damage_table(outcome.damages))
+            self.damage = "damage.parquet"
+            self._write(self.damage, damage_table(outcome.damages))
         if not outcome.files and self.target.is_new and not self.request.partition_by:
             # Readers take the schema from a file: there is one, also without a message.
             empty = self.request.choice.projection(None, "ms").schema().empty_table()
             path = f"part-{outcome.number:06}.parquet"
-            self._write("empty.parquet", path, empty)
+            self._write("empty.parquet", empty)
+            self.staged[path] = "empty.parquet"
             outcome.files.append(PartFile(path, 0, os.path.getsize(os.path.join(self.target.staging, "empty.parquet"))))
         ends = {broker: progress.end for broker, progress in self.before.items()}
         advanced = any(progress.end != ends.get(broker) for broker, progress in self.read.items())
-        outcome.changed = self.target.is_new or bool(self.staged) or advanced
+        outcome.changed = self.target.is_new or bool(self.staged) or self.damage is not None or advanced
         if outcome.changed:
-            self.target.commit(self._manifest(), self.staged)
+            self.target.commit(self._manifest(), self.staged, self.damage)
         return outcome
 
     def _manifest(self) -> Manifest:
@@ -263,13 +266,12 @@ class _Collected:
             damage={"ranges": len(outcome.damages), "bytes": sum(damage.length for _, damage in outcome.damages)},
         )
 
-    def _write(self, staged: str, path: str, table: pa.Table) -> None:
+    def _write(self, staged: str, table: pa.Table) -> None:
         whole = os.path.join(self.target.staging, staged)
         with writing(whole):
             with open_writer(whole, table.schema) as writer:
                 writer.write_table(table)
             make_durable(whole)
-        self.staged[path] = staged
 
 
 def damage_error(damage: Damage) -> StoreError:
@@ -278,7 +280,7 @@ def damage_error(damage: Damage) -> StoreError:
         f"{damage.code}: {damage.message} ({damage.length} bytes)",
         file=damage.file,
         offset=damage.file_offset,
-        hint="--on-corrupt emit exports the rest and names the damage in _damage; skip only leaves it out",
+        hint="--on-corrupt emit exports the rest and names the damage beside the target; skip only leaves it out",
     )
 
 

@@ -32,7 +32,7 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
     yield f"{to}: {_counted(shown['rows'], 'message')} in {_counted(shown['files'], 'file')}, {sizes}"
     damaged = shown["damaged"]
     if damaged["ranges"]:
-        named = f"named in {to}/_damage" if on_corrupt == "emit" else "left out of it"
+        named = f"named in {to}_damage" if on_corrupt == "emit" else "left out of it"
         yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}: {named}"
 
 

@@ -57,7 +57,7 @@ def test_json_is_the_shape_that_was_promised(ran: Ran, store: Unpacker, tmp_path
     validate("export", found)
     assert status == Exit.SKIPPED
     assert (found["rows"], found["damaged"]["ranges"], found["export"]) == (164, 1, 1)
-    (manifest,) = (tmp_path / "out" / "_manifests").iterdir()
+    (manifest,) = (tmp_path / "out_manifest").iterdir()
     validate("export-manifest", json.loads(manifest.read_text()))
 
 
@@ -65,7 +65,7 @@ def test_damage_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     root = store("49-compressed-batch")
     local = ("--engine", "local")
     assert ran(root, "--to", tmp_path / "a", *local)[0] == Exit.SKIPPED
-    assert (tmp_path / "a" / "_damage").is_dir()
+    assert (tmp_path / "a_damage").is_dir()
     status, out = ran(root, "--to", tmp_path / "b", "--on-corrupt", "skip", *local)
     assert status == Exit.SKIPPED
     assert "1 damaged range, 17 B: left out of it" in out

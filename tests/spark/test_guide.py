@@ -21,6 +21,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 GUIDE = PAGE.read_text(encoding="utf-8")
 START, END = "## Recipes", "## On a cluster"
 RECIPES = GUIDE[GUIDE.index(START) : GUIDE.index(END)]
+# Run by tests/unit/export/test_readers.py.
+READERS = GUIDE[GUIDE.index("## Read with DuckDB") : GUIDE.index("## Read with Spark")]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?", re.MULTILINE | re.DOTALL)
@@ -28,7 +30,7 @@ RECIPE = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)\n```\n)?",
 
 def blocks(language: str, root: Path, to: Path) -> list[str]:
     """Return the blocks of a language, with a store and a directory that are there."""
-    texts = [text for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "")) if name == language]
+    texts = [text for name, text in BLOCK.findall(GUIDE.replace(RECIPES, "").replace(READERS, "")) if name == language]
     return [text.replace("/stores/broker-a", str(root)).replace("/lake", str(to)) for text in texts]
 
 
@@ -40,7 +42,10 @@ def test_commands_of_the_guide(spark: Any, store: Unpacker, tmp_path: Path, caps
         assert main(words) == Exit.DONE, line
     assert len(lines) == 4
     assert "418 messages" in capsys.readouterr().out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["days", "messages"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("days", "days_manifest"),
+        *("messages", "messages_manifest"),
+    ]
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -76,7 +76,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
         Exit.SKIPPED,
     ): "Done, but a message could not be delivered, or was passed over; each is named by `--jsonl`.",
     ("export", Exit.NO): "The target holds something else than an export, or exists already.",
-    ("export", Exit.SKIPPED): "Written, but damaged ranges were left out; they are named in DIR/_damage.",
+    ("export", Exit.SKIPPED): "Written, but damaged ranges were left out; they are named in DIR_damage.",
 }
 
 ENVIRONMENT: dict[str, str] = {
@@ -223,7 +223,7 @@ CAUTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "What an export holds",
         (
             "What was in the log when it was planned; a broker may go on writing. Columns and their types are listed "
-            "by `--schema`. Damaged ranges are left out, and named in DIR/_damage.",
+            "by `--schema`. Damaged ranges are left out, and named in DIR_damage.",
         ),
     ),
 }

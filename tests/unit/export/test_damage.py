@@ -1,4 +1,4 @@
-"""Damaged stores: every message outside the damage is exported, and ``_damage`` names the rest."""
+"""Damaged stores: every message outside the damage is exported, and ``TARGET_damage`` names the rest."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from rmqtool.errors import StoreError
 from rmqtool.export.choice import DEFAULT, OnCorrupt
 from rmqtool.export.run import DAMAGE_SCHEMA
+from rmqtool.export.target import damage_directory
 from rmqtool.scan.plan import read_plan
 from rmqtool.scan.ranges import Effort
 from rmqtool.scan.reading import Damage, Note, Part
@@ -72,7 +73,7 @@ def test_damaged_stores_lose_nothing_more_in_splits(version: str, tmp_path: Path
         assert [damage for _, damage in outcome.damages if damage.code != "BD-INFLATE"] == damages, key
         seen += len(damages)
         if outcome.damages:
-            table = pq.read_table(target / "_damage")
+            table = pq.read_table(damage_directory(str(target)))
             assert table.schema.equals(DAMAGE_SCHEMA)
             rows = [(row["code"], row["file"], row["offset"], row["length"]) for row in table.to_pylist()]
             assert rows == [damage[:4] for _, damage in outcome.damages], key
@@ -93,7 +94,7 @@ def broken(writable_store: Unpacker) -> Path:
 def test_emit_names_the_damage_and_exports_the_rest(broken: Path, tmp_path: Path) -> None:
     outcome = export(tmp_path / "out", broken, choice=EMIT)
     assert outcome.rows == 682
-    (row,) = pq.read_table(tmp_path / "out" / "_damage").to_pylist()
+    (row,) = pq.read_table(tmp_path / "out_damage").to_pylist()
     assert (row["code"], row["file"], row["offset"]) == ("CL-CRC", f"commitlog/{65536:020}", FLIPPED - 65536)
     assert row["broker"] == broken.parent.name
     assert pq.read_table(tmp_path / "out").num_rows == 682
@@ -102,7 +103,7 @@ def test_emit_names_the_damage_and_exports_the_rest(broken: Path, tmp_path: Path
 def test_skip_leaves_it_out_without_a_word_in_files(broken: Path, tmp_path: Path) -> None:
     outcome = export(tmp_path / "out", broken, choice=replace(DEFAULT, on_corrupt=OnCorrupt.SKIP))
     assert (outcome.rows, len(outcome.damages)) == (682, 1)
-    assert not (tmp_path / "out" / "_damage").exists()
+    assert not (tmp_path / "out_damage").exists()
 
 
 def test_fail_stops_and_leaves_nothing(broken: Path, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_fail_stops_and_leaves_nothing(broken: Path, tmp_path: Path) -> None:
 def test_body_that_does_not_inflate_is_exported_as_stored_and_named(store: Unpacker, tmp_path: Path) -> None:
     outcome = export(tmp_path / "out", store("49-compressed-batch"), choice=EMIT)
     assert outcome.rows == 164
-    (row,) = pq.read_table(tmp_path / "out" / "_damage").to_pylist()
+    (row,) = pq.read_table(tmp_path / "out_damage").to_pylist()
     assert (row["code"], row["file"]) == ("BD-INFLATE", f"commitlog/{131072:020}")
 
 

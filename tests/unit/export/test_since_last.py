@@ -112,7 +112,7 @@ def test_killed_at_any_rename_every_message_is_there_once(store: GrowingStore, t
     store.append(20)
     since_last(to, store)
     assert keys(to) == wanted(60)
-    assert not (to / "_staging").exists()
+    assert not (to.parent / f".{to.name}.rmqtool").exists()
 
 
 def test_nothing_new_changes_nothing(store: GrowingStore, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_command_ten_times_beside_a_writer_and_twice_killed(engine: str, tmp_pat
             pass
         for turn in range(10):
             if turn in (3, 7):
-                kill_at_work(exporting(root, to, engine), to / "_staging")
+                kill_at_work(exporting(root, to, engine), to.parent / f".{to.name}.rmqtool")
             assert exporting(root, to, engine).wait() == 0
             found = keys(to)
             assert found == wanted(len(found)), turn
@@ -289,4 +289,4 @@ def test_command_ten_times_beside_a_writer_and_twice_killed(engine: str, tmp_pat
     assert keys(to) == wanted(written)
     assert counts == sorted(set(counts)), "every export found something new"
     assert len(read_manifests(str(to))) == 11
-    assert not (to / "_staging").exists()
+    assert not (to.parent / f".{to.name}.rmqtool").exists()

@@ -44,10 +44,19 @@ def stage(target: Target, *paths: str) -> dict[str, str]:
     return files
 
 
-def export(directory: Path, mode: Mode, *paths: str) -> None:
+def export(directory: Path, mode: Mode, *paths: str, damage: bool = False) -> None:
     with opened_target(str(directory), mode) as target:
         files = stage(target, *paths)
-        target.commit(manifest(target, files), files)
+        named = stage(target, "damage.parquet")["damage.parquet"] if damage else None
+        target.commit(manifest(target, files), files, named)
+
+
+def export_as_before(directory: Path, *paths: str) -> None:
+    """Lay a target as the first version of rmqtool left it."""
+    export(directory, Mode.ERROR, *paths, damage=True)
+    (directory.parent / f"{directory.name}_manifest").rename(directory / "_manifests")
+    (directory.parent / f"{directory.name}_damage").rename(directory / "_damage")
+    (directory / "_SUCCESS").touch()
 
 
 def fail_after_staging(directory: Path, mode: Mode, path: str) -> None:
@@ -60,13 +69,13 @@ def names(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
-def test_new_target_has_files_and_manifest_and_nothing_beside_it(tmp_path: Path) -> None:
-    export(tmp_path / "out", Mode.ERROR, "part-1.parquet", "dt=2026-01-01/part-1.parquet")
+def test_new_target_has_data_only_and_the_manifest_is_beside_it(tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "part-1.parquet", "dt=2026-01-01/part-1.parquet", damage=True)
     assert names(tmp_path) == [
-        "out/_SUCCESS",
-        "out/_manifests/000001.json",
         "out/dt=2026-01-01/part-1.parquet",
         "out/part-1.parquet",
+        "out_damage/part-000001.parquet",
+        "out_manifest/000001.json",
     ]
     (found,) = read_manifests(str(tmp_path / "out"))
     assert found.number == 1
@@ -79,8 +88,7 @@ def test_task_of_a_killed_export_that_still_writes_stops_nobody(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export(tmp_path / "out", Mode.ERROR, "part-1.parquet")
-    for staging in (tmp_path / "out" / "_staging", tmp_path / ".out.rmqtool"):
-        (staging / "try-0").mkdir(parents=True)
+    (tmp_path / ".out.rmqtool" / "try-0").mkdir(parents=True)
     real = shutil.rmtree
 
     def busy(path: str, ignore_errors: bool = False) -> None:
@@ -111,23 +119,23 @@ def test_failed_addition_leaves_the_target_as_it_was(tmp_path: Path) -> None:
 
 def test_append_adds_and_counts(tmp_path: Path) -> None:
     export(tmp_path / "out", Mode.APPEND, "a.parquet")
-    export(tmp_path / "out", Mode.APPEND, "b.parquet", "dt=x/b.parquet")
+    export(tmp_path / "out", Mode.APPEND, "b.parquet", "dt=x/b.parquet", damage=True)
     assert [one.number for one in read_manifests(str(tmp_path / "out"))] == [1, 2]
-    assert names(tmp_path / "out") == [
-        "_SUCCESS",
-        "_manifests/000001.json",
-        "_manifests/000002.json",
-        "a.parquet",
-        "b.parquet",
-        "dt=x/b.parquet",
+    assert names(tmp_path) == [
+        "out/a.parquet",
+        "out/b.parquet",
+        "out/dt=x/b.parquet",
+        "out_damage/part-000002.parquet",
+        "out_manifest/000001.json",
+        "out_manifest/000002.json",
     ]
 
 
 def test_overwrite_replaces_and_begins_to_count_anew(tmp_path: Path) -> None:
     export(tmp_path / "out", Mode.ERROR, "a.parquet")
-    export(tmp_path / "out", Mode.APPEND, "b.parquet")
+    export(tmp_path / "out", Mode.APPEND, "b.parquet", damage=True)
     export(tmp_path / "out", Mode.OVERWRITE, "c.parquet")
-    assert names(tmp_path) == ["out/_SUCCESS", "out/_manifests/000001.json", "out/c.parquet"]
+    assert names(tmp_path) == ["out/c.parquet", "out_manifest/000001.json"]
 
 
 def test_failed_overwrite_keeps_the_old(tmp_path: Path) -> None:
@@ -166,10 +174,10 @@ def test_second_export_at_the_same_time_is_told_so(mode: Mode, tmp_path: Path) -
         export(tmp_path / "out", Mode.APPEND, "b.parquet")
     with opened_target(str(tmp_path / "new"), mode), pytest.raises(StoreInUse, match="another export"):
         export(tmp_path / "new", mode, "b.parquet")
-    assert names(tmp_path / "out") == ["_SUCCESS", "_manifests/000001.json", "a.parquet"]
+    assert names(tmp_path) == ["out/a.parquet", "out_manifest/000001.json"]
 
 
-def killed_export(directory: Path, mode: Mode, last: int, *paths: str) -> bool:
+def killed_export(directory: Path, mode: Mode, last: int, *paths: str, damage: bool = False) -> bool:
     """Export in a child that dies, as by SIGKILL, instead of its change number ``last``; return whether it died."""
     child = os.fork()
     if child == 0:
@@ -186,7 +194,7 @@ def killed_export(directory: Path, mode: Mode, last: int, *paths: str) -> bool:
 
         for name in ("rename", "unlink", "mkdir", "rmdir"):
             setattr(os, name, dying(getattr(os, name)))
-        export(directory, mode, *paths)
+        export(directory, mode, *paths, damage=damage)
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 99
 
@@ -206,7 +214,7 @@ def test_addition_killed_anywhere_is_finished_or_gone_after_the_next(tmp_path: P
         manifests = read_manifests(str(out))
         assert parquet_names(out) == {file.path for one in manifests for file in one.files}, f"killed at {last}"
         assert [one.number for one in manifests] == list(range(1, len(manifests) + 1))
-        assert not (out / "_staging").exists()
+        assert not (tmp_path / f".{last}.rmqtool").exists()
         outcomes.add(len(parquet_names(out)))
         if not died:
             break
@@ -228,19 +236,90 @@ def test_new_target_killed_anywhere_is_whole_or_not_there(mode: Mode, tmp_path: 
         seen = parquet_names(out) if out.exists() else set()
         assert seen in (set(), old, {"a.parquet", "b.parquet"}), f"killed at {last}"
         export(out, Mode.OVERWRITE, "c.parquet")
-        assert names(out.parent) == ["out/_SUCCESS", "out/_manifests/000001.json", "out/c.parquet"]
+        assert names(out.parent) == ["out/c.parquet", "out_manifest/000001.json"]
         if not died:
             break
         last += 1
     assert last > 8
 
 
-def test_replaced_target_is_put_back_when_the_replacement_was_cut_short(tmp_path: Path) -> None:
-    export(tmp_path / "out", Mode.ERROR, "old.parquet")
-    (tmp_path / "out").rename(tmp_path / ".out.rmqtool-old")
-    export(tmp_path / "out", Mode.APPEND, "more.parquet")
-    assert parquet_names(tmp_path / "out") == {"old.parquet", "more.parquet"}
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+@pytest.mark.parametrize("mode", Mode)
+def test_what_is_beside_a_target_appears_with_it(mode: Mode, tmp_path: Path) -> None:
+    """Wherever a kill hits: data, manifests and damage tell of the same exports once the next one has run."""
+    last = 0
+    while True:
+        out = tmp_path / f"{last}" / "out"
+        if mode is not Mode.ERROR:
+            export(out, Mode.ERROR, "old.parquet", damage=True)
+        died = killed_export(out, mode, last, "a.parquet", damage=True)
+        export(out, Mode.APPEND, "last.parquet")
+        manifests = read_manifests(str(out))
+        assert parquet_names(out) == {file.path for one in manifests for file in one.files}, f"killed at {last}"
+        damages = parquet_names(out.parent / "out_damage") if (out.parent / "out_damage").exists() else set()
+        assert damages == {f"part-{one.number:06}.parquet" for one in manifests[:-1]}, f"killed at {last}"
+        assert not (out.parent / ".out.rmqtool").exists()
+        if not died:
+            break
+        last += 1
+    assert last > 8
+
+
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+def test_target_of_the_first_version_goes_on(mode: Mode, tmp_path: Path) -> None:
+    export_as_before(tmp_path / "out", "a.parquet")
+    assert [one.number for one in read_manifests(str(tmp_path / "out"))] == [1]
+    export(tmp_path / "out", mode, "b.parquet")
+    if mode is Mode.OVERWRITE:
+        assert names(tmp_path) == ["out/b.parquet", "out_manifest/000001.json"]
+        return
+    assert names(tmp_path) == [
+        "out/a.parquet",
+        "out/b.parquet",
+        "out_damage/part-000001.parquet",
+        "out_manifest/000001.json",
+        "out_manifest/000002.json",
+    ]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["out", "out_damage", "out_manifest"]
+
+
+def test_addition_that_the_first_version_left_unfinished_is_refused(tmp_path: Path) -> None:
+    export_as_before(tmp_path / "out", "a.parquet")
+    (tmp_path / "out" / "_manifests" / "pending.json").write_text("{}")
+    before = names(tmp_path)
+    with pytest.raises(Refused, match="has not finished"):
+        export(tmp_path / "out", Mode.APPEND, "b.parquet")
+    assert names(tmp_path) == before
+    export(tmp_path / "out", Mode.OVERWRITE, "b.parquet")
+    assert names(tmp_path) == ["out/b.parquet", "out_manifest/000001.json"]
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_what_a_removed_target_left_beside_it_does_not_count(made_anew: bool, tmp_path: Path) -> None:
+    export(tmp_path / "out", Mode.ERROR, "a.parquet", damage=True)
+    export(tmp_path / "out", Mode.APPEND, "b.parquet")
+    shutil.rmtree(tmp_path / "out")
+    if made_anew:
+        (tmp_path / "out").mkdir()
+    export(tmp_path / "out", Mode.APPEND, "c.parquet")
+    assert names(tmp_path) == ["out/c.parquet", "out_manifest/000001.json"]
+
+
+@pytest.mark.parametrize("kind", ["manifest", "damage"])
+@pytest.mark.parametrize("mode", Mode)
+def test_siblings_of_others_are_never_touched(kind: str, mode: Mode, tmp_path: Path) -> None:
+    (tmp_path / f"out_{kind}").mkdir()
+    (tmp_path / f"out_{kind}" / "letter").write_text("dear")
+    with pytest.raises(Refused, match=f"out_{kind} holds files that no export of rmqtool wrote"):
+        export(tmp_path / "out", mode, "a.parquet")
+    assert names(tmp_path) == [f"out_{kind}/letter"]
+
+
+def test_mount_point_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(module.os.path, "ismount", lambda path: path == str(tmp_path / "out"))
+    with pytest.raises(Refused, match="is a mount point") as refused:
+        export(tmp_path / "out", Mode.APPEND, "a.parquet")
+    assert refused.value.hint == "name a directory in it (--to)"
 
 
 def test_refused_rename_leaves_the_target_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
