@@ -5,9 +5,6 @@ What the commands do, for programs; ``docs/library.md`` shows each at work. Noth
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.errors import RmqtoolError as RmqtoolError
@@ -51,37 +48,13 @@ _PLACES = {
 __all__ = list(_PLACES)
 
 
-def _load(name: str) -> object:
+def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    return getattr(import_module(_PLACES[name]), name)
-
-
-def __getattr__(name: str) -> object:
     if name not in _PLACES:
         raise AttributeError(f"module 'rmqtool' has no attribute {name!r}")
-    return _load(name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-class _Room(ModuleType):
-    """A package that bears the name of a function, ``scan`` or ``export``: called, it is the function."""
-
-    def __call__(self, *args: object, **options: object) -> object:
-        function = _load(self.__name__.rpartition(".")[2])
-        return function(*args, **options)  # type: ignore[operator]
-
-
-class _Package(ModuleType):
-    """This package. Where Python binds a package beneath it, the name must go on to mean the function too."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in _PLACES and isinstance(value, ModuleType):
-            value.__class__ = _Room
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

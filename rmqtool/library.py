@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import UsageError
-from rmqtool.storage.store import Store, open_store
+from rmqtool.store.open import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from rmqtool.bulk.batches import Projection
+    from rmqtool.checks.check import Check
+    from rmqtool.columns.batches import Projection
     from rmqtool.engine.message import NewMessage
-    from rmqtool.inspection.check import Check
-    from rmqtool.scan.ranges import Effort
-    from rmqtool.scan.request import Request
-    from rmqtool.scan.selection import Selection
-    from rmqtool.scan.sources import Source
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.select import Selection
+    from rmqtool.log.sources import Source
+    from rmqtool.log.stream import Request
 
 Place = str | os.PathLike[str] | Store
 # Epoch milliseconds, a datetime with its zone, or a text as --begin takes it: "2026-08-23T15:00", "-2h".
@@ -78,7 +78,7 @@ def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Mapp
 
 def info(store: Place) -> Json:
     """Return the store at a glance: files, topics, queues, groups with their lag, what is wrong at first sight."""
-    from rmqtool.inspection.overview import read_overview
+    from rmqtool.look.overview import read_overview
 
     with _opened(store) as opened:
         return read_overview(opened).as_json()
@@ -96,9 +96,8 @@ def scan(
 
 
 def _iter_rows(store: Place, request: Request, effort: Effort) -> Iterator[Json]:
-    from rmqtool.scan.reading import Damage, Part
-    from rmqtool.scan.request import iter_messages
-    from rmqtool.scan.rows import iter_rows
+    from rmqtool.log.read import Damage, Part
+    from rmqtool.log.stream import iter_messages, iter_rows
 
     with _source(store) as source:
         for found in iter_messages(source, request, effort):
@@ -120,8 +119,8 @@ def batches(
     """
     import pyarrow
 
-    from rmqtool.bulk.batches import COLUMNS, Projection
-    from rmqtool.export.choice import check_columns
+    from rmqtool.columns.batches import COLUMNS, Projection
+    from rmqtool.exports.choice import check_columns
 
     _require_known("batches", which)
     projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
@@ -132,9 +131,9 @@ def batches(
 def _iter_batches(
     store: Place, projection: Projection, request: Request, effort: Effort
 ) -> Iterator[pyarrow.RecordBatch]:
-    from rmqtool.bulk.batches import iter_batches
-    from rmqtool.scan.reading import Part
-    from rmqtool.scan.request import iter_messages
+    from rmqtool.columns.batches import iter_batches
+    from rmqtool.log.read import Part
+    from rmqtool.log.stream import iter_messages
 
     with _source(store) as source:
         for found in iter_messages(source, request, effort):
@@ -157,10 +156,9 @@ def query(
     """
     from rmqtool.engine.clock import SystemClock
     from rmqtool.formats.message_json import message_json
-    from rmqtool.inspection.answers import answer_head
-    from rmqtool.inspection.lookup import Lookup
-    from rmqtool.inspection.question import Narrowing, NoSuchQuestion, QuestionKind, ask, guess_question
-    from rmqtool.storage.time_search import Boundary
+    from rmqtool.look.lookup import Lookup, answer_head
+    from rmqtool.look.question import Narrowing, NoSuchQuestion, QuestionKind, ask, guess_question
+    from rmqtool.store.time_search import Boundary
 
     _require_known("query", which, ("topics", "queue", "begin", "end"))
     try:
@@ -180,7 +178,7 @@ def query(
 
 def stat(store: Place, by: str | Sequence[str] = "topic", *, jobs: int = 1, **which: Unpack[Which]) -> Json:
     """Count messages and bytes by topic, queue, tag, key, producer, group, hour, day, size, kind, or several."""
-    from rmqtool.inspection.statistics import Wish, read_statistics
+    from rmqtool.look.statistics import Wish, read_statistics
 
     _require_known("stat", which)
     names = (by,) if isinstance(by, str) else tuple(by)
@@ -190,7 +188,7 @@ def stat(store: Place, by: str | Sequence[str] = "topic", *, jobs: int = 1, **wh
 
 def dump(target: str | os.PathLike[str]) -> Json:
     """Name every byte of a file, of a part of it ("FILE@START-END"), or of the record at "STORE@OFFSET"."""
-    from rmqtool.inspection.dump_target import open_target, parse_target
+    from rmqtool.look.dump import open_target, parse_target
 
     with open_target(parse_target(os.fspath(target))) as shown:
         head = {"file": shown.dump.file, "size": shown.dump.size, "kind": shown.dump.kind.value}
@@ -200,8 +198,8 @@ def dump(target: str | os.PathLike[str]) -> Json:
 
 def check(store: Place, *, only: Sequence[str] = (), deep: bool = False, jobs: int = 1) -> Check:
     """Compare every part of a store with every other. Iterating yields each ``Finding``; ``summary`` is whole then."""
-    from rmqtool.inspection.check import Check, CheckOptions
-    from rmqtool.inspection.checks.case import Depth
+    from rmqtool.checks.case import Depth
+    from rmqtool.checks.check import Check, CheckOptions
 
     options = CheckOptions(depth=Depth.DEEP if deep else Depth.DEFAULT, only=tuple(only))
     return Check(store if isinstance(store, Store) else open(store), options, _effort(jobs))
@@ -209,7 +207,7 @@ def check(store: Place, *, only: Sequence[str] = (), deep: bool = False, jobs: i
 
 def diff(a: Place, b: Place, *, by: str = "queue", jobs: int = 1) -> Json:
     """Compare what the queues of two stores serve; by "log" the bytes of their logs, by "message" their messages."""
-    from rmqtool.inspection.diff import By, DiffOptions, compare_stores, diff_head, iter_json_rows
+    from rmqtool.look.diff import By, DiffOptions, compare_stores, diff_head, iter_json_rows
 
     if by not in list(By):
         raise UsageError(f'"{by}" is nothing to compare by', hint=f"one of {', '.join(By)}")
@@ -220,7 +218,7 @@ def diff(a: Place, b: Place, *, by: str = "queue", jobs: int = 1) -> Json:
 
 def recover(store: Place) -> Json:
     """Say what the next start of the store's broker would do and destroy. Nothing is changed."""
-    from rmqtool.upstream.of_store import rehearse
+    from rmqtool.upstream.rehearsal import rehearse
 
     with _opened(store) as opened, rehearse(opened) as rehearsal:
         return rehearsal.run().as_json()
@@ -228,8 +226,8 @@ def recover(store: Place) -> Json:
 
 def init(path: str | os.PathLike[str], *, version: str = "5.3", conf: Mapping[str, str] | None = None) -> None:
     """Make an empty store with a broker.conf."""
-    from rmqtool.engine.creation import create_store
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.engine.load import create_store
+    from rmqtool.files.posix_write import PosixWritableFileSystem
 
     root = os.path.abspath(path)
     settings = {"storePathRootDir": root, **(conf or {})}
@@ -246,8 +244,8 @@ def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]])
 
     One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored.
     """
-    from rmqtool.broker.producing import open_producer
-    from rmqtool.storage.config_writer import config_text
+    from rmqtool.broker.producer.send import open_producer
+    from rmqtool.store.config_files import config_text
 
     given = [messages] if isinstance(messages, Mapping) else messages
     checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
@@ -268,8 +266,8 @@ def export(
     **which: Unpack[Which],
 ) -> Json:
     """Write messages as Parquet without Spark, and return what ``export --json`` prints."""
-    from rmqtool.export.choice import Choice, OnCorrupt
-    from rmqtool.export.run import Request, local_engine, run_export
+    from rmqtool.exports.choice import Choice, OnCorrupt
+    from rmqtool.exports.run import Request, local_engine, run_export
 
     _require_known("export", which, ("topics", "queue", "begin", "end"))
     wanted = _selection(which)
@@ -299,7 +297,7 @@ def _opened(place: Place) -> Iterator[Store]:
 
 @contextmanager
 def _source(place: Place) -> Iterator[Source]:
-    from rmqtool.scan.sources import open_source, source_of
+    from rmqtool.log.sources import open_source, source_of
 
     if isinstance(place, Store):
         yield source_of(place)
@@ -309,8 +307,8 @@ def _source(place: Place) -> Iterator[Source]:
 
 
 def _request(which: Which, order: str, limit: int | None) -> Request:
-    from rmqtool.scan.ordering import Order
-    from rmqtool.scan.request import Request
+    from rmqtool.log.order import Order
+    from rmqtool.log.stream import Request
 
     if order not in list(Order):
         raise UsageError(f'"{order}" is no order', hint=f"one of {', '.join(Order)}")
@@ -321,7 +319,7 @@ def _selection(which: Which) -> Selection:
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.filters.sql92 import parse_selector
     from rmqtool.filters.tags import parse_tags
-    from rmqtool.scan.selection import Selection
+    from rmqtool.log.select import Selection
 
     topics = which.get("topics", ())
     tags, where = which.get("tags"), which.get("where")
@@ -364,7 +362,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:
     """Return the message that a dictionary describes; raise UsageError for what would be passed over, too."""
-    from rmqtool.broker.message_lines import MEMBERS, message_of
+    from rmqtool.broker.producer.lines import MEMBERS, message_of
     from rmqtool.formats.message_json import FIELDS
 
     if not isinstance(message, Mapping):
@@ -390,6 +388,6 @@ def _version(text: str | None) -> Version | None:
 
 
 def _effort(jobs: int) -> Effort:
-    from rmqtool.scan.ranges import Effort
+    from rmqtool.log.ranges import Effort
 
     return Effort(jobs)

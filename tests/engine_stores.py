@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from rmqtool.config import Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem
 from rmqtool.formats import index, layouts
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.layouts import ConsumeQueueUnit, IndexEntry, IndexHeader
-from rmqtool.storage.filesystem import ReadableFileSystem, WritableFileSystem
-from rmqtool.storage.segments import Segment
-from rmqtool.storage.walk import SegmentWalk
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.segments import Segment
 from tests.faulty import FaultyFileSystem, FaultyWritableFile
 from tests.faulty_disk import FaultyDisk
 from tests.manual_clock import ManualClock

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqtool.export.choice import DEFAULT, Choice
-from rmqtool.export.run import Engine, Outcome, Request, local_engine, run_export
-from rmqtool.scan.ranges import Effort
+from rmqtool.exports.choice import DEFAULT, Choice
+from rmqtool.exports.run import Engine, Outcome, Request, local_engine, run_export
+from rmqtool.log.ranges import Effort
 from tests.stores import truth
 
 Row = dict[str, Any]

@@ -6,9 +6,9 @@ import errno
 from collections.abc import Callable, Iterator
 
 from rmqtool.errors import ReadFailed, StoreInUse, WriteFailed
-from rmqtool.storage import lock as broker_lock
-from rmqtool.storage.failures import os_error, read_failed, write_failed
-from rmqtool.storage.filesystem import (
+from rmqtool.files import lock as broker_lock
+from rmqtool.files.failures import os_error, read_failed, write_failed
+from rmqtool.files.filesystem import (
     Attributes,
     Buffer,
     Closable,

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rmqtool.storage.filesystem import Attributes, Kind, path_parts
+from rmqtool.files.filesystem import Attributes, Kind, path_parts
 
 SECTOR = 512
 _TEARS = 4

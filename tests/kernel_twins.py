@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.bulk import table
+from rmqtool.columns import table
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, check_record, decode_record

@@ -11,15 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rmqtool.broker.happened import Happened
-from rmqtool.broker.services import Services
-from rmqtool.broker.timers import DueTimer, Timers
-from rmqtool.broker.transactions import EndStatus
+from rmqtool.broker.services.events import Happened
+from rmqtool.broker.services.tick import Services
+from rmqtool.broker.services.timers import DueTimer, Timers
+from rmqtool.broker.services.transactions import EndStatus
 from rmqtool.config import Origin, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import topics
 from rmqtool.formats.codes import SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import Message
@@ -28,9 +29,8 @@ from rmqtool.formats.ids import PopReceipt, PopTag, decode_offset_msg_id
 from rmqtool.formats.layouts import TimerLogUnit
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body
 from rmqtool.formats.timer import decode_timer_unit
-from rmqtool.storage.config_writer import config_text
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.store import open_store
+from rmqtool.store.config_files import config_text
+from rmqtool.store.open import open_store
 from tests.manual_clock import ManualClock
 from tests.replay import Step, config_of, iter_places, iter_steps
 

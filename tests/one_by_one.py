@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.bulk.records import Records, decode_records
-from rmqtool.bulk.starts import record_starts
+from rmqtool.columns.records import Records, decode_records
+from rmqtool.columns.starts import record_starts
 from rmqtool.formats.commit_log import Flaw, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
 from rmqtool.formats.hosts import format_host

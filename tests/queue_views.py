@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqtool.broker.queue_view import Residence
+from rmqtool.broker.consumer.queue_view import Residence
 
 
 @dataclass

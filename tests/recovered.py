@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.config import Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.commit_log import LogDirectory
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.store import open_store
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.store.open import open_store
 
 _MAGICS = {b"\xda\xa3\x20\xa7": 1, b"\xda\xa3\x20\xab": 2}
 _HEAD = struct.Struct(">iiIiiqqi")

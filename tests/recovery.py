@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rmqtool.config import Version
-from rmqtool.storage.filesystem import Kind, iter_tree
-from rmqtool.storage.overlay import OverlayFileSystem
-from rmqtool.storage.store import open_store
-from rmqtool.upstream.of_store import rehearse
+from rmqtool.files.filesystem import Kind, iter_tree
+from rmqtool.files.overlay import OverlayFileSystem
+from rmqtool.store.open import open_store
 from rmqtool.upstream.outcome import StartOutcome
+from rmqtool.upstream.rehearsal import rehearse
 from tests.mutations import Mutation, apply_mutation, read_catalogue, set_abort
 from tests.stores import FIXTURES, read_lines, unpack
 

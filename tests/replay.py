@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.config import Origin, StoreConfig, Version
-from rmqtool.engine.abort_marker import mark_open
-from rmqtool.engine.bit_maps import BitMaps
-from rmqtool.engine.building import Setup, build, log_directories
 from rmqtool.engine.commit_log import Tail
-from rmqtool.engine.message import NewMessage
-from rmqtool.engine.opening import QueueEnd, read_state
-from rmqtool.engine.record import property_text
+from rmqtool.engine.dispatch import BitMaps
+from rmqtool.engine.load import QueueEnd, mark_open, read_state
+from rmqtool.engine.message import NewMessage, property_text
+from rmqtool.engine.parts import Setup, build, log_directories
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.filesystem import make_directories
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message
@@ -31,10 +31,8 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.properties import BUILT_BINS, DECODED_BINS, PieceKind, iter_pieces, split_property_crc
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.storage.filesystem import make_directories
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.store import Store, open_store
-from rmqtool.storage.walk import SegmentWalk
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.open import Store, open_store
 from tests.manual_clock import ManualClock
 from tests.stores import content_digest, truth
 

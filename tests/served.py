@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqtool.broker.happened import Happened
-from rmqtool.broker.services import Services
+from rmqtool.broker.services.events import Happened
+from rmqtool.broker.services.tick import Services
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
-from rmqtool.storage.config_writer import config_text
+from rmqtool.store.config_files import config_text
 from tests.engine_stores import clock_of, iter_records, small_setup
 
 

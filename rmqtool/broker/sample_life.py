@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rmqtool.broker.message_lines import message_of
-from rmqtool.broker.producing import Producer
-from rmqtool.broker.sent import Sent
-from rmqtool.broker.services import Services
-from rmqtool.broker.transactions import EndRequest, EndStatus, TransactionState
+from rmqtool.broker.producer.lines import message_of
+from rmqtool.broker.producer.result import Sent
+from rmqtool.broker.producer.send import Producer
+from rmqtool.broker.services.tick import Services
+from rmqtool.broker.services.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import WriteFailed
 from rmqtool.formats.codes import TransactionType

@@ -15,7 +15,7 @@ from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
 from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
 from rmqtool.formats.config_shapes import TOPICS as SHAPE
-from rmqtool.formats.fastjson_writer import Table
+from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import TOPICS
 from rmqtool.formats.topics import (

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.formats.topics import DLQ_PREFIX
 
 if TYPE_CHECKING:
-    from rmqtool.broker.group_consumer import Delivered
-    from rmqtool.broker.group_opening import Asked
+    from rmqtool.broker.consumer.group import Asked, Delivered
     from rmqtool.broker.offsets import ConsumerOffsets
-    from rmqtool.broker.services import Services
+    from rmqtool.broker.services.tick import Services
     from rmqtool.config import StoreConfig
-    from rmqtool.engine.ticket import PutTicket
-    from rmqtool.storage.filesystem import Closable
+    from rmqtool.engine.put import PutTicket
+    from rmqtool.files.filesystem import Closable
 
 
 class Backing:
@@ -40,10 +39,10 @@ class Backing:
         from rmqtool.broker.topics import TopicConfigs
         from rmqtool.engine.clock import SystemClock
         from rmqtool.engine.stored_config import read_config
+        from rmqtool.files.posix_write import PosixWritableFileSystem
         from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
         from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
-        from rmqtool.storage.config_writer import config_text
-        from rmqtool.storage.posix_write import PosixWritableFileSystem
+        from rmqtool.store.config_files import config_text
 
         name = retry_topic(self._asked.group)
         with PosixWritableFileSystem(self._root) as files:
@@ -92,11 +91,11 @@ class Backing:
 
     def _open(self) -> Services:
         if self._services is None:
-            from rmqtool.broker.services import running
-            from rmqtool.engine.building import Setup
+            from rmqtool.broker.services.tick import running
+            from rmqtool.engine.parts import Setup
             from rmqtool.engine.store import MessageStore
-            from rmqtool.storage.config_writer import config_text
-            from rmqtool.storage.posix_write import PosixWritableFileSystem
+            from rmqtool.files.posix_write import PosixWritableFileSystem
+            from rmqtool.store.config_files import config_text
 
             files = self._stack.enter_context(PosixWritableFileSystem(self._root))
             store = self._stack.enter_context(MessageStore.open(Setup(files, self._config), self._held))

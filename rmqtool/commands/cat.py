@@ -26,12 +26,12 @@ from rmqtool.commands.selecting import (
 from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
+    from rmqtool.log.body_program import BodyProgram
+    from rmqtool.log.ranges import Answered, Effort
+    from rmqtool.log.read import Damage, Note, Part
+    from rmqtool.log.sources import Source
+    from rmqtool.log.stream import Request
     from rmqtool.render.output import Output
-    from rmqtool.scan.body_program import BodyProgram
-    from rmqtool.scan.ranges import Answered, Effort
-    from rmqtool.scan.reading import Damage, Note, Part
-    from rmqtool.scan.request import Request
-    from rmqtool.scan.sources import Source
 
 # So often a followed log is looked at, in seconds.
 _PAUSE = 0.1
@@ -117,8 +117,8 @@ def cat(
     -o -100 shows the last hundred, with --order queue those of each queue. STORE may also be the directory of one
     queue, of a compacted queue's log, or one file of a log; with --carve any file.
     """
-    from rmqtool.scan.sources import open_source
-    from rmqtool.storage.store import open_store
+    from rmqtool.log.sources import open_source
+    from rmqtool.store.open import open_store
 
     _check(which, look, offset, group, limit, show)
     request = _request(scope, period.bounds(show.tz), filters, which, look, offset, limit)
@@ -179,8 +179,8 @@ def _request(
     offset: int | None,
     limit: int | None,
 ) -> Request:
-    from rmqtool.scan.ordering import Order
-    from rmqtool.scan.request import Request
+    from rmqtool.log.order import Order
+    from rmqtool.log.stream import Request
 
     selection = replace(
         select_messages(scope, bounds, filters),
@@ -198,9 +198,9 @@ def _unread(source: Source, group: str, request: Request) -> Request:
 
 
 def _carve(output: Output, path: str, request: Request, look: Look) -> Seen:
-    from rmqtool.scan.carving import iter_carved
-    from rmqtool.scan.logs import LogFile
-    from rmqtool.scan.request import iter_limited
+    from rmqtool.log.files import LogFile
+    from rmqtool.log.read import iter_carved
+    from rmqtool.log.stream import iter_limited
 
     if not os.path.isfile(path):
         raise UsageError(f"{path} is no file", hint="rmqtool cat --carve FILE")
@@ -212,7 +212,7 @@ def _carve(output: Output, path: str, request: Request, look: Look) -> Seen:
 
 
 def _show(output: Output, source: Source, request: Request, which: Which, look: Look, effort: Effort) -> Seen:
-    from rmqtool.scan.request import iter_followed, iter_messages, iter_numbers
+    from rmqtool.log.stream import iter_followed, iter_messages, iter_numbers
 
     if look.count:
         return _show_count(output, iter_numbers(source, request, effort))
@@ -230,8 +230,8 @@ def _is_made_of_columns(output: Output, look: Look) -> bool:
 
 
 def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note]) -> Seen:
-    from rmqtool.scan.ranges import Answered
-    from rmqtool.scan.reading import Note, Part
+    from rmqtool.log.ranges import Answered
+    from rmqtool.log.read import Note, Part
 
     messages, damages = 0, []
     for event in events:
@@ -252,9 +252,9 @@ def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note
 
 
 def _show_lines(output: Output, source: Source, request: Request, effort: Effort) -> Seen:
-    from rmqtool.scan.ranges import Answered
-    from rmqtool.scan.reading import Note
-    from rmqtool.scan.request import iter_lines
+    from rmqtool.log.ranges import Answered
+    from rmqtool.log.read import Note
+    from rmqtool.log.stream import iter_lines
 
     messages = damages = 0
     for event in iter_lines(source, request, effort):
@@ -270,7 +270,7 @@ def _show_lines(output: Output, source: Source, request: Request, effort: Effort
 
 
 def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], look: Look) -> Seen:
-    from rmqtool.scan.reading import Note, Part
+    from rmqtool.log.read import Note, Part
 
     messages = damages = 0
     with _program(look) as program:
@@ -288,7 +288,7 @@ def _show_events(output: Output, events: Iterator[Part | Damage | Note | None], 
 
 
 def _program(look: Look) -> AbstractContextManager[BodyProgram | None]:
-    from rmqtool.scan.body_program import BodyProgram
+    from rmqtool.log.body_program import BodyProgram
 
     return nullcontext() if look.decode is None else BodyProgram(look.decode)
 
@@ -306,8 +306,7 @@ def _damage_text(output: Output, damage: Damage) -> str:
 
 def _show_part(output: Output, part: Part, look: Look, program: BodyProgram | None) -> int:
     """Show the messages of a part; return how many of their bodies are damaged."""
-    from rmqtool.scan.lines import iter_texts
-    from rmqtool.scan.rows import iter_rows
+    from rmqtool.log.stream import iter_rows, iter_texts
 
     damages = 0
     if _is_made_of_columns(output, look):

@@ -16,11 +16,11 @@ from rmqtool.errors import Exit, UsageError, WriteFailed, worst
 from rmqtool.findings import Severity
 
 if TYPE_CHECKING:
+    from rmqtool.checks.check import Check, CheckOptions
     from rmqtool.findings import Finding
-    from rmqtool.inspection.check import Check, CheckOptions
     from rmqtool.render.findings import FindingCounts
     from rmqtool.render.output import Output
-    from rmqtool.storage.store import Store as OpenedStore
+    from rmqtool.store.open import Store as OpenedStore
 
 _PANEL = "What is checked"
 
@@ -69,9 +69,9 @@ def _options(
     wanted: tuple[list[str] | None, list[str] | None],
     time_limit: tuple[str | None, str | None],
 ) -> CheckOptions:
+    from rmqtool.checks.case import Depth
+    from rmqtool.checks.check import CheckOptions
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.inspection.check import CheckOptions
-    from rmqtool.inspection.checks.case import Depth
     from rmqtool.times import parse_span
 
     max_time, resume = time_limit
@@ -94,9 +94,9 @@ def report_kind(path: str | None) -> str | None:
 def _run(
     name: str, options: CheckOptions, told: tuple[Severity, str | None], broker: AsBroker, look: tuple[Work, Show]
 ) -> Exit:
-    from rmqtool.inspection.check import Check
+    from rmqtool.checks.check import Check
     from rmqtool.render.findings import show_findings
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.open import open_store
 
     fail_on, report = told
     work, show = look

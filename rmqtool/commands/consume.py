@@ -82,7 +82,7 @@ def consume(
     a new one begins as a broker has it begin. A program that ends with 0 has consumed its message; with --commit one
     that fails gets it again later, and after the retries of the group it is a dead letter.
     """
-    from rmqtool.broker.programs import check_program
+    from rmqtool.broker.consumer.programs import check_program
     from rmqtool.commands.consuming import run
     from rmqtool.commands.popping import run_pop
 

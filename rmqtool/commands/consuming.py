@@ -16,25 +16,21 @@ from rmqtool.errors import Exit, Interrupted, Refused, StoreError
 from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.broker.client_offsets import LocalOffsets
-    from rmqtool.broker.consuming import Extent
-    from rmqtool.broker.group_consumer import Delivered, GroupConsumer
-    from rmqtool.broker.group_opening import Asked, Known
-    from rmqtool.broker.group_progress import Progress, Start
+    from rmqtool.broker.consumer.group import Asked, Delivered, GroupConsumer, Known
+    from rmqtool.broker.consumer.programs import Ended, Extent
+    from rmqtool.broker.consumer.progress import LocalOffsets, Progress, ReachedProgress, Start
+    from rmqtool.broker.consumer.rebalance import Change
     from rmqtool.broker.offsets import ConsumerOffsets
-    from rmqtool.broker.programs import Ended
-    from rmqtool.broker.reached import ReachedProgress
-    from rmqtool.broker.rebalance import Change
     from rmqtool.commands.backing import Backing
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
+    from rmqtool.files.filesystem import Closable
     from rmqtool.formats.message_queues import MessageQueue
-    from rmqtool.inspection.stored_queues import StoredQueues
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.read import Damage
+    from rmqtool.log.select import Selection
+    from rmqtool.look.stored_queues import StoredQueues
     from rmqtool.render.output import Output
-    from rmqtool.scan.ranges import Effort
-    from rmqtool.scan.reading import Damage
-    from rmqtool.scan.selection import Selection
-    from rmqtool.storage.filesystem import Closable
 
 # So often a store that is followed is looked at, in seconds.
 _PAUSE = 0.2
@@ -75,7 +71,7 @@ def run(
     show: Show,
 ) -> Exit:
     """Consume; return how it went."""
-    from rmqtool.broker.consuming import Extent
+    from rmqtool.broker.consumer.programs import Extent
     from rmqtool.commands.options import Work
 
     start = parse_start(place.start, group, show.tz, keeps=way.commit)
@@ -99,8 +95,8 @@ def run(
 
 def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Start:
     """Return where to begin; somebody without a group looks from the first message on."""
-    from rmqtool.broker.group_progress import Start
-    from rmqtool.broker.start_point import ConsumeFromWhere
+    from rmqtool.broker.consumer.progress import Start
+    from rmqtool.broker.consumer.subscription import ConsumeFromWhere
 
     if text is None and group:
         return Start()
@@ -118,8 +114,8 @@ def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Star
 
 
 def _asked(scope: Scope, group: str, filters: tuple[str | None, str | None], start: Start, way: Way) -> Asked:
-    from rmqtool.broker.group_opening import Asked
-    from rmqtool.broker.subscription import Subscription
+    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.broker.consumer.subscription import Subscription
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.filters.sql92 import parse_selector
     from rmqtool.filters.tags import parse_tags
@@ -143,11 +139,11 @@ def _open(path: str, asked: Asked, broker: AsBroker, *, serves: bool, follows: b
     """Open the store, under its lock where the broker's file is to be written, and the group."""
     from functools import partial
 
-    from rmqtool.broker.group_opening import Known, group_progress, open_group
+    from rmqtool.broker.consumer.group import Known, group_progress, open_group
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.inspection.stored_queues import StoredQueues
-    from rmqtool.storage.configs import read_configs
-    from rmqtool.storage.store import open_store
+    from rmqtool.look.stored_queues import StoredQueues
+    from rmqtool.store.config_files import read_configs
+    from rmqtool.store.open import open_store
 
     again = partial(open_store, path, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with ExitStack() as stack:
@@ -187,8 +183,8 @@ def _back(
 
 def _hold(root: str, stack: ExitStack) -> Closable:
     """Take the lock until the stack is closed, and return it."""
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
-    from rmqtool.storage.shapes import lock_store
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+    from rmqtool.store.listing import lock_store
 
     files = stack.enter_context(PosixWritableFileSystem(root))
     return stack.enter_context(lock_store(files))
@@ -218,10 +214,10 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     """Return the broker's table, to be written; refuse where that would not be safe or of no use."""
     from rmqtool.broker.offsets import ConsumerOffsets, progress_file
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.opening import refuse_unsupported, refuse_without_log
+    from rmqtool.engine.load import refuse_unsupported, refuse_without_log
+    from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.paths import ABORT
-    from rmqtool.storage.config_writer import config_text
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.store.config_files import config_text
 
     store = stored.store
     refuse_unsupported(store.listing, store.config)
@@ -243,12 +239,12 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
 
 def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict[str, LocalOffsets]:
     """Return the files of broadcasting members, below the home directory."""
-    from rmqtool.broker.client_offsets import LOCAL_OFFSETS, LocalOffsets, local_offsets_path
+    from rmqtool.broker.consumer.progress import LOCAL_OFFSETS, LocalOffsets, local_offsets_path
     from rmqtool.engine.clock import SystemClock
+    from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.flaws import Flaw
     from rmqtool.formats.message_queues import decode_local_offsets
-    from rmqtool.storage.config_writer import ConfigText
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.store.config_files import ConfigText
 
     files = stack.enter_context(PosixWritableFileSystem(os.path.expanduser("~")))
     return {
@@ -301,11 +297,11 @@ def _is_made_of_columns(output: Output, opened: Opened, extent: Extent) -> bool:
 
 def _show_lines(output: Output, opened: Opened, effort: Effort, stop: Stop) -> Exit:
     """Show what the group gets, in the order of the log; it is consumed when it was handed to the reader."""
-    from rmqtool.broker.reached import ReachedProgress
-    from rmqtool.scan.ranges import Answered
-    from rmqtool.scan.reading import Note
-    from rmqtool.scan.request import Request, iter_lines
-    from rmqtool.scan.sources import source_of
+    from rmqtool.broker.consumer.progress import ReachedProgress
+    from rmqtool.log.ranges import Answered
+    from rmqtool.log.read import Note
+    from rmqtool.log.sources import source_of
+    from rmqtool.log.stream import Request, iter_lines
 
     (client_id,) = opened.asked.client_ids
     reached = ReachedProgress(client_id, opened.queues, opened.stored, opened.progress)
@@ -331,7 +327,7 @@ def _selection(opened: Opened, reached: ReachedProgress) -> Selection:
     from glob import escape
 
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.scan.selection import Selection
+    from rmqtool.log.select import Selection
 
     wanted = opened.asked.wanted
     return Selection(
@@ -359,7 +355,7 @@ def _show_damage(output: Output, damage: Damage) -> int:
 
 def _show(output: Output, opened: Opened, extent: Extent, stop: Stop) -> Exit:
     """Show what the group gets; it is consumed when it was handed to the reader."""
-    from rmqtool.broker.consuming import iter_shown
+    from rmqtool.broker.consumer.programs import iter_shown
 
     consumed = damages = 0
     for taken in iter_shown(opened.consumer, extent):
@@ -428,8 +424,7 @@ def _end(opened: Opened, consumed: int, stop: Stop, status: Exit) -> Exit:
 
 def _execute(output: Output, opened: Opened, extent: Extent, command: str, most: int, timeout: int, stop: Stop) -> Exit:
     """Have a program consume the messages."""
-    from rmqtool.broker.consuming import iter_executed
-    from rmqtool.broker.programs import Programs
+    from rmqtool.broker.consumer.programs import Programs, iter_executed
     from rmqtool.engine.clock import SystemClock
 
     stdout = None if output.is_human else _STDERR

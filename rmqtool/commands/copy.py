@@ -14,11 +14,11 @@ from rmqtool.commands.selecting import note_unknown_topics, select_messages, unr
 from rmqtool.errors import Exit, StoreError, UsageError
 
 if TYPE_CHECKING:
+    from rmqtool.log.select import Selection
+    from rmqtool.log.sources import Source
     from rmqtool.render.output import Output
-    from rmqtool.repair.copy import CopyRequest, Outcome
-    from rmqtool.scan.selection import Selection
-    from rmqtool.scan.sources import Source
-    from rmqtool.storage.store import Store
+    from rmqtool.repairs.copy import CopyRequest, Outcome
+    from rmqtool.store.open import Store
 
 _COPY = "What the copy is like"
 
@@ -106,7 +106,7 @@ def copy(
     list; the exit status is 6 then.
     """
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.repair.copy import run_copy
+    from rmqtool.repairs.copy import run_copy
 
     request = _request(stores, scope, period.bounds(show.tz), filters, (group, unread), changes)
     with show.output() as output, ExitStack() as opened:
@@ -123,7 +123,7 @@ def _request(
     reader: tuple[str | None, bool],
     changes: Changes,
 ) -> CopyRequest:
-    from rmqtool.repair.copy import CopyRequest
+    from rmqtool.repairs.copy import CopyRequest
 
     group, unread = reader
     if len(stores) < 2:
@@ -150,8 +150,8 @@ def _unread(group: str, selection: Selection, store: Store) -> Selection:
 
 
 def _open(path: str, broker: AsBroker) -> Source:
-    from rmqtool.scan.sources import open_source
-    from rmqtool.storage.store import open_store
+    from rmqtool.log.sources import open_source
+    from rmqtool.store.open import open_store
 
     source = open_source(path, partial(open_store, version=broker.as_version, assignments=tuple(broker.conf or ())))
     if source.store is None or source.topic is not None or not source.directories:
@@ -161,7 +161,7 @@ def _open(path: str, broker: AsBroker) -> Source:
 
 
 def _show(output: Output, target: str, outcome: Outcome) -> Exit:
-    from rmqtool.render.copied import copied_lines
+    from rmqtool.render.copy import copied_lines
 
     for text in outcome.notes:
         output.note(text)

@@ -10,10 +10,9 @@ from rmqtool.commands.options import AsBroker, Limit, Show, Topics, Work
 from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
-    from rmqtool.inspection.diff import Differences, DiffOptions
-    from rmqtool.inspection.diff_sources import QueueSource
+    from rmqtool.look.diff import Differences, DiffOptions, QueueSource
     from rmqtool.render.output import Output
-    from rmqtool.storage.store import Store
+    from rmqtool.store.open import Store
 
 _BY = ("log", "queue", "message")
 _SOURCES = ("auto", "file", "rocksdb")
@@ -43,8 +42,8 @@ def diff(
     By queue: what consumers get at each queue offset, whatever the sizes of the files; each queue has a digest. By
     log: the bytes at the same place, as of master and slave. By message: topic and unique key, as after a move.
     """
-    from rmqtool.inspection.diff import compare_stores
-    from rmqtool.storage.store import open_store
+    from rmqtool.look.diff import compare_stores
+    from rmqtool.store.open import open_store
 
     options = _options(by, cq, topic)
     stores = (open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ())) for path in (a, b))
@@ -58,7 +57,7 @@ def diff(
 
 def _options(by: str, cq: str | None, topic: list[str] | None) -> DiffOptions:
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.inspection.diff import By, DiffOptions
+    from rmqtool.look.diff import By, DiffOptions
 
     if by not in _BY:
         raise UsageError(f'"{by}" is nothing to compare by', hint=f"one of {', '.join(_BY)}")
@@ -68,7 +67,7 @@ def _options(by: str, cq: str | None, topic: list[str] | None) -> DiffOptions:
 
 
 def _sources(text: str) -> tuple[QueueSource, QueueSource]:
-    from rmqtool.inspection.diff_sources import QueueSource
+    from rmqtool.look.diff import QueueSource
 
     words = text.split(",")
     if len(words) > 2 or not set(words) <= set(_SOURCES):
@@ -79,7 +78,7 @@ def _sources(text: str) -> tuple[QueueSource, QueueSource]:
 def _show(output: Output, found: Differences, stores: tuple[Store, Store], limit: int | None, *, summary: bool) -> None:
     from itertools import islice
 
-    from rmqtool.inspection.diff import diff_head, iter_json_rows
+    from rmqtool.look.diff import diff_head, iter_json_rows
     from rmqtool.render.diff import DIFFERENCES, diff_lines, diff_words
     from rmqtool.render.output import Mode
 

@@ -11,8 +11,8 @@ from rmqtool.commands.options import Show
 from rmqtool.errors import Exit
 
 if TYPE_CHECKING:
-    from rmqtool.inspection.database_rows import DatabaseRow
-    from rmqtool.inspection.dump_target import Shown
+    from rmqtool.look.database_rows import DatabaseRow
+    from rmqtool.look.dump import Shown
     from rmqtool.render.output import Output
 
 
@@ -35,7 +35,7 @@ def dump(
 
     The regions cover the file without a gap; what is damaged or not known is a region too. Runs of zeros are one line.
     """
-    from rmqtool.inspection.dump_target import open_target, parse_target
+    from rmqtool.look.dump import open_target, parse_target
 
     with show.output() as output, open_target(parse_target(target)) as shown:
         head: dict[str, Any] = {"file": shown.dump.file, "size": shown.dump.size, "kind": shown.dump.kind.value}
@@ -58,7 +58,7 @@ def _show_rows(output: Output, head: dict[str, Any], rows: Iterator[DatabaseRow]
 
 
 def _show_regions(output: Output, head: dict[str, Any], shown: Shown, *, refs: bool) -> None:
-    from rmqtool.inspection.references import iter_references
+    from rmqtool.look.dump import iter_references
     from rmqtool.render.dump import dump_lines, reference_lines
 
     found = list(iter_references(shown.store, shown.message)) if refs and shown.store and shown.message else []

@@ -15,9 +15,9 @@ from rmqtool.commands.sizes import parse_size
 from rmqtool.errors import Exit, OptionalMissing, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.export.choice import Choice
-    from rmqtool.export.plan import Source
-    from rmqtool.export.run import Outcome, Request
+    from rmqtool.exports.choice import Choice
+    from rmqtool.exports.plan import Source
+    from rmqtool.exports.run import Outcome, Request
     from rmqtool.render.output import Output
 
 _CONTENT = "What is written"
@@ -115,7 +115,7 @@ def export(
     machine or a cluster; --engine local needs no Spark. The target has everything afterwards, or is as it was. Damaged
     ranges are left out and named in DIR_damage; the exit status is 6 then.
     """
-    from rmqtool.export.locations import local_path
+    from rmqtool.exports.choice import local_path
 
     choice = _choice(scope, period.bounds(show.tz), content)
     with show.output() as output:
@@ -131,7 +131,7 @@ def export(
 
 
 def _choice(scope: Scope, bounds: tuple[int | None, int | None], content: Content) -> Choice:
-    from rmqtool.export.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
+    from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
 
     columns = _words(content.columns)
     return Choice(
@@ -157,9 +157,9 @@ def _word(words: type[Word], text: str, option: str) -> Word:
 
 
 def _request(paths: tuple[str, ...], to: str, choice: Choice, content: Content, how: tuple[str, bool]) -> Request:
-    from rmqtool.export.parquet import PartitionBy
-    from rmqtool.export.run import Request
-    from rmqtool.export.target import Mode
+    from rmqtool.exports.parquet import PartitionBy
+    from rmqtool.exports.run import Request
+    from rmqtool.exports.target import Mode
 
     mode, since_last = how
     partition_by = tuple(_word(PartitionBy, word, "--partition-by") for word in _words(content.partition_by) or ())
@@ -185,8 +185,8 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, content: Content, 
 
 
 def _run(request: Request, scheduling: Scheduling, work: Work, output: Output) -> Outcome:
-    from rmqtool.export.run import local_engine, run_export
-    from rmqtool.scan.ranges import Effort
+    from rmqtool.exports.run import local_engine, run_export
+    from rmqtool.log.ranges import Effort
 
     effort = Effort(work.processes(), work.bar(output))
     if scheduling.engine is Engine.LOCAL:
@@ -202,7 +202,7 @@ def _run(request: Request, scheduling: Scheduling, work: Work, output: Output) -
 
 
 def _list_columns(output: Output, choice: Choice) -> Exit:
-    from rmqtool.export.columns import column_rows
+    from rmqtool.exports.choice import column_rows
     from rmqtool.render.export import COLUMNS
 
     output.table(column_rows(choice), COLUMNS)
@@ -210,7 +210,7 @@ def _list_columns(output: Output, choice: Choice) -> Exit:
 
 
 def _list_splits(output: Output, paths: tuple[str, ...], choice: Choice) -> Exit:
-    from rmqtool.export.plan import plan_sources
+    from rmqtool.exports.plan import plan_sources
     from rmqtool.render.export import SPLITS
     from rmqtool.render.text import size
 
@@ -246,7 +246,7 @@ def _note_unknown_topics(output: Output, request: Request) -> None:
 
     from rmqtool.commands.selecting import note_unknown_topics
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.open import open_store
 
     with ExitStack() as opened:
         stores = [opened.enter_context(open_store(path)) for path in request.paths]

@@ -12,9 +12,9 @@ from rmqtool.commands.options import AsBroker, Group, Scope, Show, store_and
 from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from rmqtool.inspection.overview import Overview
+    from rmqtool.look.overview import Overview
     from rmqtool.render.output import Output
-    from rmqtool.storage.store import Store
+    from rmqtool.store.open import Store
 
 
 class View(StrEnum):
@@ -43,8 +43,8 @@ def info(
     Only names, sizes, headers, first and last records are read, however large the store; a running broker is not
     disturbed. Exits 0 also when something is wrong: `check` judges.
     """
-    from rmqtool.inspection.overview import read_overview
-    from rmqtool.storage.store import open_store
+    from rmqtool.look.overview import read_overview
+    from rmqtool.store.open import open_store
 
     choice = choose_store(words or [], takes_words=list(View))
     view = _view(choice.words)

@@ -27,8 +27,8 @@ def init(
     storePathCommitLog=/fast/commitlog. Without --as it is a store for RocketMQ 5.3.
     """
     from rmqtool.config import StoreConfig, Version
-    from rmqtool.engine.creation import create_store
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.engine.load import create_store
+    from rmqtool.files.posix_write import PosixWritableFileSystem
 
     root = os.path.abspath(store)
     config = StoreConfig.default(broker.as_version or Version.V5_3).with_assignments(

@@ -92,7 +92,7 @@ def whole_store(store: str, command: str, why: str) -> str:
     """Return STORE, which is no file of a store here: ``why`` says what ``command`` needs the whole for."""
     if is_one_file(store):
         from rmqtool.formats.paths import FileKind
-        from rmqtool.storage.store import locate
+        from rmqtool.store.open import locate
 
         filesystem, _, what = locate(store)
         filesystem.close()

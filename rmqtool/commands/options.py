@@ -22,9 +22,9 @@ from rmqtool.errors import UsageError
 from rmqtool.times import now_ms, parse_period, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.log.ranges import Effort
     from rmqtool.progress import Progress
     from rmqtool.render.output import Look, Output
-    from rmqtool.scan.ranges import Effort
 
 _MESSAGES = "Which messages"
 _OUTPUT = "Output"
@@ -269,7 +269,7 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.processes() > 1:
-            from rmqtool.scan.copies import load_without_threads
+            from rmqtool.log.workers import load_without_threads
 
             load_without_threads()
 
@@ -279,7 +279,7 @@ class Work:
 
     def effort(self, output: Output) -> Effort:
         """Return how hard a scan works, with its bar."""
-        from rmqtool.scan.ranges import Effort
+        from rmqtool.log.ranges import Effort
 
         return Effort(self.processes(), self.bar(output))
 

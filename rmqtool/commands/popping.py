@@ -12,13 +12,13 @@ from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
 from rmqtool.times import parse_span
 
 if TYPE_CHECKING:
-    from rmqtool.broker.group_consumer import Delivered
-    from rmqtool.broker.pop import Popped
-    from rmqtool.broker.programs import Programs
-    from rmqtool.broker.services import Services
+    from rmqtool.broker.consumer.group import Delivered
+    from rmqtool.broker.consumer.programs import Programs
+    from rmqtool.broker.services.pop import Popped
+    from rmqtool.broker.services.tick import Services
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
-    from rmqtool.engine.message_filter import MessageFilter
+    from rmqtool.engine.get import MessageFilter
     from rmqtool.render.output import Output
 
 # So often a store that is followed is looked at, in seconds; and so many messages are popped at once.
@@ -97,7 +97,7 @@ def _queues(services: Services, scope: Scope) -> dict[str, list[int]]:
 
 
 def _filter(filters: tuple[str | None, str | None]) -> MessageFilter | None:
-    from rmqtool.engine.message_filter import SqlFilter, TagFilter
+    from rmqtool.engine.get import SqlFilter, TagFilter
     from rmqtool.filters.sql92 import parse_selector
     from rmqtool.filters.tags import parse_tags
 
@@ -143,7 +143,7 @@ def _consume(
             _show(output, one, {})
         output.flush()
         return [True] * len(popped)
-    from rmqtool.broker.programs import Programs
+    from rmqtool.broker.consumer.programs import Programs
     from rmqtool.engine.clock import SystemClock
 
     jobs, timeout = how
@@ -178,8 +178,8 @@ def _place_of(one: Popped) -> str:
 
 
 def _delivered(one: Popped) -> Delivered:
-    from rmqtool.broker.group_consumer import Delivered
-    from rmqtool.broker.process_queue import CachedMessage
+    from rmqtool.broker.consumer.group import Delivered
+    from rmqtool.broker.consumer.process_queue import CachedMessage
     from rmqtool.formats.message_queues import MessageQueue
 
     record = one.record

@@ -16,12 +16,11 @@ from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
 from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.broker.line_stream import Lines
-    from rmqtool.broker.message_lines import Bad, Wanted
-    from rmqtool.broker.producing import ColumnWork, Producer
+    from rmqtool.broker.producer.lines import Bad, Lines, Wanted
+    from rmqtool.broker.producer.result import Sent
+    from rmqtool.broker.producer.run import Run
+    from rmqtool.broker.producer.send import ColumnWork, Producer
     from rmqtool.broker.saved_text import SavedText
-    from rmqtool.broker.sending_runs import Run
-    from rmqtool.broker.sent import Sent
     from rmqtool.commands.options import AsBroker, Show, When
     from rmqtool.commands.produce import Later, Marks, Sending
     from rmqtool.engine.message import NewMessage
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 def wanted_of(topic: str | None, queue: int | None, marks: Marks, *, keeps_ids: bool) -> Wanted:
     """Return what holds for all messages."""
-    from rmqtool.broker.message_lines import Wanted
+    from rmqtool.broker.producer.lines import Wanted
 
     keys = " ".join(marks.key) if marks.key else None
     members = {"topic": topic, "queueId": queue, "tags": marks.tag, "keys": keys, "shardingKey": marks.shard}
@@ -47,7 +46,7 @@ def wanted_of(topic: str | None, queue: int | None, marks: Marks, *, keeps_ids: 
 
 def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     """Return when messages are to be delivered, and what becomes of them as transactions."""
-    from rmqtool.broker.served_producing import DEFAULT_GROUP, Outcome, Wish
+    from rmqtool.broker.producer.served import DEFAULT_GROUP, Outcome, Wish
 
     if later.delay is not None and later.at is not None:
         raise UsageError("--delay and --at both say when", hint="--delay 90s counts from now, --at is a moment")
@@ -78,8 +77,7 @@ class Input(NamedTuple):
 
 def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Input:
     """Return the messages of the command line, of files, or of standard input."""
-    from rmqtool.broker.line_stream import Lines
-    from rmqtool.broker.message_lines import Objects, iter_bodies, iter_table
+    from rmqtool.broker.producer.lines import Lines, Objects, iter_bodies, iter_table
 
     if words:
         return Input(iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted))
@@ -127,7 +125,7 @@ def run(
     show: Show,
 ) -> Exit:
     """Store the messages; return how it went."""
-    from rmqtool.broker.sending_runs import Run
+    from rmqtool.broker.producer.run import Run
     from rmqtool.commands.options import Work
     from rmqtool.engine.clock import SystemClock
 
@@ -151,14 +149,14 @@ def run(
 
 def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
     """Return what makes columns of lines; its libraries are loaded when there are many."""
-    from rmqtool.broker.message_lines import GIVEN_BY_BROKERS, OVER, OWN, Objects
+    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OVER, OWN, Objects
 
     if not isinstance(messages, Objects):
         return None
     wanted = messages.wanted
 
     def made() -> ColumnWork:
-        from rmqtool.bulk.incoming import Defaults, IncomingLines
+        from rmqtool.columns.incoming import Defaults, IncomingLines
 
         dropped = GIVEN_BY_BROKERS, GIVEN_BY_BROKERS | OVER
         return IncomingLines(Defaults(wanted.members, wanted.properties, OWN, *dropped, wanted.keeps_ids))
@@ -171,8 +169,8 @@ def _producing(
     output: Output, path: str, sending: Sending, later: dict[str, Any], broker: AsBroker
 ) -> Iterator[Producer]:
     """Open the store for a producer."""
-    from rmqtool.broker.served_producing import open_served_producer
-    from rmqtool.storage.store import open_store
+    from rmqtool.broker.producer.served import open_served_producer
+    from rmqtool.store.open import open_store
 
     if not os.path.lexists(path):
         raise StoreError(f"{path} does not exist", file=path, hint="rmqtool init STORE makes a new store")
@@ -197,14 +195,14 @@ def _note_last_level(output: Output, level: int | None, levels: str) -> None:
 
 def _text_of(store: MessageStore, name: str) -> SavedText:
     """Return a configuration file of a store."""
-    from rmqtool.storage.config_writer import config_text
+    from rmqtool.store.config_files import config_text
 
     return config_text(store.setup.files, name)
 
 
 def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], bar: Progress) -> None:
     """Show what becomes of the messages."""
-    from rmqtool.broker.sent import Sent
+    from rmqtool.broker.producer.result import Sent
 
     bar.start("storing", None, "messages")
     for sent in run.iter_sent(messages):
@@ -220,7 +218,7 @@ def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], ba
 
 
 def _show(output: Output, sent: Sent) -> None:
-    from rmqtool.broker.sent import FIELDS
+    from rmqtool.broker.producer.result import FIELDS
 
     if output.look.mode in ("json", "jsonl"):
         output.json_lines([sent.json_lines()])

@@ -12,11 +12,11 @@ from rmqtool.errors import Exit, UsageError, worst
 from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.inspection.lookup import Answer
-    from rmqtool.inspection.question import Narrowing, Question
+    from rmqtool.look.lookup import Answer
+    from rmqtool.look.question import Narrowing, Question
     from rmqtool.render.output import Output
-    from rmqtool.storage.store import Store
-    from rmqtool.storage.time_search import Boundary
+    from rmqtool.store.open import Store
+    from rmqtool.store.time_search import Boundary
 
 _WHAT = "an id, a key, TOPIC/QUEUE@OFFSET, @PHYSICAL_OFFSET, a time or a POP receipt"
 _KINDS = "offsetMsgId|uniqKey|key|queueOffset|physicalOffset|time|tag"
@@ -48,8 +48,8 @@ def query(
     the newest messages are taken; with --as, key, times and limit are taken as that broker does. An id without a store
     is only taken apart.
     """
-    from rmqtool.inspection.lookup import Lookup
-    from rmqtool.storage.store import open_store
+    from rmqtool.look.lookup import Lookup
+    from rmqtool.store.open import open_store
 
     path, what = _store_and_what(words or [])
     # Asked for nothing a broker answers nothing.
@@ -87,7 +87,7 @@ def _store_and_what(words: list[str]) -> tuple[str | None, str]:
 
 def _narrowing(scope: Scope, bounds: tuple[int | None, int | None], limit: int | None) -> Narrowing:
     from rmqtool.filters.patterns import parse_patterns
-    from rmqtool.inspection.question import Narrowing
+    from rmqtool.look.question import Narrowing
 
     begin, end = bounds
     topics = parse_patterns(scope.topic or ())
@@ -95,7 +95,7 @@ def _narrowing(scope: Scope, bounds: tuple[int | None, int | None], limit: int |
 
 
 def _question(what: str, kind: str | None, narrowing: Narrowing, group: str | None, zone: str) -> Question:
-    from rmqtool.inspection.question import NoSuchQuestion, QuestionKind, ask, find_receipt, guess_question
+    from rmqtool.look.question import NoSuchQuestion, QuestionKind, ask, find_receipt, guess_question
 
     def parse(text: str) -> int:
         return parse_time(text, now=now_ms(), zone=parse_zone(zone))
@@ -112,7 +112,7 @@ def _question(what: str, kind: str | None, narrowing: Narrowing, group: str | No
 
 def _boundary(text: str | None, question: Question, store: Store, output: Output) -> Boundary:
     from rmqtool.config import Version
-    from rmqtool.storage.time_search import Boundary
+    from rmqtool.store.time_search import Boundary
 
     if text is None:
         return Boundary.LOWER
@@ -127,7 +127,7 @@ def _boundary(text: str | None, question: Question, store: Store, output: Output
 
 def _decode(output: Output, question: Question) -> Exit:
     """Say what an id says by itself: there is no store to look into."""
-    from rmqtool.inspection.question import decoded_json
+    from rmqtool.look.question import decoded_json
     from rmqtool.render.query import decoded_lines
 
     decoded = decoded_json(question.text, now=now_ms())
@@ -141,7 +141,7 @@ def _decode(output: Output, question: Question) -> Exit:
 
 def _show(output: Output, store: Store, answer: Answer, group: str | None, history: bool) -> None:
     from rmqtool.formats.message_json import FIELDS, message_json
-    from rmqtool.inspection.answers import answer_head
+    from rmqtool.look.lookup import answer_head
     from rmqtool.render.query import answer_lines
 
     head = answer_head(store, answer, now_ms(), history=history, group=group)

@@ -16,8 +16,8 @@ from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.render.output import Output
-    from rmqtool.render.recovery import Next
-    from rmqtool.storage.store import Store
+    from rmqtool.render.recover import Next
+    from rmqtool.store.open import Store
     from rmqtool.upstream.rehearsal import Rehearsal
 
 
@@ -46,9 +46,9 @@ def recover(
     """
     if apply:
         return _apply(store, to, broker, Work(progress=progress), show)
-    from rmqtool.render.recovery import recovery_lines
-    from rmqtool.storage.store import open_store
-    from rmqtool.upstream.of_store import assumed, rehearse
+    from rmqtool.render.recover import recovery_lines
+    from rmqtool.store.open import open_store
+    from rmqtool.upstream.rehearsal import assumed, rehearse
 
     opened = open_store(_whole_store(store), version=broker.as_version, assignments=tuple(broker.conf or ()))
     root = _as_typed(store, opened.root)
@@ -87,7 +87,7 @@ def _as_typed(word: str | None, root: str) -> str:
 def _next_commands(root: str) -> dict[Next, list[str]]:
     """Return what to type: to plan what keeps what a start would destroy, to keep a copy, to look closer, to mount."""
     from rmqtool.formats.paths import COMMIT_LOG
-    from rmqtool.render.recovery import Next
+    from rmqtool.render.recover import Next
 
     store = quote(root)
     return {
@@ -118,7 +118,7 @@ def _say_what_was_taken(output: Output, store: Store, by_default: dict[str, obje
 
 
 def _write(rehearsal: Rehearsal, target: str) -> None:
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.files.posix_write import PosixWritableFileSystem
 
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
         raise Refused(

@@ -9,13 +9,13 @@ from rmqtool.errors import Exit, StoreError
 if TYPE_CHECKING:
     from rmqtool.commands.options import AsBroker, Show, Work
     from rmqtool.engine.recovery.report import RecoveryReport
-    from rmqtool.storage.store import Store
+    from rmqtool.store.open import Store
 
 
 def apply_recovery(path: str, broker: AsBroker, work: Work, show: Show) -> Exit:
     """Recover the store at ``path`` and say what was done."""
-    from rmqtool.render.recovered import recovered_lines
-    from rmqtool.storage.store import open_store
+    from rmqtool.render.recover import recovered_lines
+    from rmqtool.store.open import open_store
 
     assignments = tuple(broker.conf or ())
     opened = open_store(path, version=broker.as_version, assignments=assignments)
@@ -33,10 +33,10 @@ def apply_recovery(path: str, broker: AsBroker, work: Work, show: Show) -> Exit:
 
 
 def _recover(opened: Store, advance: Any) -> RecoveryReport:
-    from rmqtool.engine.building import Setup
     from rmqtool.engine.commit_log import LogDirectory
+    from rmqtool.engine.parts import Setup
     from rmqtool.engine.recovery.recover import recover
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.files.posix_write import PosixWritableFileSystem
 
     with PosixWritableFileSystem(opened.root) as files:
         configured = any(directory.startswith("/") for directory in opened.listing.log_directories)
@@ -48,8 +48,8 @@ def _recover(opened: Store, advance: Any) -> RecoveryReport:
 
 def _broker_start(path: str, broker: AsBroker) -> dict[str, object] | None:
     """Return what the next start of a broker would do to the recovered store; None where that cannot be known."""
-    from rmqtool.storage.store import open_store
-    from rmqtool.upstream.of_store import rehearse
+    from rmqtool.store.open import open_store
+    from rmqtool.upstream.rehearsal import rehearse
 
     opened = open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
     try:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rmqtool.commands.repair_offsets import OffsetsWanted
     from rmqtool.findings import Finding
-    from rmqtool.repair.plan import Damaged, Plan, Request
-    from rmqtool.storage.store import Store
+    from rmqtool.repairs.plan import Damaged, Plan, Request
+    from rmqtool.store.open import Store
 
 _PANEL = "Repair"
 _PARTS = "queues|index|checkpoint|abort|offsets|config|timers|log"
@@ -133,14 +133,14 @@ class _Past(NamedTuple):
 
 def opened(path: str, broker: AsBroker) -> Store:
     """Open a store as a broker has it."""
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.open import open_store
 
     return open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ()))
 
 
 def _choose(words: list[str]) -> StoreChoice:
     """Tell STORE from the parts; a word that stands alone and is no part is a store, if one that is not there."""
-    from rmqtool.repair.steps import Part
+    from rmqtool.repairs.steps import Part
 
     return choose_store(words, takes_words=list(Part))
 
@@ -159,7 +159,7 @@ def _edit(
 
 
 def _damaged(bridge: bool, truncate: bool, allow: str | None) -> Damaged | None:
-    from rmqtool.repair.plan import Damaged
+    from rmqtool.repairs.plan import Damaged
 
     if bridge and truncate:
         raise UsageError("--bridge and --truncate exclude each other", hint="--bridge keeps what --truncate cuts off")
@@ -169,8 +169,8 @@ def _damaged(bridge: bool, truncate: bool, allow: str | None) -> Damaged | None:
 
 
 def _request(words: tuple[str, ...], allow: str | None, damaged: Damaged | None) -> Request:
-    from rmqtool.repair.plan import Request
-    from rmqtool.repair.steps import Part, Risk
+    from rmqtool.repairs.plan import Request
+    from rmqtool.repairs.steps import Part, Risk
 
     unknown = [word for word in words if word not in list(Part)]
     if unknown:
@@ -184,7 +184,7 @@ def _request(words: tuple[str, ...], allow: str | None, damaged: Damaged | None)
 
 def _repair(wanted: _Wanted, work: Work, show: Show) -> Exit:
     from rmqtool.render.repair import repair_lines
-    from rmqtool.repair.run import plan_only, repair
+    from rmqtool.repairs.run import plan_only, repair
 
     path, request = wanted.store, wanted.request
     with show.output() as output:
@@ -227,7 +227,7 @@ def _beyond_repair(left: Sequence[Finding], store: str, request: Request) -> lis
 
     Else the fix of the first finding that has another one than a repair, or a closer look.
     """
-    from rmqtool.repair.steps import Part
+    from rmqtool.repairs.steps import Part
 
     timers = f"rmqtool repair {store} {Part.TIMERS}"
     if Part.TIMERS not in request.parts and any(finding.fix == timers for finding in left):
@@ -246,7 +246,7 @@ def _look_back(past: _Past, broker: AsBroker, show: Show) -> Exit:
 
 def _store_of(past: _Past) -> str:
     """Return the store that is meant: as named, or the one that the journal lies beside. A journal never names it."""
-    from rmqtool.repair.journals import store_beside
+    from rmqtool.repairs.journals import store_beside
 
     if past.words or past.undo in (None, "last"):
         choice = _choose(past.words)
@@ -267,7 +267,7 @@ def _store_of(past: _Past) -> str:
 
 def _list(path: str, broker: AsBroker, show: Show) -> Exit:
     from rmqtool.render.repair import PAST_FIELDS, past_end_lines, past_lines
-    from rmqtool.repair.run import past_repairs
+    from rmqtool.repairs.run import past_repairs
 
     with show.output() as output:
         rows = []
@@ -285,7 +285,7 @@ def _list(path: str, broker: AsBroker, show: Show) -> Exit:
 
 def _undo(wanted: str, path: str, broker: AsBroker, show: Show) -> Exit:
     from rmqtool.render.repair import undone_lines
-    from rmqtool.repair.run import undo_repair
+    from rmqtool.repairs.run import undo_repair
 
     with show.output() as output:
         directory, undone = undo_repair(lambda: opened(path, broker), wanted)

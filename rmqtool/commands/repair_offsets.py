@@ -11,8 +11,8 @@ from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.repair.areas import Areas
-    from rmqtool.storage.store import Store
+    from rmqtool.repairs.areas import Areas
+    from rmqtool.store.open import Store
 
 _ENDS = ("min", "max")
 
@@ -49,7 +49,7 @@ class OffsetsWanted:
         from rmqtool.broker.offsets import ConsumerOffsets, progress_file
         from rmqtool.engine.clock import SystemClock
         from rmqtool.formats.paths import config_path
-        from rmqtool.storage.config_writer import config_text
+        from rmqtool.store.config_files import config_text
 
         view = areas.view()
         _refuse_databases(view)
@@ -83,8 +83,8 @@ class OffsetsWanted:
 
     def _in_queues(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
         """Yield topic, queue and offset of everything that is to be set."""
-        from rmqtool.inspection.by_time import TimeLookup
-        from rmqtool.storage.time_search import Boundary
+        from rmqtool.look.time_query import TimeLookup
+        from rmqtool.store.time_search import Boundary
 
         lookup = TimeLookup(view)
         for queue, bounds in sorted(lookup.bounds.items()):

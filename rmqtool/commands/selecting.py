@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqtool.filters.patterns import TopicPatterns
+    from rmqtool.log.select import Selection
     from rmqtool.render.output import Output
-    from rmqtool.scan.selection import Selection
-    from rmqtool.storage.store import Store
+    from rmqtool.store.open import Store
 
 
 def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters: Filters) -> Selection:
@@ -23,7 +23,7 @@ def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.filters.sql92 import parse_selector
     from rmqtool.filters.tags import parse_tags
-    from rmqtool.scan.selection import Selection
+    from rmqtool.log.select import Selection
 
     return Selection(
         topics=parse_patterns(scope.topic or ()),
@@ -43,7 +43,7 @@ def note_unknown_topics(
 
     Nothing is found of a name that is misspelt, and nothing found must not look like nothing there.
     """
-    from rmqtool.inspection.topic_names import describe_unknown, describe_unknown_queue
+    from rmqtool.look.topic_names import describe_unknown, describe_unknown_queue
     from rmqtool.render.text import neutral
 
     listed = list(stores)
@@ -58,7 +58,7 @@ def note_unknown_topics(
 
 def note_nothing_matched(output: Output, store: Store | None, scope: Selection) -> None:
     """Say on stderr that no message matched, and of how many that lie in the wanted topics and queues."""
-    from rmqtool.inspection.queue_bounds import count_messages
+    from rmqtool.look.queue_bounds import count_messages
     from rmqtool.render.text import count
 
     there = None if store is None else count_messages(store, scope.topics, scope.queue_id)
@@ -80,7 +80,7 @@ def unread_by(store: Store, group: str, selection: Selection) -> Selection:
     """Return what a group has not consumed: of every topic it has an offset in, each queue from that offset on."""
     from difflib import get_close_matches
 
-    from rmqtool.storage.configs import read_configs
+    from rmqtool.store.config_files import read_configs
 
     configs = read_configs(store)
     offsets = {topic: queues for (topic, name), queues in configs.offsets.items() if name == group}

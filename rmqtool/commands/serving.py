@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmqtool.broker.services import Services
+    from rmqtool.broker.services.tick import Services
     from rmqtool.commands.options import AsBroker
 
 
 @contextmanager
 def serving(path: str, broker: AsBroker) -> Iterator[Services]:
     """Open the store at ``path`` under its lock, and save the progress of its services at the end."""
-    from rmqtool.broker.services import running
+    from rmqtool.broker.services.tick import running
     from rmqtool.engine.store import opened_at
-    from rmqtool.storage.config_writer import config_text
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.config_files import config_text
+    from rmqtool.store.open import open_store
 
     with open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
         root, config = opened.root, opened.config

@@ -18,11 +18,11 @@ from rmqtool.times import now_ms, parse_zone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmqtool.inspection.statistics import Statistics, Wish
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.select import Selection
+    from rmqtool.look.statistics import Statistics, Wish
     from rmqtool.render.output import Output
-    from rmqtool.scan.ranges import Effort
-    from rmqtool.scan.selection import Selection
-    from rmqtool.storage.store import Store
+    from rmqtool.store.open import Store
 
 _DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
 _REPORTS = ("delay", "tx", "retry", "retention")
@@ -59,7 +59,7 @@ def stat(
     undecided or tried again (late: due before now and not delivered); retention shows what is deleted next, and which
     groups have not read it. With --limit the largest groups are shown.
     """
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.open import open_store
 
     choice = choose_store(words or [], takes_words=_REPORTS)
     report = _report(choice.words)
@@ -93,7 +93,7 @@ def _report(words: tuple[str, ...]) -> str | None:
 
 
 def _wish(by: str | None, duplicates: str | None, top: int | None, show: Show) -> Wish:
-    from rmqtool.inspection.statistics import Wish
+    from rmqtool.look.statistics import Wish
 
     most = _TOP if top is None and show.is_for_people else top
     if duplicates is not None:
@@ -108,9 +108,8 @@ def _wish(by: str | None, duplicates: str | None, top: int | None, show: Show) -
 
 
 def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, report: str | None) -> Statistics:
-    from rmqtool.inspection.retention import report_retention
-    from rmqtool.inspection.stat_reports import report_delays, report_retries, report_transactions
-    from rmqtool.inspection.statistics import read_statistics
+    from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
+    from rmqtool.look.statistics import read_statistics
 
     if report is None:
         return read_statistics(store, selection, [wish], effort)[0]
@@ -134,7 +133,7 @@ def _show(output: Output, found: Statistics, report: str | None, store: str) -> 
 
 
 def _show_map(output: Output, store: Store, selection: Selection, effort: Effort) -> Statistics:
-    from rmqtool.inspection.log_map import read_log_map
+    from rmqtool.look.log_map import read_log_map
     from rmqtool.render.stat import map_lines
 
     found = read_log_map(store, selection, effort)
@@ -146,7 +145,7 @@ def _show_map(output: Output, store: Store, selection: Selection, effort: Effort
 def _write_page(path: str, store: Store, selection: Selection, effort: Effort, wish: Wish) -> None:
     """Write the page beside its place first, so that it is there whole or not at all."""
     from rmqtool import __version__
-    from rmqtool.inspection.statistics import read_statistics
+    from rmqtool.look.statistics import read_statistics
     from rmqtool.render.stat_page import Section, page
 
     wishes = _charts(wish)
@@ -170,7 +169,7 @@ def _write_page(path: str, store: Store, selection: Selection, effort: Effort, w
 
 def _charts(wish: Wish) -> dict[str, Wish]:
     """Return what the page shows, by title: what was asked for, then all else that there is to count by."""
-    from rmqtool.inspection.statistics import Wish
+    from rmqtool.look.statistics import Wish
 
     zone, top = wish.zone, wish.top if wish.top is not None else _TOP
     charts = {"by " + ", ".join(wish.by): Wish(wish.by, zone, top, wish.least, wish.normal_only)}

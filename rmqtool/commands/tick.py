@@ -13,8 +13,8 @@ from rmqtool.commands.options import AsBroker, Show, Store
 from rmqtool.errors import Exit
 
 if TYPE_CHECKING:
-    from rmqtool.broker.happened import Happened
-    from rmqtool.broker.services import Services
+    from rmqtool.broker.services.events import Happened
+    from rmqtool.broker.services.tick import Services
 
 FIELDS = ("service", "event", "topic", "queueId", "queueOffset", "commitLogOffset", "uniqKey", "dueTimestamp")
 # What a broker would only log.
@@ -37,7 +37,7 @@ def tick(
     """
     from rmqtool.commands.opening import choose_store
     from rmqtool.commands.serving import serving
-    from rmqtool.render.ticked import ticked_lines
+    from rmqtool.render.tick import ticked_lines
 
     counts: Counter[tuple[str, str, str]] = Counter()
     removed: list[Mapping[str, Any]] = []

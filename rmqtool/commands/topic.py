@@ -95,12 +95,12 @@ def _settings(queues: int | None, perm: str | None, attributes: list[str] | None
 def _run(store: str, broker: AsBroker, action: Action, name: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
     from rmqtool.broker.topics import TopicConfigs
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.topic_files import remove_queues
+    from rmqtool.engine.retention import remove_queues
+    from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.paths import TOPICS
-    from rmqtool.storage.config_writer import config_text
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
-    from rmqtool.storage.shapes import lock_store
-    from rmqtool.storage.store import open_store
+    from rmqtool.store.config_files import config_text
+    from rmqtool.store.listing import lock_store
+    from rmqtool.store.open import open_store
 
     with open_store(store, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
         root, version = opened.root, opened.version

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.message import Host, NewMessage
-from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.record import Record, encode_length, encode_topic, text_template
+from rmqtool.engine.message import Host, NewMessage, PutStatus, Record, encode_length, encode_topic, text_template
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.hosts import IPV4_LENGTH, parse_address

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 
-from rmqtool.engine.abort_marker import mark_closed, mark_open
-from rmqtool.engine.building import Engine, Setup
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.interrupts import INTERRUPTS
-from rmqtool.engine.opening import StoreState
+from rmqtool.engine.load import StoreState, mark_closed, mark_open
+from rmqtool.engine.parts import Engine, Setup
 from rmqtool.formats.paths import ABORT
 
 # Flags that a store is closed with which its next start must recover.

@@ -2,17 +2,43 @@
 
 Upstream: ``MessageExtBrokerInner``. The properties come as a mapping, whose text the engine makes as a broker of the
 store's version would, or as a text that is stored as it is.
+
+What became of a put: every answer a store can give, as a value.
+
+Upstream: ``PutMessageStatus``, ``AppendMessageResult``. Answers that only replication, a proxy or a remote broker give
+do not occur here.
+
+The next queue offset of every queue.
+
+Upstream: ``topicQueueTable`` of ``CommitLog`` (4.9), ``QueueOffsetOperator`` (5.x). Only the writer changes it, and
+only for what it stores: a message that is refused leaves no hole.
+
+Records that lack only their place: everything of a message is encoded but queue offset, physical offset, store time.
+
+Upstream: ``MessageExtEncoder``. Encoding goes on outside the writer's lock, so that the writer only numbers and packs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from operator import itemgetter
 from typing import TypeAlias
 
-from rmqtool.formats.codes import BodyCodec
+from rmqtool.config import Version
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, BodyCodec
 from rmqtool.formats.compression import compress_body, compression_flag
-from rmqtool.formats.properties import decode_properties
+from rmqtool.formats.java import crc31
+from rmqtool.formats.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    encode_property_crc,
+    order_properties,
+)
 
 Host: TypeAlias = tuple[bytes, int]
 
@@ -56,3 +82,175 @@ def compressed(message: NewMessage, codec: BodyCodec, over: int = COMPRESS_OVER)
         return message
     body = compress_body(codec, message.body)
     return replace(message, body=body, sys_flag=message.sys_flag | compression_flag(codec))
+
+
+class PutStatus(StrEnum):
+    """Upstream's names, in 5.x's spelling."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+    WHEEL_TIMER_MSG_ILLEGAL = "WHEEL_TIMER_MSG_ILLEGAL"
+    WHEEL_TIMER_NOT_ENABLE = "WHEEL_TIMER_NOT_ENABLE"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the message is in the log for certain."""
+        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
+
+    @property
+    def is_about_message(self) -> bool:
+        """Whether the message itself is not acceptable: another one would have been stored."""
+        return self in _ABOUT_MESSAGE
+
+    @property
+    def reason(self) -> str:
+        """What may be wrong where a message is not stored for certain."""
+        return _REASONS[self]
+
+    def spelled_by(self, version: Version) -> str:
+        """Return the name as a broker of ``version`` spells it."""
+        return _SPELLED_BY_4_9.get(self, self.value) if version is Version.V4_9 else self.value
+
+
+_ABOUT_MESSAGE = frozenset(
+    {
+        PutStatus.MESSAGE_ILLEGAL,
+        PutStatus.PROPERTIES_SIZE_EXCEEDED,
+        PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+        PutStatus.WHEEL_TIMER_NOT_ENABLE,
+    }
+)
+_REASONS = {
+    PutStatus.FLUSH_DISK_TIMEOUT: "they are written, but not known to be on the disk",
+    PutStatus.SERVICE_NOT_AVAILABLE: "the store takes nothing more",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "there is no room for the next file of the log",
+    PutStatus.OS_PAGE_CACHE_BUSY: "too much waits to be written",
+    PutStatus.UNKNOWN_ERROR: "a write failed",
+    PutStatus.MESSAGE_ILLEGAL: "its body is above maxMessageSize, or its topic or properties are too long",
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: "its properties take more than 32767 bytes",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its time is further ahead than timerMaxDelaySec",
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a time, and timerWheelEnable is false",
+}
+_SPELLED_BY_4_9 = {
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "CREATE_MAPEDFILE_FAILED",
+    PutStatus.OS_PAGE_CACHE_BUSY: "OS_PAGECACHE_BUSY",
+}
+
+
+# A topic and the number of one of its queues.
+QueueKey: TypeAlias = tuple[str, int]
+
+
+class QueueOffsets:
+    """Queue → the offset its next message gets."""
+
+    def __init__(self, offsets: Mapping[QueueKey, int] | None = None) -> None:
+        self.table: dict[QueueKey, int] = dict(offsets or {})
+
+    def next(self, queue: QueueKey) -> int:
+        """Return the offset the next message of ``queue`` gets."""
+        return self.table.get(queue, 0)
+
+    def advance(self, queue: QueueKey, count: int) -> None:
+        """Count messages that were stored."""
+        self.table[queue] = self.table.get(queue, 0) + count
+
+
+encode_length = layouts.SHORT.packer.pack
+
+
+# A record before it has a place, as a plain tuple: a named one takes three times as long to make. Its size, which is
+# final; the packer of its prefix, and what that packs around the place: magic, checksum of the body, queue, flag,
+# system flag, birth, born host (address, port), store host (address, port), reconsume times, prepared transaction; the
+# body; topic and properties, each behind its length; and whether a checksum property ends it.
+Record: TypeAlias = tuple[
+    int,
+    Callable[..., bytes],
+    int,
+    int,
+    int,
+    int,
+    int,
+    int,
+    bytes,
+    int,
+    bytes,
+    int,
+    int,
+    int,
+    bytes,
+    bytes,
+    bool,
+]
+
+
+def encode_record(record: Record, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    """Return the bytes of a record at its place."""
+    (
+        size,
+        pack,
+        magic,
+        body_crc,
+        queue_id,
+        flag,
+        sys_flag,
+        born,
+        born_ip,
+        born_port,
+        store_ip,
+        store_port,
+        reconsume_times,
+        prepared,
+        body,
+        tail,
+        has_crc,
+    ) = record
+    prefix = pack(
+        size,
+        magic,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born,
+        born_ip,
+        born_port,
+        store_timestamp,
+        store_ip,
+        store_port,
+        reconsume_times,
+        prepared,
+        len(body),
+    )
+    data = prefix + body + tail
+    return data + encode_property_crc(crc31(data)) if has_crc else data
+
+
+def encode_topic(topic: bytes, magic: int) -> bytes:
+    """Return a topic behind its length."""
+    return (bytes((len(topic),)) if magic == MESSAGE_MAGIC_V1 else encode_length(len(topic))) + topic
+
+
+def property_text(properties: Mapping[str, str], bins: int, *, terminated: bool) -> bytes:
+    """Return the text that a hash map of ``bins`` initial bins gives; ``terminated`` puts 0x02 behind the last pair."""
+    return text_template(tuple(properties), bins, terminated)(properties)
+
+
+@lru_cache(maxsize=4096)
+def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callable[[Mapping[str, str]], bytes]:
+    """Return what makes the text of properties with these ``names``: messages of one kind share it."""
+    if not names:
+        return lambda _properties: b""
+    ordered = tuple(order_properties(dict.fromkeys(names, ""), bins))
+    pairs = [f"{name.replace('%', '%%')}{NAME_VALUE_SEPARATOR}%s" for name in ordered]
+    template = PROPERTY_SEPARATOR.join(pairs) + (PROPERTY_SEPARATOR if terminated else "")
+    values = itemgetter(*ordered)
+    return lambda properties: (template % values(properties)).encode("utf-8", "replace")

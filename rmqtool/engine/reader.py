@@ -1,6 +1,20 @@
 """Everything a store answers: messages by queue offset, key, id and place; bounds; offsets by time.
 
 Upstream: the reading half of ``DefaultMessageStore``.
+
+Reads of compacted topics: they have queues and logs of their own, with the last message of each key.
+
+Upstream: ``CompactionStore``, ``CompactionLog.getMessage``, ``SparseConsumeQueue``. Tags filter nothing there, and what
+lies before the first message is answered with it.
+
+Queues in RocksDB, as a get reads them. Only their own broker writes them.
+
+Upstream: ``RocksDBConsumeQueue``, ``RocksDBConsumeQueueTable``.
+
+A store that is only read: its ``reader`` answers what the store's own broker would, without its lock.
+
+This is how stores are read that the engine cannot write: with DLedger's log, with queues in RocksDB. What is there when
+the view is opened is what it shows; nothing is dispatched, recovered or written.
 """
 
 from __future__ import annotations
@@ -8,39 +22,60 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, islice, takewhile
+from typing import NamedTuple, Protocol, Self, overload
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.compacted import CompactedQueues
-from rmqtool.engine.database_queues import DatabaseQueue
-from rmqtool.engine.get_result import GetMessageResult, GetMessageStatus
-from rmqtool.engine.message_filter import MessageFilter
-from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.reading import (
+from rmqtool.engine.get import (
+    GetMessageResult,
+    GetMessageStatus,
     Limits,
     LogWindow,
+    MessageFilter,
     QueueView,
     ReadLog,
+    Unit,
     batch_units,
     get_messages,
     get_together,
     simple_units,
 )
-from rmqtool.formats import index, layouts
+from rmqtool.engine.message import QueueKey
+from rmqtool.engine.stored_config import read_compacted_topics
+from rmqtool.files.filesystem import ReadableFileSystem, join
+from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
-from rmqtool.formats.consume_queue import UNIT_SIZE, ConsumeQueueExtUnit, decode_ext_unit, ext_offset, is_filler
+from rmqtool.formats.consume_queue import (
+    UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    decode_ext_unit,
+    ext_offset,
+    is_batch_written,
+    is_filler,
+)
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
-from rmqtool.storage.consume_queues import BatchQueueFiles, ConsumeQueueFiles
-from rmqtool.storage.discovery import QueueId
-from rmqtool.storage.filesystem import ReadableFileSystem, join
-from rmqtool.storage.index_files import Geometry, is_time_matched, open_index, select_offsets
-from rmqtool.storage.segments import OpenFiles, Segment, SegmentQueue
-from rmqtool.storage.time_search import (
+from rmqtool.log.end import find_log_end
+from rmqtool.store.index_files import Geometry, is_time_matched, open_index, select_offsets
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.rocksdb import (
+    Database,
+    QueueRow,
+    has_database_queues,
+    iter_queue_rows,
+    open_database,
+    read_bounds,
+    read_queue_row,
+)
+from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
+from rmqtool.store.time_search import (
     Boundary,
     QueueFile,
     StoreTimes,
@@ -48,10 +83,154 @@ from rmqtool.storage.time_search import (
     search_4_9,
     search_5,
     search_batches,
+    search_rows,
 )
 
+_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
+
+
+class _CompactedLog(NamedTuple):
+    """The log of one compacted queue, as the window on a log wants it."""
+
+    segments: SegmentQueue
+    committed_offset: int
+    segment_size: int
+    min_offset: int
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        """Return what stands at an offset."""
+        return self.segments.read(physical_offset, length)
+
+
+class CompactedQueues:
+    """The compacted queues of a store."""
+
+    def __init__(self, files: ReadableFileSystem, config: StoreConfig, limits: Limits) -> None:
+        self._files = files
+        self._is_enabled = config.enable_compaction and config.version is not Version.V4_9
+        self._limits = limits
+        self._open = OpenFiles()
+
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        return read_compacted_topics(self._files) if self._is_enabled else frozenset()
+
+    def holds(self, topic: str) -> bool:
+        """Return whether a topic is read from here."""
+        return topic in self._topics
+
+    def get(self, key: QueueKey, offset: int, most: int) -> GetMessageResult:
+        """Return up to ``most`` messages from a queue offset on."""
+        files = [self._units(segment) for segment in self._segments(FileKind.COMPACTION_QUEUE, key)]
+        files = [units for units in files if units]
+        log = self._segments(FileKind.COMPACTION_LOG, key)
+        if not log and not files:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low = files[0][0].queue_offset if files else 0
+        high = files[-1][-1].queue_offset + 1 if files else 0
+        if not files:
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset == high:
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            # upstream: a queue that begins with 0 sends the consumer back to its beginning.
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high if low else 0, low, high)
+        result = GetMessageResult(GetMessageStatus.FOUND, offset, low, high)
+        window = LogWindow(_CompactedLog(log, log.end_offset, log.segment_size, log.min_offset), self._open)
+        get_messages(lambda begin: _from(files, begin), window, self._limits, result, most, None)
+        return result
+
+    def close(self) -> None:
+        """Close the files."""
+        self._open.close()
+
+    def _segments(self, kind: FileKind, key: QueueKey) -> SegmentQueue:
+        directory = segment_directory(kind, *key)
+        found = []
+        for entry in self._files.listdir(directory) if self._files.exists(directory) else ():
+            base = parse_segment_name(entry.name)
+            if base is not None:
+                path = join(directory, entry.name)
+                found.append(Segment(base, self._files.stat(path).size, path, self._files))
+        return SegmentQueue(found, files=self._open)
+
+    def _units(self, segment: Segment) -> list[Unit]:
+        data = self._open.open(segment).pread(segment.size, 0)
+        return [
+            Unit(unit.msg_base_offset, unit.physical_offset, unit.size, unit.tags_code)
+            for unit in takewhile(is_batch_written, _UNIT.iter_decode(data))
+        ]
+
+
+def _from(files: list[list[Unit]], begin: int) -> Iterator[Unit] | None:
+    """Return the units from an offset on, to the end of the file that has it."""
+    for units in files:
+        if units[-1].queue_offset >= begin:
+            return (unit for unit in units if unit.queue_offset >= begin)
+    return None
+
+
+class DatabaseQueue:
+    """One queue; the log begins at ``log_min``, rows of what lies before linger."""
+
+    def __init__(self, database: Database, queue: QueueId, bounds: tuple[int, int], log_min: int) -> None:
+        self.min_offset, self.max_offset = bounds
+        self._database = database
+        self._queue = queue
+        self._log_min = log_min
+
+    def units(self, begin: int, most: int) -> Iterator[Unit] | None:
+        """Return up to ``most`` units from an offset on: files have more to look at, a database has not."""
+        rows = islice(iter_queue_rows(self._database, self._queue, begin), most)
+        first = next(rows, None)
+        return None if first is None else map(_unit, chain((first,), rows))
+
+    def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
+        """Return the queue offset for a time."""
+        rows = iter_queue_rows(self._database, self._queue, self.min_offset)
+        first = next((row.queue_offset for row in rows if row.value.physical_offset >= self._log_min), None)
+        if first is None:
+            return 0
+        return first + search_rows(_Times(self._database, self._queue, first, self.max_offset), timestamp, boundary)
+
+
+class _Times(Sequence[int]):
+    """The store times of a queue from one offset to another, read one by one."""
+
+    def __init__(self, database: Database, queue: QueueId, begin: int, end: int) -> None:
+        self._database = database
+        self._queue = queue
+        self._offsets = range(begin, end)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[int]: ...
+
+    def __getitem__(self, at: int | slice) -> int | Sequence[int]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(len(self))[at]]
+        row = read_queue_row(self._database, self._queue, self._offsets[at])
+        # upstream: where a row is missing the search goes on behind it.
+        return -1 if row is None else row.store_time
+
+
+def _unit(row: QueueRow) -> Unit:
+    value = row.value
+    return Unit(row.queue_offset, value.physical_offset, value.size, value.tags_code)
+
+
+def open_queues(database: Database, log_min: int) -> dict[QueueKey, DatabaseQueue]:
+    """Return the queues of a database."""
+    return {queue: DatabaseQueue(database, queue, bounds, log_min) for queue, bounds in read_bounds(database).items()}
+
+
 _new = tuple.__new__
-_UNIT = layouts.CONSUME_QUEUE_UNIT
+_QUEUE_UNIT = layouts.CONSUME_QUEUE_UNIT
 # So often the index is asked again, when nothing that it found can be read.
 _ROUNDS = 3
 _EXT_MOST = 32 << 10
@@ -275,7 +454,7 @@ class StoreReader:
             count = min(segment.size // UNIT_SIZE, max(max_offset - first, 0))
             if not count and found:
                 break
-            units = list(_UNIT.iter_decode(queue.segments.open(segment).pread(count * UNIT_SIZE, 0)))
+            units = list(_QUEUE_UNIT.iter_decode(queue.segments.open(segment).pread(count * UNIT_SIZE, 0)))
             found.append(QueueFile(first, self._files.stat(segment.path).mtime_ns // 1_000_000, units))
         return found
 
@@ -355,3 +534,80 @@ def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
     if offset > high:
         return GetMessageStatus.OFFSET_OVERFLOW_BADLY, high
     return GetMessageStatus.FOUND, offset
+
+
+class _Log(NamedTuple):
+    """The log as it was."""
+
+    segments: SegmentQueue
+    committed_offset: int
+
+    @property
+    def segment_size(self) -> int:
+        return self.segments.segment_size
+
+    @property
+    def min_offset(self) -> int:
+        return self.segments.min_offset
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        return self.segments.read(physical_offset, min(length, self.committed_offset - physical_offset))
+
+
+class _Queues(NamedTuple):
+    """The queues as they were."""
+
+    simple: Mapping[QueueKey, ConsumeQueueFiles]
+    batch: Mapping[QueueKey, BatchQueueFiles]
+    database: Mapping[QueueKey, DatabaseQueue]
+
+
+@dataclass
+class _Index:
+    """The index files as they were."""
+
+    names: list[str]
+    geometry: Geometry
+
+    def flush(self) -> None:
+        """Everything stands in the files."""
+
+
+class StoreView:
+    """The view of a store that is open for reading; closing it leaves the store open.
+
+    Raises ``OptionalMissing`` where queues are in RocksDB and the extra for it is not installed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._stack = ExitStack()
+        listing = store.listing
+        simple: dict[QueueKey, ConsumeQueueFiles] = {
+            key: ConsumeQueueFiles(key, found) for key, found in listing.queues(FileKind.CONSUME_QUEUE).items()
+        }
+        batch: dict[QueueKey, BatchQueueFiles] = {
+            key: BatchQueueFiles(key, found) for key, found in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()
+        }
+        end = find_log_end(store.commit_log, simple.values(), dledger=store.is_dledger)
+        log = _Log(store.commit_log, end.physical_offset)
+        names = sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX))
+        geometry = Geometry(store.config.max_hash_slot_num, store.config.max_index_num)
+        database: dict[QueueKey, DatabaseQueue] = {}
+        if has_database_queues(store):
+            opened = self._stack.enter_context(open_database(store, paths.CONSUME_QUEUE))
+            # A broker that writes both reads the files.
+            found = open_queues(opened, log.min_offset)
+            database = {key: queue for key, queue in found.items() if key not in simple}
+        queues = _Queues(simple, batch, database)
+        self.reader = StoreReader(store.filesystem, store.config, log, queues, _Index(names, geometry))
+        self._stack.callback(self.reader.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stack.close()

@@ -5,26 +5,110 @@ removes it.
 
 Upstream: ``CleanCommitLogService``, ``CleanConsumeQueueService``. A file that is being read can be removed here at any
 time: who has it open reads on, so nothing hangs. upstream: a mapped file in use stays, and is tried again for minutes.
+
+The queues of a topic that is deleted. Its records stay in the log until they expire.
+
+Upstream: ``DefaultMessageStore.deleteTopics``.
+
+How full the disks of the store are, and from when on that matters.
+
+Upstream: ``CleanCommitLogService.isSpaceToDelete``, ``MappedFileQueue`` for the directories that take no new segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from rmqtool.config import StoreConfig
-from rmqtool.engine.bulk_walk import count_messages
+from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import Clock
-from rmqtool.engine.commit_log import CommitLog
-from rmqtool.engine.disk_space import DiskSpace, used_percent
-from rmqtool.engine.dispatcher import Dispatcher
+from rmqtool.engine.commit_log import CommitLog, LogDirectory
+from rmqtool.engine.dispatch import Dispatcher
+from rmqtool.engine.encoder import is_directory_name
+from rmqtool.engine.health import Health, RunningFlag
+from rmqtool.engine.load import count_messages
+from rmqtool.files.filesystem import Kind, Space, WritableFileSystem, join, split
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
-from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory, segment_name
-from rmqtool.storage.filesystem import WritableFileSystem, join
-from rmqtool.storage.index_files import read_header
-from rmqtool.storage.segments import Segment
+from rmqtool.formats.paths import (
+    BATCH_CONSUME_QUEUE,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    FileKind,
+    parse_segment_name,
+    segment_directory,
+    segment_name,
+)
+from rmqtool.store.index_files import read_header
+from rmqtool.store.segments import Segment
+
+
+def remove_queues(files: WritableFileSystem, topic: str) -> None:
+    """Remove all queues of a topic from a store that nobody has open."""
+    if not is_directory_name(topic):
+        return
+    for tree in (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE):
+        directory = join(tree, topic)
+        if files.is_directory(directory):
+            _remove(files, directory)
+
+
+def _remove(files: WritableFileSystem, directory: str) -> None:
+    for entry in files.listdir(directory):
+        path = join(directory, entry.name)
+        if entry.kind is Kind.DIRECTORY:
+            _remove(files, path)
+        else:
+            files.unlink(path)
+    files.rmdir(directory)
+    files.fsync_dir(split(directory)[0])
+
+
+# Settings beyond these are taken as these.
+_WARNING_RANGE = (35, 90)
+_FORCIBLE_RANGE = (30, 85)
+
+
+def used_percent(space: Space) -> int:
+    """Return how full a disk is, rounded up; what only root may use counts neither as used nor as usable."""
+    used = space.total - space.free
+    usable = used + space.available
+    return -(-100 * used // usable) if usable else 0
+
+
+class DiskSpace:
+    """Watches the disks: above the warning level puts are refused, above the forcible one a path gets no segment."""
+
+    def __init__(self, directories: Sequence[LogDirectory], config: StoreConfig, health: Health) -> None:
+        self.warning = _within(config.disk_space_warning_level_ratio, _WARNING_RANGE)
+        self.forcible = _within(config.disk_space_clean_forcibly_ratio, _FORCIBLE_RANGE)
+        # 5.x waits until there is some more room before it takes messages again.
+        self._clears_at = self.warning if config.version is Version.V4_9 else self.forcible
+        self.full_directories: frozenset[LogDirectory] = frozenset()
+        self._directories = directories
+        self._health = health
+
+    def look(self) -> int:
+        """Look at the disks; return how full the emptiest one of the log's is."""
+        percents = {directory: used_percent(directory.filesystem.space()) for directory in self._directories}
+        self.full_directories = frozenset(_above(percents.items(), self.forcible))
+        least = min(percents.values())
+        if least > self.warning:
+            self._health.set(RunningFlag.DISK_FULL)
+        elif least <= self._clears_at:
+            self._health.set(RunningFlag.DISK_FULL, False)
+        return least
+
+
+def _above(percents: Iterable[tuple[LogDirectory, int]], limit: int) -> list[LogDirectory]:
+    return [directory for directory, percent in percents if percent > limit]
+
+
+def _within(value: int, bounds: tuple[int, int]) -> int:
+    return min(max(value, bounds[0]), bounds[1])
+
 
 _HOUR_MS = 3_600_000
 # So many segments go in one run at most.

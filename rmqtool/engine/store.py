@@ -14,9 +14,18 @@ from itertools import islice
 from typing import Self, TypeAlias
 
 from rmqtool.config import BrokerRole, StoreConfig
-from rmqtool.engine.building import Engine, Setup, build, log_directories, read_only_directories
-from rmqtool.engine.bulk_keep import Adoption
-from rmqtool.engine.bulk_put import (
+from rmqtool.engine.commit_log import CommitLog
+from rmqtool.engine.consume_queue import AnyQueue
+from rmqtool.engine.dispatch import Listener
+from rmqtool.engine.first_change import FirstChange
+from rmqtool.engine.health import Condition, RunningFlag
+from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
+from rmqtool.engine.load import StoreState, read_state, without_log
+from rmqtool.engine.message import Host, NewMessage, PutStatus
+from rmqtool.engine.parts import Engine, Setup, build, log_directories, read_only_directories
+from rmqtool.engine.put import PutTicket, refused
+from rmqtool.engine.put_columns import (
+    Adoption,
     MessageColumns,
     PutColumns,
     columns_of,
@@ -25,24 +34,14 @@ from rmqtool.engine.bulk_put import (
     tickets_of,
     write_ready,
 )
-from rmqtool.engine.commit_log import CommitLog
-from rmqtool.engine.consume_queues import AnyQueue
-from rmqtool.engine.dispatcher import Listener
-from rmqtool.engine.first_change import FirstChange
-from rmqtool.engine.health import Condition, RunningFlag
-from rmqtool.engine.interrupts import INTERRUPTS, to_the_end
-from rmqtool.engine.message import Host, NewMessage
-from rmqtool.engine.opening import StoreState, read_state, without_log
-from rmqtool.engine.put_status import PutStatus
 from rmqtool.engine.reader import StoreReader
 from rmqtool.engine.retention import Expired
-from rmqtool.engine.ticket import PutTicket, refused
-from rmqtool.engine.workers import Worker
+from rmqtool.engine.upkeep import Worker
 from rmqtool.errors import NoSpace, Refused, WriteFailed
+from rmqtool.files.filesystem import Closable, make_directories
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
-from rmqtool.storage.filesystem import Closable, make_directories
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.shapes import lock_store
+from rmqtool.store.listing import lock_store
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
@@ -235,7 +234,7 @@ class MessageStore:
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
         """Store messages by columns, if they are plain, and so many that columns pay; else nothing is done."""
-        least = _LEAST_FOR_SLAB if "rmqtool.bulk.encode" in sys.modules else _LEAST_TO_LOAD
+        least = _LEAST_FOR_SLAB if "rmqtool.columns.encode" in sys.modules else _LEAST_TO_LOAD
         if len(messages) < least or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
             return []
         columns = columns_of(messages, self._engine.intake, self._now())

@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.config import Version
+from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem
 from rmqtool.formats import paths
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
 from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
 from rmqtool.formats.config_shapes import TOPICS as TOPICS_SHAPE
-from rmqtool.formats.fastjson_writer import Table
+from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import Copy
-from rmqtool.storage.config_writer import config_text
-from rmqtool.storage.filesystem import ReadableFileSystem, WritableFileSystem
+from rmqtool.store.config_files import config_text
 
 _LARGEST = 256 << 20
 _TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape

@@ -1,23 +1,72 @@
 """What has to happen from time to time: forcing log and queues, the checkpoint, a look at the disks.
 
 Upstream: ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``addScheduleTask``.
+
+Threads that call something again and again: when woken, and when a time has passed.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.checkpoint import Checkpoint
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.commit_log import CommitLog
-from rmqtool.engine.disk_space import DiskSpace
-from rmqtool.engine.dispatcher import Dispatcher
-from rmqtool.engine.flusher import Flusher
+from rmqtool.engine.dispatch import Dispatcher
+from rmqtool.engine.flush import Checkpoint, Flusher
 from rmqtool.engine.health import Health
-from rmqtool.engine.retention import Retention
+from rmqtool.engine.retention import DiskSpace, Retention
 from rmqtool.errors import NoSpace, WriteFailed
+
+
+class Worker:
+    """One thread. It works when it is woken, and every ``period`` seconds; ``work`` says how long it rests after that.
+
+    Whoever computes keeps the others from going on, so a busy worker does more at a time rather than work all the time.
+    """
+
+    def __init__(self, name: str, work: Callable[[], float], health: Health, period: float | None = None) -> None:
+        self._work = work
+        self._period = period
+        self._health = health
+        self._woken = threading.Event()
+        self._is_due = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let it work, soon."""
+        if not self._is_due:
+            self._is_due = True
+            self._woken.set()
+
+    def stop(self) -> None:
+        """Let it end what it is doing, and wait for that."""
+        self._stopping.set()
+        self._woken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        rest = 0.0
+        while not self._stopping.wait(rest):
+            self._woken.wait(self._period)
+            self._woken.clear()
+            self._is_due = False
+            if self._stopping.is_set():
+                return
+            try:
+                rest = self._work()
+            except BaseException as error:
+                # Nobody stands above a thread: what it dies of is what the store dies of.
+                self._health.poison(error)
+                raise
+
 
 # 5.x writes the checkpoint this often; 4.9 only when it has forced the queues, or filled an index file.
 _CHECKPOINT_INTERVAL = 1000

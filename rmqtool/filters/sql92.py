@@ -2,16 +2,25 @@
 
 Upstream: ``SelectorParser``, ``ComparisonExpression.create…``, ``ConstantExpression.create…``. A selector sees every
 stored property, ``TAGS`` and ``KEYS`` among them, and nothing else of a message.
+
+The error of an expression that does not parse, and the picture that shows where.
+
+The words of a SQL92 selector, read one at a time.
+
+Reading is lazy because upstream's is: what stands behind the one word after the expression is never looked at.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 
-from rmqtool.filters.evaluation import Truth, Typed, compare, truth_of
+from rmqtool.errors import UsageError
 from rmqtool.filters.expressions import (
     And,
     Between,
@@ -28,12 +37,168 @@ from rmqtool.filters.expressions import (
     Ordered,
     Property,
     Search,
+    Truth,
+    Typed,
+    compare,
     is_truth,
     property_names,
+    truth_of,
 )
-from rmqtool.filters.syntax import FilterSyntaxError
-from rmqtool.filters.tokens import END, SEARCHES, STRING, Dialect, Lexer, Token
 from rmqtool.formats.java import INT_MAX, parse_long
+
+
+class FilterSyntaxError(UsageError):
+    """An expression was refused. ``position`` counts the characters of ``text`` before the place that is wrong."""
+
+    code = "filter-syntax"
+
+    def __init__(self, message: str, *, text: str, position: int, hint: str | None = None) -> None:
+        super().__init__(f"{message} (character {position + 1} of the expression)", hint=hint)
+        self.text = text
+        self.position = position
+
+    def as_json(self) -> dict[str, object]:
+        """Return the ``error`` object of the contract, with the place."""
+        return {**super().as_json(), "expression": self.text, "position": self.position}
+
+    def caret(self, width: int = 72) -> str:
+        """Return two lines: the expression, or the ``width`` columns of it around the place, and a caret under it.
+
+        Line ends and control characters become pictures of one column: the text of an error moves no cursor.
+        """
+        cells = [_cell(character) for character in self.text]
+        first, last = self.position, self.position
+        used = 1
+        while used < width and (first > 0 or last < len(cells)):
+            if first > 0:
+                first -= 1
+                used += _columns(cells[first])
+            if last < len(cells):
+                used += _columns(cells[last])
+                last += 1
+        before = ("…" if first > 0 else "") + "".join(cells[first : self.position])
+        after = "".join(cells[self.position : last]) + ("…" if last < len(cells) else "")
+        return f"{before}{after}\n{' ' * sum(map(_columns, before))}^"
+
+
+def shown(text: str, width: int = 40) -> str:
+    """Return ``text`` for a sentence: printable, and cut where it is longer than ``width`` characters."""
+    cells = "".join(_cell(character) for character in text[: width + 1])
+    return cells if len(cells) <= width else cells[: width - 1] + "…"
+
+
+def _cell(character: str) -> str:
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    return character if character.isprintable() else "\ufffd"
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+END = "END"
+DECIMAL = "DECIMAL"
+FLOAT = "FLOAT"
+STRING = "STRING"
+IDENTIFIER = "IDENTIFIER"
+
+_KEYWORDS = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
+SEARCHES = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
+
+
+class Dialect(Enum):
+    """Which brokers' grammar: 5.x has three keywords more, which are names of properties in 4.x."""
+
+    V4 = "4"
+    V5 = "5"
+
+    @property
+    def keywords(self) -> frozenset[str]:
+        """The words that are no names of properties, in whatever case they are written."""
+        return _KEYWORDS if self is Dialect.V4 else _KEYWORDS | SEARCHES
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word: ``kind`` is its keyword or symbol or one of the names above, ``start`` its place in the text."""
+
+    kind: str
+    text: str
+    start: int
+
+    def __str__(self) -> str:
+        return "the end of the text" if self.kind == END else f"“{shown(self.text)}”"
+
+
+# A line comment needs its line end, as upstream's does; without it the two signs are minus, minus.
+_SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*(?s:.*?)\*/)*")
+_TOKEN = re.compile(
+    r"(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
+    r"|(?P<DECIMAL>0|[1-9][0-9]*[lL]?)"
+    r"|(?P<STRING>'(?:''|[^'])*')"
+    r"|(?P<IDENTIFIER>[A-Za-z_$][A-Za-z0-9_$]*)"
+    r"|(?P<SYMBOL><>|<=|>=|[=<>(),+-])"
+)
+
+
+class Lexer:
+    """Reads ``text`` word by word."""
+
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self.text = text
+        self._keywords = dialect.keywords
+        self._at = 0
+        self._next: Token | None = None
+
+    def peek(self) -> Token:
+        """Return the next word and leave it there."""
+        if self._next is None:
+            self._next = self._read()
+        return self._next
+
+    def take(self) -> Token:
+        """Return the next word and step over it."""
+        token = self.peek()
+        self._next = None
+        return token
+
+    def _read(self) -> Token:
+        skipped = _SKIPPED.match(self.text, self._at)
+        start = skipped.end() if skipped else self._at
+        if start == len(self.text):
+            return Token(END, "", start)
+        found = _TOKEN.match(self.text, start)
+        if found is None:
+            raise self._unreadable(start)
+        self._at = found.end()
+        text = found[0]
+        kind = found.lastgroup or END
+        if kind == "SYMBOL":
+            kind = text
+        elif kind == IDENTIFIER and text.upper() in self._keywords:
+            kind = text.upper()
+        return Token(kind, text, start)
+
+    def _unreadable(self, start: int) -> FilterSyntaxError:
+        hint = None
+        if self.text[start] == "'":
+            message = "the string that begins here has no closing quote"
+        elif self.text.startswith("/*", start):
+            message = "the comment that begins here is not closed"
+        elif self.text[start] == '"':
+            message, hint = "a string stands in single quotes", "write 'text', and a quote inside it twice"
+        elif self.text[start] == "!":
+            message, hint = "there is no operator “!”", "write <> for different, NOT for the opposite"
+        else:
+            message = "a character that has no meaning here"
+        return FilterSyntaxError(message, text=self.text, position=start, hint=hint)
+
 
 # How deep an expression may nest. Upstream stops where the stack of its thread does, at some hundred parentheses.
 MAX_DEPTH = 100

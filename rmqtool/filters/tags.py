@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.filters.syntax import FilterSyntaxError
+from rmqtool.filters.sql92 import FilterSyntaxError
 from rmqtool.formats.java import BLANKS, int32, string_hash
 
 ALL = "*"

@@ -12,12 +12,25 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from rmqtool.formats.codes import is_since
 from rmqtool.formats.config_shapes import CONFIG_FILES, FRESH, GROUP_TOPIC_MAP, GROUP_TOPIC_SET_BINS
-from rmqtool.formats.fastjson import Dialect, FastjsonError, Oddity, Reference, parse
-from rmqtool.formats.fastjson_writer import Bean, JavaType, Scalar, Sequence, Shape, Style, Table, write
+from rmqtool.formats.fastjson import (
+    Bean,
+    Dialect,
+    FastjsonError,
+    JavaType,
+    Oddity,
+    Reference,
+    Scalar,
+    Sequence,
+    Shape,
+    Style,
+    Table,
+    parse,
+    write,
+)
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, decode_text, encode_text, hash_map_order
-from rmqtool.formats.versions import is_since
 
 # Bins of a map that a parser has filled: what a broker's tables have after a restart, as far as it takes them over.
 PARSED_BINS = 16

@@ -12,19 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from rmqtool.formats import paths
-from rmqtool.formats.fastjson_writer import (
-    BOOLEAN,
-    INT,
-    LONG,
-    STRING,
-    Bean,
-    BeanField,
-    JavaType,
-    Kind,
-    Sequence,
-    Style,
-    Table,
-)
+from rmqtool.formats.fastjson import BOOLEAN, INT, LONG, STRING, Bean, BeanField, JavaType, Kind, Sequence, Style, Table
 
 # A new object gets a new, empty one of the field's own shape.
 FRESH: Final = object()

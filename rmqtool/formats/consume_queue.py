@@ -23,7 +23,7 @@ UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 
 FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
-# From here on a filler may also lead to an empty segment before the first message; see repair/target.py.
+# From here on a filler may also lead to an empty segment before the first message; see repairs/target.py.
 _LEAST_EMPTY_PLACE = 1 << 30
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 

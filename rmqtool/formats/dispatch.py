@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqtool.formats import index
-from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType, is_since
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import parse_int, parse_long, parse_short, string_hash
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.topics import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
-from rmqtool.formats.versions import is_since
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

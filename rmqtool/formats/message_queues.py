@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rmqtool.formats.config_files import decode_value
-from rmqtool.formats.fastjson import Dialect, FastjsonError, parse
-from rmqtool.formats.fastjson_writer import INT, LONG, STRING, Bean, BeanField, Table, write
+from rmqtool.formats.fastjson import INT, LONG, STRING, Bean, BeanField, Dialect, FastjsonError, Table, parse, write
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text, hash_map_order, int32, string_hash
 

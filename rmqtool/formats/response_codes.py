@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from rmqtool.formats.versions import is_since
+from rmqtool.formats.codes import is_since
 
 
 class ResponseCode(IntEnum):

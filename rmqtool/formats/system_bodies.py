@@ -12,8 +12,7 @@ from typing import Any
 
 from rmqtool.formats.config_files import Decoded, decode_value, encode_value
 from rmqtool.formats.config_shapes import POP_ACK, POP_BATCH_ACK, POP_CHECK_POINT
-from rmqtool.formats.fastjson import Dialect
-from rmqtool.formats.fastjson_writer import Bean, Style
+from rmqtool.formats.fastjson import Bean, Dialect, Style
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopTag
 from rmqtool.formats.java import LONG_MAX

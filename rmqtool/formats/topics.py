@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from rmqtool.formats.versions import is_since
+from rmqtool.formats.codes import is_since
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqtool.findings import FAMILIES, CodeEntry, Finding, Severity
-from rmqtool.render.findings import FindingCounts, place_of
+from rmqtool.render.findings import FindingCounts, place_of, verdict_lines
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut
 from rmqtool.render.text import count, counted, duration, hanging, neutral, size
-from rmqtool.render.verdict import verdict_lines
 
 CODES = (
     Column("code", "code"),

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqtool.findings import Severity
+from rmqtool.render.findings import verdict_lines
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
 from rmqtool.render.text import count, counted, neutral
-from rmqtool.render.verdict import verdict_lines
 
 DIFFERENCES = (
     Column("kind", ""),

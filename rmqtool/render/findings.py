@@ -1,4 +1,7 @@
-"""How findings look: what, where, what it means, what to type; and how many there were."""
+"""How findings look: what, where, what it means, what to type; and how many there were.
+
+The end of a screen: the verdict in one line, then the commands to type next.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,21 @@ from itertools import chain
 from rmqtool.errors import Exit
 from rmqtool.findings import Finding, Severity, find_code
 from rmqtool.render.output import Output, Row
-from rmqtool.render.text import display_width, neutral
+from rmqtool.render.text import display_width, hanging, neutral
+
+
+def verdict_lines(
+    output: Output, headline: str, severity: Severity | None = None, next_commands: Iterable[str] = ()
+) -> Iterator[str]:
+    """Yield the headline, green or in the colour of the worst ``severity``, and a ``Next:`` line for each command.
+
+    The command is never broken: it is there to be copied.
+    """
+    for line in hanging(neutral(headline), output.look.width, 2):
+        yield output.paint(line, severity or "good")
+    for command in next_commands:
+        yield f"Next: {output.paint(neutral(command), 'command')}"
+
 
 FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "broker", "fix")
 

@@ -239,7 +239,7 @@ class Output:
         """Return ``text`` in one of the styles of ``colour``, or as it is where there is no colour."""
         if not self.look.color:
             return text
-        from rmqtool.render.colour import paint
+        from rmqtool.render.text import paint
 
         return paint(text, style)
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from rmqtool.findings import Finding, Severity
 from rmqtool.render import text
-from rmqtool.render.findings import finding_lines
+from rmqtool.render.findings import finding_lines, verdict_lines
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
-from rmqtool.render.verdict import verdict_lines
 
 TOPICS = (
     Column("topic", "topic", cut=Cut.MIDDLE),

@@ -9,8 +9,8 @@ from typing import Any
 
 from rmqtool.findings import Severity
 from rmqtool.render import text
+from rmqtool.render.findings import verdict_lines
 from rmqtool.render.output import Output
-from rmqtool.render.verdict import verdict_lines
 
 _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}

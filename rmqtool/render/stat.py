@@ -8,9 +8,9 @@ from typing import Any
 
 from rmqtool.findings import Severity
 from rmqtool.render import text
+from rmqtool.render.findings import verdict_lines
 from rmqtool.render.output import Output
 from rmqtool.render.tables import Column, Cut, Kind
-from rmqtool.render.verdict import verdict_lines
 
 _TITLES = {"uniqKey": "unique key", "segment": "log from", "size": "up to", "queue": "queue", "delay": "delay"}
 _KINDS = {"size": Kind.SIZE, "queue": Kind.OFFSET, "segment": Kind.OFFSET, "hour": Kind.TEXT, "day": Kind.TEXT}

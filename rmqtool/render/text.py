@@ -2,6 +2,8 @@
 
 Bodies, topics, keys and file names come from a store that anybody may have written to: a terminal must not obey them
 and a spreadsheet must not compute them.
+
+The few styles of screens, so that one meaning has one colour everywhere. Every screen also reads well without.
 """
 
 from __future__ import annotations
@@ -11,6 +13,25 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+
+from rich.color import ColorSystem
+from rich.style import Style
+
+_STYLES = {
+    "error": Style.parse("bold red"),
+    "warning": Style.parse("yellow"),
+    "notice": Style.parse("cyan"),
+    "good": Style.parse("green"),
+    "title": Style.parse("bold"),
+    "command": Style.parse("bold cyan"),
+    "dim": Style.parse("dim"),
+}
+
+
+def paint(text: str, style: str) -> str:
+    """Return ``text`` in ``style`` for a terminal of sixteen colours."""
+    return _STYLES[style].render(text, color_system=ColorSystem.STANDARD)
+
 
 ELLIPSIS = "…"
 

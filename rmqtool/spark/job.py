@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
-from rmqtool.export.run import Answers, Job, Outcome, Request, run_export
-from rmqtool.export.work import WriteWork
-from rmqtool.scan.chain import iter_answers
-from rmqtool.scan.ranges import Answered, Effort
-from rmqtool.scan.reading import Range
+from rmqtool.exports.plan import WriteWork
+from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
+from rmqtool.log.ranges import Answered, Effort, iter_answers
+from rmqtool.log.read import Range
 from rmqtool.spark.session import require_pyspark, session
 
 if TYPE_CHECKING:

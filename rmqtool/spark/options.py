@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from rmqtool.errors import UsageError
-from rmqtool.export.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
-from rmqtool.export.locations import local_path
+from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size, local_path
 
 NAMES = (
     "path",

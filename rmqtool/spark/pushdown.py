@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from rmqtool.export.choice import Choice
+from rmqtool.exports.choice import Choice
 from rmqtool.spark.options import to_milliseconds
 from rmqtool.spark.reader import RocketMQReader
 

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqtool.errors import StoreError
-from rmqtool.export.choice import Choice, OnCorrupt
-from rmqtool.export.plan import Source, plan_sources
-from rmqtool.export.reading import BatchReader
-from rmqtool.scan.chain import find_missing_end, judge_rest
-from rmqtool.scan.plan import Plan, find_gaps
-from rmqtool.scan.reading import Damage, Range, is_damage
-from rmqtool.scan.stores import read_queue_files
-from rmqtool.spark.batches import BatchMaker, Column
+from rmqtool.exports.choice import Choice, OnCorrupt
+from rmqtool.exports.plan import Source, plan_sources
+from rmqtool.exports.reading import BatchReader
+from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
+from rmqtool.log.read import Damage, Range, is_damage
+from rmqtool.log.sources import read_queue_files
 from rmqtool.spark.options import Options
+from rmqtool.spark.schema import BatchMaker, Column
 from rmqtool.spark.source import in_plain_words
 
 if TYPE_CHECKING:

@@ -1,20 +1,26 @@
-"""The columns in Spark's types, and the schema that a user may give instead."""
+"""The columns in Spark's types, and the schema that a user may give instead.
+
+Batches as Spark takes them: exactly the columns of its schema, in its order, with its word on nulls.
+"""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import types
 
-from rmqtool.errors import UsageError
-from rmqtool.export.choice import DEFAULT, Choice, OnCorrupt
-from rmqtool.export.columns import sql_type
-from rmqtool.spark.batches import STATUS
+from rmqtool.errors import StoreError, UsageError
+from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, sql_type
 from rmqtool.spark.options import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rmqtool.exports.reading import Messages
+    from rmqtool.log.read import Damage
 
 # Something must be read to count rows by when a user asks for the status alone.
 _SMALLEST = "queue_id"
@@ -58,3 +64,68 @@ def narrowed_to(options: Options, schema: types.StructType) -> Options:
             )
     named = tuple(field.name for field in schema.fields if field.name != STATUS)
     return replace(options, choice=replace(choice, columns=named or (_SMALLEST,)))
+
+
+STATUS = "record_status"
+"""The column that is there with ``onCorrupt=emit``: null for a sound message, else what is wrong."""
+
+_INT_MAX = (1 << 31) - 1
+
+
+class Column(NamedTuple):
+    """A column that Spark asks for."""
+
+    name: str
+    nullable: bool
+
+
+class BatchMaker:
+    """Makes batches of one broker's messages, and of damage what ``on_corrupt`` says."""
+
+    def __init__(self, columns: Sequence[Column], ours: pa.Schema, broker: str, on_corrupt: OnCorrupt) -> None:
+        import pyarrow
+
+        self.pa = pyarrow
+        fields = {field.name: field for field in ours} | {STATUS: pyarrow.field(STATUS, pyarrow.utf8())}
+        self.schema = pyarrow.schema([fields[name].with_nullable(nullable) for name, nullable in columns])
+        self.broker = broker
+        self.on_corrupt = on_corrupt
+
+    def of_messages(self, found: Messages) -> pa.RecordBatch:
+        """Return the batch; with ``emit``, a row whose body did not inflate says so."""
+        if found.damages and self.on_corrupt is OnCorrupt.FAIL:
+            raise _error(found.damages[0][1])
+        rows = found.batch.num_rows
+        status = {row: _status(damage) for row, damage in found.damages}
+        arrays = [
+            self.pa.array([status.get(row) for row in range(rows)], self.pa.utf8())
+            if name == STATUS
+            else found.batch.column(name)
+            for name in self.schema.names
+        ]
+        return self.pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def of_damage(self, damage: Damage, physical_offset: int) -> Iterator[pa.RecordBatch]:
+        """Yield the row of damaged bytes with ``emit``: where they lie in the log, how many, and what is wrong."""
+        if self.on_corrupt is OnCorrupt.FAIL:
+            raise _error(damage)
+        if self.on_corrupt is OnCorrupt.EMIT:
+            said: dict[str, Any] = {
+                "commitlog_offset": physical_offset,
+                "store_size": min(damage.length, _INT_MAX),
+                "broker": self.broker,
+                STATUS: _status(damage),
+            }
+            arrays = [self.pa.array([said.get(field.name)], field.type) for field in self.schema]
+            yield self.pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _status(damage: Damage) -> str:
+    return f"{damage.code}: {damage.message} ({damage.file}@{damage.file_offset})"
+
+
+def _error(damage: Damage) -> StoreError:
+    return StoreError(
+        f"{_status(damage)}, {damage.length} bytes, seen on {socket.gethostname()}",
+        hint=f'option("onCorrupt", "emit") reads the rest and tells of damage in {STATUS}; "skip" leaves it out',
+    )

@@ -16,16 +16,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 
 from rmqtool.errors import StoreError
-from rmqtool.export.choice import OnCorrupt
-from rmqtool.export.plan import plan_source
-from rmqtool.scan.logs import LogFile, list_logs
-from rmqtool.scan.plan import READ_THROUGH, read_plan
-from rmqtool.scan.reading import Damage
-from rmqtool.scan.settled import LastRecord, Mark, find_next_record, find_settled, is_cut_back
-from rmqtool.scan.stores import StoreDirectories, broker_names, log_up_to, read_queue_files, read_store_directories
-from rmqtool.spark.batches import Column
+from rmqtool.exports.choice import OnCorrupt
+from rmqtool.exports.plan import plan_source
+from rmqtool.log.files import LogFile, list_logs
+from rmqtool.log.follow import LastRecord, Mark, find_next_record, find_settled, is_cut_back
+from rmqtool.log.ranges import READ_THROUGH, read_plan
+from rmqtool.log.read import Damage
+from rmqtool.log.sources import StoreDirectories, broker_names, log_up_to, read_queue_files, read_store_directories
 from rmqtool.spark.options import Options
 from rmqtool.spark.reader import Split, read_split, splits_of
+from rmqtool.spark.schema import Column
 from rmqtool.spark.source import in_plain_words
 
 if TYPE_CHECKING:

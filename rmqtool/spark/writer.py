@@ -14,12 +14,11 @@ from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rmqtool.bulk.outgoing import GIVEN_ANEW, OUTGOING_COLUMNS, Refusal, stage_messages
-from rmqtool.engine.importing import StagedFile, Staging, import_staged
-from rmqtool.engine.replacing import is_new, require_ready
+from rmqtool.columns.outgoing import GIVEN_ANEW, OUTGOING_COLUMNS, Refusal, stage_messages
+from rmqtool.engine.bulk_load import StagedFile, Staging, import_staged, is_new, require_ready
 from rmqtool.errors import StoreError, UsageError
-from rmqtool.spark.batches import STATUS
 from rmqtool.spark.options import parse_target
+from rmqtool.spark.schema import STATUS
 from rmqtool.spark.source import in_plain_words
 
 if TYPE_CHECKING:

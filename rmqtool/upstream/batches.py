@@ -15,8 +15,7 @@ from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTIO
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message
 from rmqtool.formats.java import INT_MAX, fastest_crc32, int32
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.upstream.gather import cut_out, find_starts, gather, gather_field
-from rmqtool.upstream.index_counts import NamedValues
+from rmqtool.upstream.index_counts import NamedValues, cut_out, find_starts, gather, gather_field
 
 if TYPE_CHECKING:
     import numpy as np

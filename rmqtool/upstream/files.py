@@ -7,17 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from rmqtool.errors import ReadFailed
-from rmqtool.storage.filesystem import (
-    Extent,
-    Kind,
-    ReadableFile,
-    ReadableFileSystem,
-    join,
-    path_parts,
-    split,
-)
-from rmqtool.storage.overlay import OverlayFileSystem
-from rmqtool.storage.salvaged import salvaged
+from rmqtool.files.filesystem import Extent, Kind, ReadableFile, ReadableFileSystem, join, path_parts, split
+from rmqtool.files.overlay import OverlayFileSystem
+from rmqtool.files.salvaged import salvaged
 
 # A store may have a hundred thousand queues; a process may open a thousand files.
 _HANDLES = 256

@@ -15,7 +15,7 @@ from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import crc31, parse_long
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.gather import find_starts
+from rmqtool.upstream.index_counts import find_starts
 from rmqtool.upstream.queue_units import QueueUnits
 from rmqtool.upstream.startup import MessageStore
 

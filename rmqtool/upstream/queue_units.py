@@ -12,7 +12,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import encode_text
 from rmqtool.upstream.consume_queues import ConsumeQueue
 from rmqtool.upstream.files import StoreView
-from rmqtool.upstream.gather import gather, gather_field, stand_at
+from rmqtool.upstream.index_counts import gather, gather_field, stand_at
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,26 +1,66 @@
-"""A start, rehearsed: the model of a broker runs over an overlay of a store, and the difference is the answer."""
+"""A start, rehearsed: the model of a broker runs over an overlay of a store, and the difference is the answer.
+
+What stands where a start destroys: the damage at which it stops to read, the index files that it deletes.
+
+From an open store to the rehearsal of its broker's next start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rmqtool.config import Version
-from rmqtool.formats import paths
+from rmqtool.errors import StoreError
+from rmqtool.files.filesystem import Closable, ReadableFileSystem
+from rmqtool.files.overlay import Action, Change, OverlayFileSystem
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.commit_log import Blank, Message, Nothing, check_record, decode_record
+from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.storage.filesystem import Closable, ReadableFileSystem
-from rmqtool.storage.memory import keep_freed_memory
-from rmqtool.storage.overlay import Action, Change, OverlayFileSystem
-from rmqtool.upstream.config_load import ConfigLoad, load_config
+from rmqtool.log.buffers import keep_freed_memory
+from rmqtool.store.open import Store
+from rmqtool.upstream.commit_log import CommitLog
+from rmqtool.upstream.config_files import ConfigLoad, load_config, wipe_consumer_offsets
 from rmqtool.upstream.files import StoreFiles, StoreView
 from rmqtool.upstream.intact import count_unreachable, find_log_files, find_lost
-from rmqtool.upstream.losses import read_cut, read_lost_indexes
-from rmqtool.upstream.outcome import QueueOutcome, Scan, StartOutcome, merge_changes
-from rmqtool.upstream.rewinds import find_rewinds
-from rmqtool.upstream.service_files import wipe_consumer_offsets
-from rmqtool.upstream.settings import LARGEST_ARRAY_OF_ALL, StartSettings
+from rmqtool.upstream.outcome import Cut, LostIndex, QueueOutcome, Scan, StartOutcome, find_rewinds, merge_changes
+from rmqtool.upstream.settings import LARGEST_ARRAY_OF_ALL, StartSettings, assumed_settings, with_found_settings
 from rmqtool.upstream.startup import MessageStore
 from rmqtool.upstream.traps import Trap, config_traps, find_traps, heap_trap
+
+_HEADER = layouts.INDEX_HEADER
+# A record that claims more is not read to find out what is wrong with it.
+_MOST_READ = 8 << 20
+
+
+def read_cut(files: StoreView, log: CommitLog) -> Cut | None:
+    """Return where the log is cut, and what stands there; None where recovery read nothing."""
+    if log.end is None or not files.is_file(log.end.path):
+        return None
+    path, at = log.end
+    left = files.size(path) - at
+    data = files.read(path, at, min(left, _MOST_READ))
+    found = decode_record(data)
+    if isinstance(found, Message):
+        found = next(check_record(found, data, 0, None), found)
+    if isinstance(found, Message):
+        return Cut(path, at, None, "a whole record that this broker does not take")
+    if isinstance(found, Blank):
+        return Cut(path, at, None, "the end of the last segment")
+    if isinstance(found, Nothing):
+        return Cut(path, at, None, "nothing was written" if left else "the file ends")
+    return Cut(path, at, found.code, found.message)
+
+
+def read_lost_indexes(files: StoreView, changes: Iterable[Change]) -> Iterator[LostIndex]:
+    """Yield the index files that are deleted."""
+    for change in changes:
+        if change.action is Action.DELETE and change.path.startswith(f"{paths.INDEX}/"):
+            data = files.read(change.path, 0, _HEADER.size)
+            header = _HEADER.decode(data.ljust(_HEADER.size, b"\0"))
+            entries = max(header.index_count - 1, 0)
+            yield LostIndex(change.path, entries, header.begin_timestamp, header.end_timestamp)
 
 
 class Rehearsal(Closable):
@@ -155,3 +195,28 @@ def _why_from_there(store: MessageStore) -> str:
         return "after a clean stop it reads from where the queues end, and they hold nothing: the whole log"
     where = f"{store.max_physic_offset}, where the queues end"
     return f"after a clean stop it reads from the newest file that begins no further than {where}"
+
+
+def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:
+    """Return the rehearsal of a start on ``store``, by the broker it was opened as.
+
+    Sizes that no setting states are taken from the files. The model knows brokers with a commit log of their own and
+    file queues; of others it says nothing rather than something wrong.
+    """
+    if store.is_dledger:
+        raise StoreError("the start of a DLedger broker is not modelled", file=store.root, hint=_LOOK)
+    if paths.CONSUME_QUEUE in store.listing.databases():
+        raise StoreError("the start of a broker with RocksDB queues is not modelled", file=store.root, hint=_LOOK)
+    if any(True for _ in store.listing.of_kind(FileKind.BATCH_CONSUME_QUEUE)):
+        raise StoreError("the start of a broker with batch queues is not modelled", file=store.root, hint=_LOOK)
+    settings = StartSettings.of(with_found_settings(store.config, store.listing))
+    return Rehearsal(store.filesystem, settings, contents=contents)
+
+
+def assumed(store: Store, outcome: StartOutcome) -> dict[str, object]:
+    """Return the settings that were taken by default, although what the start creates depends on them."""
+    created = (change.path for change in outcome.changes if change.action is Action.CREATE)
+    return assumed_settings(with_found_settings(store.config, store.listing), created)
+
+
+_LOOK = "rmqtool check STORE"

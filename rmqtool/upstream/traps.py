@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqtool.config import Version
-from rmqtool.findings.wording import counted
+from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
-from rmqtool.upstream.config_load import ConfigLoad, LoadedConfig
+from rmqtool.upstream.config_files import ConfigLoad, LoadedConfig
 from rmqtool.upstream.settings import StartSettings
 from rmqtool.upstream.startup import HANGS, MessageStore, Started
 

@@ -131,16 +131,15 @@ def check_rooms(module: Module) -> Iterator[Violation]:
 def check_arrows(module: Module) -> Iterator[Violation]:
     """No import points up, lazily or for types either."""
     may = house.ARROWS.get(module.room, frozenset()) | {module.room}
-    lazily = house.LAZY_ARROWS.get(module.room, frozenset())
     only_lazily = house.LAZY_IN.get(module.room, frozenset())
     for found in iter_imports(module):
         room = _room_of(found.target)
         if room is None:
             continue
         inside = found.lazy or found.typing
-        if room not in may | lazily:
+        if room not in may:
             yield Violation("arrow", module.path, found.line, f"{module.room} may not import {room}")
-        elif room in (lazily - may) | only_lazily and not inside:
+        elif room in only_lazily and not inside:
             message = f"{module.room} may import {room} only inside a function body"
             yield Violation("arrow", module.path, found.line, message)
 
@@ -208,7 +207,7 @@ OPENERS = re.compile(
 
 
 def check_files(module: Module) -> Iterator[Violation]:
-    """formats, bulk and remoting get their bytes from others."""
+    """formats, columns and remoting get their bytes from others."""
     if module.room not in house.WITHOUT_FILES:
         return
     for node in ast.walk(module.tree):

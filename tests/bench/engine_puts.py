@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqtool.config import FlushDiskType, Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
-from rmqtool.engine.bulk_put import MessageColumns
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 
 TOPICS = [f"BenchTopic{number}" for number in range(4)]
 TAGS = [f"Tag{letter}" for letter in "ABCDEFGH"]

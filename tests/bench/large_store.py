@@ -7,12 +7,12 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rmqtool.bulk.encode import Outgoing, encode_records, encode_tail
-from rmqtool.bulk.index_build import IndexContent, Keys
-from rmqtool.bulk.keys import index_keys
-from rmqtool.bulk.properties import decode_properties
-from rmqtool.bulk.queues import join_runs, pack_files, queue_runs
-from rmqtool.bulk.records import decode_records
+from rmqtool.columns.encode import Outgoing, encode_records, encode_tail
+from rmqtool.columns.index_build import IndexContent, Keys
+from rmqtool.columns.keys import index_keys
+from rmqtool.columns.properties import decode_properties
+from rmqtool.columns.queues import join_runs, pack_files, queue_runs
+from rmqtool.columns.records import decode_records
 from rmqtool.formats.checkpoints import encode_checkpoint
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.dispatch import DispatchRules

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool.bulk.batches import Projection, iter_batches
-from rmqtool.bulk.checksums import CRC32
-from rmqtool.bulk.encode import Outgoing, encode_records, encode_tail
-from rmqtool.bulk.index_build import IndexContent, Keys, check_chains
-from rmqtool.bulk.jsonl import iter_json_lines
-from rmqtool.bulk.keys import index_keys
-from rmqtool.bulk.properties import decode_properties
-from rmqtool.bulk.queues import queue_runs
-from rmqtool.bulk.records import decode_records, have_right_crc, lie_in_place
-from rmqtool.bulk.starts import record_starts
+from rmqtool.columns.batches import Projection, iter_batches
+from rmqtool.columns.checksums import CRC32
+from rmqtool.columns.encode import Outgoing, encode_records, encode_tail
+from rmqtool.columns.index_build import IndexContent, Keys, check_chains
+from rmqtool.columns.jsonl import iter_json_lines
+from rmqtool.columns.keys import index_keys
+from rmqtool.columns.properties import decode_properties
+from rmqtool.columns.queues import queue_runs
+from rmqtool.columns.records import decode_records, have_right_crc, lie_in_place
+from rmqtool.columns.starts import record_starts
 from rmqtool.formats.dispatch import DispatchRules
 
 pytestmark = pytest.mark.bench

@@ -19,19 +19,19 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqtool.bulk.encode import encode_records
-from rmqtool.bulk.pieces import coded_texts
-from rmqtool.bulk.starts import record_starts
+from rmqtool.columns.encode import encode_records
+from rmqtool.columns.pieces import coded_texts
+from rmqtool.columns.starts import record_starts
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Nothing, encode_blank
 from rmqtool.formats.layout import Buffer
-from rmqtool.scan.columns import WINDOW, Rows, SegmentScan
-from rmqtool.scan.ranges import Effort
-from rmqtool.scan.request import Request, iter_numbers
-from rmqtool.scan.selection import Selection
-from rmqtool.scan.sources import open_source
-from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.posix import PosixReadableFileSystem
-from rmqtool.storage.store import open_store
+from rmqtool.log.ranges import Effort
+from rmqtool.log.read import WINDOW, Rows, SegmentScan
+from rmqtool.log.select import Selection
+from rmqtool.log.sources import open_source
+from rmqtool.log.stream import Request, iter_numbers
+from rmqtool.store.open import open_store
 from tests.bench.large_store import write_large_store
 from tests.bench.memory import peak_of
 from tests.bench.test_bulk import outgoing, plain_line

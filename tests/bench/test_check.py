@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.storage.store import open_store
+from rmqtool.store.open import open_store
 from tests.bench.large_store import write_large_store
 from tests.bench.one_run import AS_INSTALLED
 
@@ -29,14 +29,14 @@ MOST_MIB = 256
 _BUFFER = 1 << 20
 _CHECK = """
 import sys, time
-from rmqtool.scan.copies import load_without_threads
+from rmqtool.log.workers import load_without_threads
 jobs, depth = int(sys.argv[2]), sys.argv[3]
 if jobs > 1:  # as the command does
     load_without_threads()
-from rmqtool.inspection.check import Check, CheckOptions
-from rmqtool.inspection.checks.case import Depth
-from rmqtool.scan.ranges import Effort
-from rmqtool.storage.store import open_store
+from rmqtool.checks.check import Check, CheckOptions
+from rmqtool.checks.case import Depth
+from rmqtool.log.ranges import Effort
+from rmqtool.store.open import open_store
 with open_store(sys.argv[1]) as store:
     start = time.perf_counter()
     check = Check(store, CheckOptions(Depth[depth]), Effort(jobs))

@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.errors import OptionalMissing
-from rmqtool.export.choice import DEFAULT
-from rmqtool.export.run import Request, local_engine
+from rmqtool.exports.choice import DEFAULT
+from rmqtool.exports.run import Request, local_engine
 from rmqtool.formats import declarations
-from rmqtool.scan.ranges import Effort
+from rmqtool.log.ranges import Effort
 from tests.bench.large_store import START, write_large_store
 from tests.exported import export
 from tests.growing_store import GrowingStore

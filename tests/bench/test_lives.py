@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.services import Services
+from rmqtool.broker.services.tick import Services
 from rmqtool.config import Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import layouts
 from rmqtool.formats.checkpoints import encode_timer_checkpoint
 from rmqtool.formats.layouts import TimerCheckpoint, TimerSlot
 from rmqtool.formats.timer import SLOT_SIZE, UNIT_SIZE, WHEEL_SIZE, wheel_slot
-from rmqtool.storage.config_writer import config_text
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.store.config_files import config_text
 from tests.manual_clock import START, ManualClock
 
 pytestmark = pytest.mark.bench

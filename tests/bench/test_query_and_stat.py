@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 
-from rmqtool.bulk.encode import encode_records
+from rmqtool.columns.encode import encode_records
 from rmqtool.formats.commit_log import encode_blank
-from rmqtool.inspection.log_search import plan_of
-from rmqtool.scan.chain import nominal_ranges
-from rmqtool.scan.grouping import Grouping, GroupWork
-from rmqtool.scan.ranges import Effort, run_ranges
-from rmqtool.scan.searching import Sought, search
-from rmqtool.scan.selection import Selection
-from rmqtool.scan.stream import iter_counts
-from rmqtool.storage.store import open_store
+from rmqtool.log.group import Grouping, GroupWork
+from rmqtool.log.ranges import Effort, nominal_ranges, run_ranges
+from rmqtool.log.search import Sought, search
+from rmqtool.log.select import Selection
+from rmqtool.log.stream import iter_counts
+from rmqtool.look.place_search import plan_of
+from rmqtool.store.open import open_store
 from tests.bench.large_store import write_large_store
 from tests.bench.memory import peak_of
 from tests.bench.test_bulk import outgoing

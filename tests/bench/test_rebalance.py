@@ -8,9 +8,15 @@ from hashlib import md5
 
 import pytest
 
-from rmqtool.broker.allocation import Average, AverageByCircle, ConsistentHash, Strategy
-from rmqtool.broker.process_queue import ProcessQueue
-from rmqtool.broker.rebalance import ConsumerGroup, Rebalancer
+from rmqtool.broker.consumer.process_queue import ProcessQueue
+from rmqtool.broker.consumer.rebalance import (
+    Average,
+    AverageByCircle,
+    ConsistentHash,
+    ConsumerGroup,
+    Rebalancer,
+    Strategy,
+)
 from rmqtool.config import Version
 from rmqtool.formats.message_queues import MessageQueue
 from tests.manual_clock import ManualClock

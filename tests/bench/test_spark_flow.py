@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rmqtool.config import StoreConfig
-from rmqtool.engine.building import Setup
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import OptionalMissing
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.bench.engine_puts import put_many
 from tests.bench.large_store import write_large_store
 from tests.bench.test_export import clock_seconds

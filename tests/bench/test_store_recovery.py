@@ -14,10 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.bench.large_store import write_large_store
 from tests.bench.peer.__main__ import LIKE_A_PRODUCER, PRETOUCHED
 from tests.bench.peer.build import build, peer, work

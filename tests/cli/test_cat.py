@@ -539,11 +539,11 @@ def test_a_bomb_is_stopped_at_a_cap(tmp_path, capsysbinary):
 
 @pytest.mark.parametrize("event", ["deleted", "cut"])
 def test_a_segment_that_goes_while_it_is_read_is_a_line(event, writable_store, capsysbinary, monkeypatch):
-    from rmqtool.scan import plan
+    from rmqtool.log import ranges
 
     root = writable_store("49-basic")
     victim = root / "commitlog" / f"{131072:020d}"
-    read_first_time = plan.read_first_time
+    read_first_time = ranges.read_first_time
 
     def then_it_goes(file):
         found = read_first_time(file)
@@ -551,7 +551,7 @@ def test_a_segment_that_goes_while_it_is_read_is_a_line(event, writable_store, c
             victim.unlink() if event == "deleted" else victim.write_bytes(victim.read_bytes()[:30_000])
         return found
 
-    monkeypatch.setattr(plan, "read_first_time", then_it_goes)
+    monkeypatch.setattr(ranges, "read_first_time", then_it_goes)
     status, out, _ = run(capsysbinary, root, "--jsonl")
     assert status == Exit.SKIPPED
     assert {damage["file"] for damage in damages_of(out)} == {f"commitlog/{131072:020d}"}
@@ -561,7 +561,7 @@ def test_a_segment_that_goes_while_it_is_read_is_a_line(event, writable_store, c
 
 
 def test_a_file_that_may_not_be_read_stops_the_command(writable_store, capsysbinary, monkeypatch):
-    from rmqtool.storage import posix
+    from rmqtool.files import posix
 
     root = writable_store("49-basic")
     pread = posix.os.pread

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqtool.inspection.check import Check, CheckOptions
-from rmqtool.inspection.checks.case import Depth
-from rmqtool.storage.store import open_store
+from rmqtool.checks.case import Depth
+from rmqtool.checks.check import Check, CheckOptions
+from rmqtool.store.open import open_store
 from tests.judged.rows import findings_of
 from tests.stores import unpack
 
@@ -92,7 +92,7 @@ def test_a_queue_that_comes_after_the_others_is_waited_for(tmp_path, monkeypatch
         return {finding.code for finding in findings_of(root) if finding.severity != "notice"}
 
     pauses = []
-    monkeypatch.setattr("rmqtool.inspection.checks.queues.time.sleep", pause)
+    monkeypatch.setattr("rmqtool.checks.queues.time.sleep", pause)
     assert "CQ-MISSING" in codes()
     assert pauses == []
     command = [sys.executable, "-c", HOLD, str(root / "lock")]

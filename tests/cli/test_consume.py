@@ -16,7 +16,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.schemas import validate
 from tests.stores import left_alone
 

@@ -15,8 +15,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.export.choice import DEFAULT
-from rmqtool.export.columns import ABOUT
+from rmqtool.exports.choice import ABOUT, DEFAULT
 from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import left_alone
@@ -249,7 +248,7 @@ def test_screens(
 
     look = options.Show.look
     monkeypatch.setattr(options.Show, "look", lambda self: replace(look(self), width=width))
-    monkeypatch.setattr("rmqtool.scan.stores._directory_name", lambda root: "broker-a")
+    monkeypatch.setattr("rmqtool.log.sources._directory_name", lambda root: "broker-a")
     monkeypatch.chdir(writable_store(name).parent)
     assert ran("store", "--engine", "local", *words)[0] == status
     # How large the files are is pyarrow's business.

@@ -15,7 +15,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.engine_stores import iter_records
 from tests.schemas import validate
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.bulk.incoming import Incoming, IncomingLines
 from rmqtool.cli import main
+from rmqtool.columns.incoming import Incoming, IncomingLines
 from rmqtool.errors import Exit
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.java import string_hash
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import iter_records
 from tests.schemas import validate
 
@@ -304,7 +304,7 @@ def test_many_lines_are_stored_as_one_by_one(
         return value
 
     data = lines_of(*map(line, range(3000)))
-    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 10_000)
+    monkeypatch.setattr("rmqtool.broker.producer.run._LEAST_BYTES", 10_000)
     asked: list[int] = []
     read = IncomingLines.read
 
@@ -319,7 +319,7 @@ def test_many_lines_are_stored_as_one_by_one(
     other = str(tmp_path / "other")
     assert main(["init", other, "--as", "5.3", "--conf", "mappedFileSizeCommitLog=1048576"]) == 0
     assert main(["topic", other, "create", "T", "--queues", "4"]) == 0
-    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 1 << 40)
+    monkeypatch.setattr("rmqtool.broker.producer.run._LEAST_BYTES", 1 << 40)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     capsysbinary.readouterr()
     assert main(["produce", other, "--jsonl", "--tag", "B"]) == 0
@@ -348,7 +348,7 @@ def test_a_bad_line_among_many_is_named_and_those_before_it_are_stored(
 ) -> None:
     good = [{"topic": "T", "body": f"b{number}"} for number in range(5000)]
     data = lines_of(*good[:4000]) + b'{"topic": "T"\n' + lines_of(*good[4000:])
-    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 10_000)
+    monkeypatch.setattr("rmqtool.broker.producer.run._LEAST_BYTES", 10_000)
     status, shown, said = produce("--jsonl", stdin=data)
     assert (status, len(shown)) == (Exit.USAGE, 4000)
     assert "line 4001 is no JSON" in said
@@ -365,8 +365,8 @@ def test_lines_behind_one_that_is_no_plain_message_are_not_lost(
         return {"topic": "T", "queueId": 0, "body": str(number), "delayLevel": 0 if number == 2000 else None}
 
     # A piece of lines that is declined holds more messages than are then sent one by one before the next is looked at.
-    monkeypatch.setattr("rmqtool.broker.sending_runs._MOST", 2048)
-    monkeypatch.setattr("rmqtool.broker.sending_runs._LEAST_BYTES", 400_000)
+    monkeypatch.setattr("rmqtool.broker.producer.run._MOST", 2048)
+    monkeypatch.setattr("rmqtool.broker.producer.run._LEAST_BYTES", 400_000)
     status, shown, _ = produce("--jsonl", stdin=lines_of(*map(line, range(9000))))
     assert (status, len(shown)) == (0, 9000)
     assert [one.raw_body for one in stored(lab)] == [str(number).encode() for number in range(9000)]

@@ -16,11 +16,11 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from rmqtool.repair.plan import Request
-from rmqtool.repair.run import repair
-from rmqtool.scan.ranges import Effort
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.store import open_store
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.log.ranges import Effort
+from rmqtool.repairs.plan import Request
+from rmqtool.repairs.run import repair
+from rmqtool.store.open import open_store
 from tests.golden_files import check_golden
 from tests.schemas import validate
 from tests.stores import tree_changes, tree_state

@@ -12,9 +12,9 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.storage import posix
-from rmqtool.storage.filesystem import Space
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files import posix
+from rmqtool.files.filesystem import Space
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.stores import FileState, tree_changes, tree_state
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.storage.filesystem import Space
-from rmqtool.storage.posix import PosixReadableFileSystem
+from rmqtool.files.filesystem import Space
+from rmqtool.files.posix import PosixReadableFileSystem
 from tests.schemas import validate
 from tests.stores import left_alone
 
@@ -134,7 +134,7 @@ def test_expire_says_what_it_deleted(full: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_store_in_use_is_left_alone(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rmqtool.storage.posix_write import PosixWritableFileSystem
+    from rmqtool.files.posix_write import PosixWritableFileSystem
 
     with PosixWritableFileSystem(str(lab)) as files, files.lock():
         assert main(["tick", str(lab)]) == Exit.IN_USE

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from rmqtool.config import FlushDiskType, Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
-from rmqtool.engine.bulk_put import MessageColumns
 from rmqtool.engine.message import NewMessage, compressed
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.ids import encode_offset_msg_id
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.conformance.oracle.runs import read_json, start, truth
 from tests.engine_stores import iter_records, units
 from tests.manual_clock import ManualClock

@@ -10,15 +10,15 @@ from random import Random
 
 import pytest
 
-from rmqtool.broker.client_offsets import LocalOffsets, local_offsets_path
+from rmqtool.broker.consumer.progress import LocalOffsets, local_offsets_path
 from rmqtool.broker.offsets import ConsumerOffsets, progress_file
 from rmqtool.cli import main
 from rmqtool.config import Version
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
 from rmqtool.formats.topics import LMQ_PREFIX
-from rmqtool.storage.config_writer import ConfigText, config_text
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.store.config_files import ConfigText, config_text
 from tests.conformance.oracle.packages import cache
 from tests.manual_clock import ManualClock
 from tests.unit.broker.test_allocation import STRATEGIES

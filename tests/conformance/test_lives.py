@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.services import Services
-from rmqtool.broker.transactions import TransactionState
+from rmqtool.broker.services.tick import Services
+from rmqtool.broker.services.transactions import TransactionState
 from rmqtool.config import Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.clock import SystemClock
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE
-from rmqtool.storage.config_writer import config_text
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.store.config_files import config_text
 from tests.conformance.oracle.runs import read_json, run_broker
 from tests.manual_clock import ManualClock
 

@@ -16,9 +16,9 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit, StoreInUse
-from rmqtool.storage.filesystem import LockState
-from rmqtool.storage.posix import PosixReadableFileSystem
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.filesystem import LockState
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.engine_stores import a_message, small_setup, small_store
 
 pytestmark = pytest.mark.skipif(

@@ -13,8 +13,8 @@ import pytest
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.conformance.oracle.runs import read_json, start_many
 from tests.engine_stores import units
 from tests.recovered import setup_for, valid_records

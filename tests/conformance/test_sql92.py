@@ -15,10 +15,8 @@ from random import Random
 import pytest
 
 from rmqtool.filters.bloom import bit_positions
-from rmqtool.filters.sql92 import Selector, parse_selector
-from rmqtool.filters.syntax import FilterSyntaxError
+from rmqtool.filters.sql92 import SEARCHES, Dialect, FilterSyntaxError, Selector, parse_selector
 from rmqtool.filters.tags import parse_tags
-from rmqtool.filters.tokens import SEARCHES, Dialect
 from rmqtool.formats.java import parse_double, parse_int, parse_long
 from tests import selectors
 from tests.unit.filters import test_sql92

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import OptionalMissing
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.conformance.oracle.runs import read_json, truth
 from tests.conformance.test_engine_stores import READERS
 from tests.engine_stores import iter_records

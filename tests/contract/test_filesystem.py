@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 
 from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
-from rmqtool.storage.filesystem import (
+from rmqtool.files.filesystem import (
     Attributes,
     Kind,
     ReadableFileSystem,
@@ -38,11 +38,11 @@ from rmqtool.storage.filesystem import (
     iter_tree,
     split,
 )
-from rmqtool.storage.journal import JournalledFileSystem
-from rmqtool.storage.overlay import Action, OverlayFileSystem
-from rmqtool.storage.posix import PosixReadableFileSystem
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.undo import undo
+from rmqtool.files.journal import JournalledFileSystem
+from rmqtool.files.journal_log import undo
+from rmqtool.files.overlay import Action, OverlayFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
 

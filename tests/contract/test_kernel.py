@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rmqtool import kernel
-from rmqtool.bulk import table
-from rmqtool.bulk.index_build import IndexContent, Keys
+from rmqtool.columns import table
+from rmqtool.columns.index_build import IndexContent, Keys
 from rmqtool.formats import index, layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqtool.formats.properties import encode_properties

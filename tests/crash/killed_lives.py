@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqtool.config import Version
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.crash.waiting_life import live_on
 
 CALLS = ("pwrite", "write", "fsync", "fdatasync", "rename", "unlink", "ftruncate", "posix_fallocate")

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.engine_stores import small_config
 
 

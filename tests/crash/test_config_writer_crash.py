@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from rmqtool.errors import NoSpace, RmqtoolError, WriteFailed
-from rmqtool.storage.config_writer import ConfigText
-from rmqtool.storage.filesystem import Attributes
+from rmqtool.files.filesystem import Attributes
+from rmqtool.store.config_files import ConfigText
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import Crash, FaultyDisk
 

@@ -13,15 +13,14 @@ from typing import NamedTuple
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.building import Setup
-from rmqtool.engine.message import NewMessage
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import NewMessage, PutStatus
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreError, WriteFailed
+from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats import layouts
 from rmqtool.formats.batches import BatchItem, encode_batch
-from rmqtool.storage.filesystem import ReadableFileSystem
 from tests.engine_stores import a_message, clock_of, iter_records, read_bytes, small_setup, units
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import Crash, FaultyDisk
@@ -242,7 +241,7 @@ def hunt() -> None:
 
 def _without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acknowledge before the sync."""
-    monkeypatch.setattr("rmqtool.engine.flusher.Flusher.wait_flushed", lambda *_arguments: PutStatus.PUT_OK)
+    monkeypatch.setattr("rmqtool.engine.flush.Flusher.wait_flushed", lambda *_arguments: PutStatus.PUT_OK)
 
 
 def _without_directory_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,13 +256,13 @@ def _with_swallowed_errors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _with_a_hasty_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the checkpoint before the queues are forced."""
-    monkeypatch.setattr("rmqtool.engine.derived_files.DerivedFiles.flush", lambda *_arguments: None)
+    monkeypatch.setattr("rmqtool.engine.consume_queue.DerivedFiles.flush", lambda *_arguments: None)
 
 
 def _with_a_hasty_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the mark away before everything is forced."""
-    monkeypatch.setattr("rmqtool.engine.index_service.IndexService.write_pending", lambda *_arguments: None)
-    monkeypatch.setattr("rmqtool.engine.consume_queues.ConsumeQueue.write_pending", lambda *_arguments: None)
+    monkeypatch.setattr("rmqtool.engine.index_file.IndexService.write_pending", lambda *_arguments: None)
+    monkeypatch.setattr("rmqtool.engine.consume_queue.ConsumeQueue.write_pending", lambda *_arguments: None)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.config import Version
 from rmqtool.engine.interrupts import INTERRUPTS
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import PutStatus
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit, StoreError

@@ -8,10 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.storage.filesystem import Attributes, Kind, iter_tree
-from rmqtool.storage.journal import JournalledFileSystem
-from rmqtool.storage.journal_log import BLOCK
-from rmqtool.storage.undo import Undone, undo
+from rmqtool.files.filesystem import Attributes, Kind, iter_tree
+from rmqtool.files.journal import JournalledFileSystem
+from rmqtool.files.journal_log import BLOCK, Undone, undo
 from tests.faulty import FaultyFileSystem, FaultyWritableFile
 from tests.faulty_disk import Crash, FaultyDisk
 

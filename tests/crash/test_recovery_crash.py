@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.building import Setup
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import RmqtoolError
-from rmqtool.storage.filesystem import iter_tree
+from rmqtool.files.filesystem import iter_tree
 from tests.crash.test_engine_crash import Acknowledged, Life, count_calls
 from tests.engine_stores import a_message, iter_records, small_setup, units
 from tests.faulty import FaultyFileSystem

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from rmqtool.errors import RmqtoolError, WriteFailed
-from rmqtool.repair.apply import Places, apply_plan, take_back, unfinished
-from rmqtool.repair.areas import Areas
-from rmqtool.repair.plan import Plan, Request, plan_repair
-from rmqtool.repair.steps import Risk
-from rmqtool.storage.discovery import list_store
-from rmqtool.storage.filesystem import Kind, iter_tree
-from rmqtool.storage.store import Store
+from rmqtool.files.filesystem import Kind, iter_tree
+from rmqtool.repairs.apply import Places, apply_plan, take_back, unfinished
+from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.plan import Plan, Request, plan_repair
+from rmqtool.repairs.steps import Risk
+from rmqtool.store.listing import list_store
+from rmqtool.store.open import Store
 from tests.crash.test_journal_crash import State, state
 from tests.crash.test_recovery_crash import damaged_disk, setup_on
 from tests.faulty import FaultyFileSystem

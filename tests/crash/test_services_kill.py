@@ -13,7 +13,7 @@ import pytest
 from rmqtool.config import Version
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.crash.waiting_life import came, lay, live_on, promised, setup_on
 from tests.stores import FIXTURES
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rmqtool.broker.services import Services
-from rmqtool.broker.transactions import EndRequest, TransactionState
+from rmqtool.broker.services.tick import Services
+from rmqtool.broker.services.transactions import EndRequest, TransactionState
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
-from rmqtool.storage.config_writer import config_text
-from rmqtool.storage.filesystem import WritableFileSystem
+from rmqtool.files.filesystem import WritableFileSystem
+from rmqtool.store.config_files import config_text
 from tests.engine_stores import small_setup
 from tests.manual_clock import START, ManualClock
 

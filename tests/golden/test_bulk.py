@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from rmqtool.bulk.index_build import IndexContent, Keys, check_chains, compare_keys, insert_keys
-from rmqtool.bulk.jsonl import iter_json_lines
-from rmqtool.bulk.keys import index_keys
-from rmqtool.bulk.properties import decode_properties
-from rmqtool.bulk.queues import QueueRun, batch_units, decode_units, join_runs, pack_files, queue_runs
-from rmqtool.bulk.records import (
+from rmqtool.columns.index_build import IndexContent, Keys, check_chains, compare_keys, insert_keys
+from rmqtool.columns.jsonl import iter_json_lines
+from rmqtool.columns.keys import index_keys
+from rmqtool.columns.properties import decode_properties
+from rmqtool.columns.queues import QueueRun, batch_units, decode_units, join_runs, pack_files, queue_runs
+from rmqtool.columns.records import (
     Records,
     decode_records,
     have_right_crc,
@@ -26,7 +26,7 @@ from rmqtool.bulk.records import (
     have_store_time,
     lie_in_place,
 )
-from rmqtool.bulk.starts import record_starts
+from rmqtool.columns.starts import record_starts
 from rmqtool.formats.commit_log import Blank
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
 from tests.agreement.logs import Segment, commit_log_segments

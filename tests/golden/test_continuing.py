@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.config import Origin, StoreConfig, Version
-from rmqtool.engine.building import Setup
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Refused, RmqtoolError, StoreError
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.conftest import Unpacker
 from tests.replay import config_of
 from tests.stores import STORES, left_alone, truth

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.inspection.lookup import Lookup
-from rmqtool.inspection.question import Narrowing, QuestionKind, ask
-from rmqtool.storage.store import open_store
+from rmqtool.look.lookup import Lookup
+from rmqtool.look.question import Narrowing, QuestionKind, ask
+from rmqtool.store.open import open_store
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.golden.texts import RawRecord, records
 

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqtool.config import Version
+from rmqtool.engine.get import TagFilter
 from rmqtool.engine.message import NewMessage
-from rmqtool.engine.message_filter import TagFilter
-from rmqtool.engine.reader import StoreReader
+from rmqtool.engine.reader import StoreReader, StoreView
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.view import StoreView
 from rmqtool.filters.tags import parse_tags
-from rmqtool.storage.store import open_store
-from rmqtool.storage.time_search import Boundary
+from rmqtool.store.open import open_store
+from rmqtool.store.time_search import Boundary
 from tests.recovered import setup_for
 from tests.stores import STORES, truth
 

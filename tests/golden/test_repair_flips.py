@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.repair.plan import Request
-from rmqtool.repair.run import repair, undo_repair
-from rmqtool.repair.steps import Risk
-from rmqtool.storage.store import open_store
+from rmqtool.repairs.plan import Request
+from rmqtool.repairs.run import repair, undo_repair
+from rmqtool.repairs.steps import Risk
+from rmqtool.store.open import open_store
 from tests.damaged import VERSIONS, Workshop
 from tests.recovered import Valid, unserved, valid_records
 from tests.stores import content_digest

@@ -98,8 +98,8 @@ def test_a_store_that_is_opened_again_goes_on_where_it_was(
     name: str, store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And records that are dispatched by columns get the same units and entries."""
-    monkeypatch.setattr("rmqtool.engine.dispatcher.LEAST_FOR_BULK", 1)
-    monkeypatch.setattr("rmqtool.engine.dispatcher.LEAST_TO_LOAD_BULK", 1)
+    monkeypatch.setattr("rmqtool.engine.dispatch.LEAST_FOR_BULK", 1)
+    monkeypatch.setattr("rmqtool.engine.dispatch.LEAST_TO_LOAD_BULK", 1)
     replayed = replay(name, store(name), tmp_path, reopen_every=37)
     _assert_as_expected(name, differences(store(name), replayed))
 

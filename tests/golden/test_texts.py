@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from rmqtool.formats import config_files, config_shapes, control_texts, hosts, ids, java, paths, properties, topics
-from rmqtool.formats.fastjson import Dialect
-from rmqtool.formats.fastjson_writer import Bean, Sequence, Shape, Style, Table
+from rmqtool.formats.fastjson import Bean, Dialect, Sequence, Shape, Style, Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body, encode_op_body, encode_pop_body

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqtool.checks.check import Check, CheckOptions
 from rmqtool.findings import Finding
-from rmqtool.inspection.check import Check, CheckOptions
-from rmqtool.storage.store import open_store
+from rmqtool.store.open import open_store
 from tests import damaged
 from tests.mutations import Mutation, Operation, read_catalogue
 

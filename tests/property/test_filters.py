@@ -11,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rmqtool.filters.columns import match_columns, truths_of_columns
-from rmqtool.filters.sql92 import Selector, parse_selector
-from rmqtool.filters.syntax import FilterSyntaxError
+from rmqtool.filters.sql92 import FilterSyntaxError, Selector, parse_selector
 from tests import selectors
 
 NUMBERS = st.one_of(

@@ -40,7 +40,7 @@ def _daemon(directory: Path, name: str, ready: re.Pattern[str], *words: str) -> 
     """Run a class of Spark until the end of the context; give what ``ready`` found in its log."""
     import pyspark
 
-    from rmqtool.spark.java import find_java
+    from rmqtool.spark.session import find_java
 
     log = directory / f"{name}.log"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import StoreError
-from rmqtool.export.choice import DEFAULT, OnCorrupt
+from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from tests.builders import queue_unit
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.exported import Row, export, read, rows_of

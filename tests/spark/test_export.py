@@ -12,10 +12,10 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit, NoSpace, OptionalMissing
-from rmqtool.export.choice import DEFAULT, OnCorrupt
-from rmqtool.export.parquet import PartitionBy
-from rmqtool.export.run import Request
-from rmqtool.scan.ranges import Effort
+from rmqtool.exports.choice import DEFAULT, OnCorrupt
+from rmqtool.exports.parquet import PartitionBy
+from rmqtool.exports.run import Request
+from rmqtool.log.ranges import Effort
 from tests.exported import Row, export, part_files, rows_of
 from tests.growing_store import GrowingStore
 
@@ -112,7 +112,7 @@ def test_disk_full_in_a_task_is_one_sentence(
         def __call__(self, asked: object) -> None:
             raise NoSpace("no room")
 
-    monkeypatch.setattr("rmqtool.export.run.WriteWork", Full)
+    monkeypatch.setattr("rmqtool.exports.run.WriteWork", Full)
     with pytest.raises(NoSpace, match=r"^no room$"):
         by_spark(tmp_path / "out", store("54-broker"))
     assert list(tmp_path.iterdir()) == []

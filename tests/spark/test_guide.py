@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from rmqtool.export.choice import DEFAULT
+from rmqtool.exports.choice import DEFAULT
 from rmqtool.spark import options
 
 Unpacker = Callable[[str], Path]

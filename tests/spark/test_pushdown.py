@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import UsageError
-from rmqtool.export.choice import DEFAULT
+from rmqtool.exports.choice import DEFAULT
 from tests.exported import Row, rows_of
 from tests.stores import truth
 
@@ -19,11 +19,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as ds
 
+from rmqtool.files.posix import PosixReadableFile
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.pushdown import PushingReader, narrowed
 from rmqtool.spark.reader import RocketMQReader
 from rmqtool.spark.schema import spark_schema
-from rmqtool.storage.posix import PosixReadableFile
 
 Unpacker = Callable[[str], Path]
 CONF = "spark.sql.python.filterPushdown.enabled"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.storage.posix import PosixReadableFile
+from rmqtool.files.posix import PosixReadableFile
 from tests.damaged import VERSIONS, Workshop, mutations
 from tests.exported import Row, expected_rows, rows_of
 from tests.stores import STORES
@@ -26,7 +26,7 @@ Unpacker = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def _small_logs_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.scan.plan.READ_THROUGH", 0)
+    monkeypatch.setattr("rmqtool.log.ranges.READ_THROUGH", 0)
 
 
 def rows(root: Path, **options: str) -> list[Row]:

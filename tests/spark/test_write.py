@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.stores import tree_state
 
 pytest.importorskip("pyspark")

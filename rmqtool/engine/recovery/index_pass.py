@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqtool.engine.index_service import IndexFileWriter, IndexService
+from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.engine.recovery.log_pass import LogBatch
+from rmqtool.files.filesystem import WritableFileSystem, join
 from rmqtool.formats import index, layouts
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.formats.paths import INDEX
-from rmqtool.storage.filesystem import WritableFileSystem, join
-from rmqtool.storage.index_files import Geometry, open_index
-from rmqtool.storage.segments import SegmentQueue
+from rmqtool.store.index_files import Geometry, open_index
+from rmqtool.store.segments import SegmentQueue
 
 if TYPE_CHECKING:
-    from rmqtool.bulk.index_build import Keys
+    from rmqtool.columns.index_build import Keys
 
 _FIRST = 1
 _CHUNK = 1 << 16
@@ -56,7 +56,7 @@ def read_entries(files: WritableFileSystem, path: str, hints: Sequence[Geometry]
     """Return the entries of a file; None when anything about it is not as its entries make it."""
     import numpy as np
 
-    from rmqtool.bulk.index_build import Keys, hang_in, slots_of
+    from rmqtool.columns.index_build import Keys, hang_in, slots_of
 
     with files.open_read(path) as file:
         opened = open_index(file, hints)
@@ -165,8 +165,8 @@ class IndexCheck:
         return max(self._covered.place, 0)
 
     def _keys(self, batch: LogBatch, rules: DispatchRules) -> Keys:
-        from rmqtool.bulk.index_build import Keys
-        from rmqtool.bulk.keys import index_keys
+        from rmqtool.columns.index_build import Keys
+        from rmqtool.columns.keys import index_keys
 
         found = index_keys(batch.records, batch.properties, rules)
         places, times = (batch.records.column(name) for name in ("physical_offset", "store_timestamp"))
@@ -176,7 +176,7 @@ class IndexCheck:
         """Return the keys that are not in the index yet."""
         import numpy as np
 
-        from rmqtool.bulk.index_build import Keys
+        from rmqtool.columns.index_build import Keys
 
         places = keys.physical_offsets
         rank = np.cumsum(places == self._covered.place)
@@ -190,14 +190,14 @@ class IndexCheck:
             self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
 
     def _with_rest(self, keys: Keys) -> Keys:
-        from rmqtool.bulk.index_build import join_keys
+        from rmqtool.columns.index_build import join_keys
 
         rest, self._rest = self._rest, None
         return keys if rest is None else join_keys(rest, keys)
 
     def _compare(self, keys: Keys, last_place: int) -> None:
         """Compare the entries up to a record with the keys of the log."""
-        from rmqtool.bulk.index_build import compare_keys
+        from rmqtool.columns.index_build import compare_keys
 
         missing = compare_keys(self._entries_until(last_place), keys).missing
         if self.is_rewriting:
@@ -225,7 +225,7 @@ class IndexCheck:
         """Return the next entries, those of records up to one; a file that is wrong is thrown away at once."""
         import numpy as np
 
-        from rmqtool.bulk.index_build import Keys
+        from rmqtool.columns.index_build import Keys
 
         hashes, places = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
         while self._next_file < len(self._names):

@@ -14,19 +14,19 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.files.salvaged import SalvagedFile, salvaged
 from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.commit_log import BLANK_SIZE, MIN_RECORD_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
-from rmqtool.storage.filesystem import ReadableFile
-from rmqtool.storage.log_end import read_record
-from rmqtool.storage.salvaged import SalvagedFile, salvaged
-from rmqtool.storage.segments import Segment, SegmentQueue
-from rmqtool.storage.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
+from rmqtool.log.end import read_record
+from rmqtool.log.walk import Place, SegmentWalk, find_dledger_entry, walk_dledger
+from rmqtool.store.segments import Segment, SegmentQueue
 
 if TYPE_CHECKING:
-    from rmqtool.bulk.properties import Properties
-    from rmqtool.bulk.records import Records
+    from rmqtool.columns.properties import Properties
+    from rmqtool.columns.records import Records
 
 _PIECE = 8 << 20
 # So many sound records behind a break, and the columns take over again.
@@ -264,9 +264,9 @@ class LogPass:
 
         The last record before a break is left to the walk: it may be what is wrong, and reach into the next one.
         """
-        from rmqtool.bulk.properties import decode_properties
-        from rmqtool.bulk.records import decode_records
-        from rmqtool.bulk.starts import record_starts
+        from rmqtool.columns.properties import decode_properties
+        from rmqtool.columns.records import decode_records
+        from rmqtool.columns.starts import record_starts
 
         data = file.pread(min(_PIECE, segment.size - at), at)
         starts = record_starts(data)
@@ -365,7 +365,7 @@ def _count_readable(records: Records, file: SalvagedFile, at: int) -> int:
 
 def _count_sound(records: Records, physical_offset: int) -> int:
     """Return how many of the first records are valid."""
-    from rmqtool.bulk import records as columns
+    from rmqtool.columns import records as columns
 
     sound = len(records)
     for judge in (
@@ -401,8 +401,8 @@ def _batch(file: ReadableFile, segment: Segment, places: list[tuple[int, int]]) 
     """Return the records that stand at some places, whose structure is whole."""
     import numpy as np
 
-    from rmqtool.bulk.properties import decode_properties
-    from rmqtool.bulk.records import decode_records
+    from rmqtool.columns.properties import decode_properties
+    from rmqtool.columns.records import decode_records
 
     first, end = places[0][0], max(at + length for at, length in places)
     data = file.pread(end - first, first)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.errors import StoreError
+from rmqtool.files.filesystem import Kind, WritableFileSystem, join, make_directories, split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, parse_segment_name, segment_name
-from rmqtool.storage.discovery import StoreListing
-from rmqtool.storage.filesystem import Kind, WritableFileSystem, join, make_directories, split
-from rmqtool.storage.segments import Segment, usual_size
-from rmqtool.storage.walk import SegmentWalk
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.listing import StoreListing
+from rmqtool.store.segments import Segment, usual_size
 
 QUARANTINE = "quarantine"
 

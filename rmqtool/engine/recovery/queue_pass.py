@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rmqtool.engine.derived_files import DerivedQueue
+from rmqtool.engine.consume_queue import DerivedQueue
 from rmqtool.engine.encoder import is_directory_name
-from rmqtool.engine.queue_offsets import QueueKey
+from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.log_pass import Bridge, LogPass
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.formats import layouts
@@ -37,8 +37,8 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from rmqtool.bulk.queues import QueueRun
-    from rmqtool.storage.segments import SegmentQueue
+    from rmqtool.columns.queues import QueueRun
+    from rmqtool.store.segments import SegmentQueue
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 FILLER_UNIT = _UNIT.encode(FILLER)
@@ -234,7 +234,7 @@ class QueueCheck:
         """Compare the units of records whose offsets follow each other with those on the disk."""
         import numpy as np
 
-        from rmqtool.bulk.queues import decode_units
+        from rmqtool.columns.queues import decode_units
 
         found = decode_units(self.read(queue_offset, len(units)))
         same = (found["physical_offset"] == units["physical_offset"]) & (found["size"] == units["size"])

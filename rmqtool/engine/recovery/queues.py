@@ -1,32 +1,255 @@
-"""All queues of a store while the log is read, and what is decided when it was read to its end."""
+"""All queues of a store while the log is read, and what is decided when it was read to its end.
+
+Where each queue ends once the log was read: units behind its last record that no record claims.
+
+Some of them belong to messages that are lost or gone, and keep their numbers. The others were left by a log that has
+lost its end, or are damage. What this recovery takes from a queue becomes zeros, so that nothing brings it back.
+
+upstream: ConsumeQueue.truncateDirtyLogicFiles moves a position; the units stay, and a later start finds them again.
+
+Batch consume queues compared with the log. Their units lie one behind the other and say themselves what they hold.
+
+upstream: BatchConsumeQueue.recover.
+
+Queues in RocksDB compared with the log. They are only read: their own broker writes them.
+
+A broker dispatches again what lies behind the last record that its queues know. Whatever else is not in them as the
+log says cannot be served, and is named.
+
+upstream: RocksDBConsumeQueueStore.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rmqtool.config import StoreConfig
-from rmqtool.engine.consume_queues import QueueSizes
-from rmqtool.engine.derived_files import DerivedFiles, DerivedQueue
+from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
 from rmqtool.engine.encoder import is_directory_name
-from rmqtool.engine.queue_offsets import QueueKey
-from rmqtool.engine.recovery.batch_queue_pass import BatchQueueCheck
+from rmqtool.engine.message import QueueKey
 from rmqtool.engine.recovery.log_pass import LogBatch, LogPass
 from rmqtool.engine.recovery.places import BeforeWrite
-from rmqtool.engine.recovery.queue_ends import QueueEnd
 from rmqtool.engine.recovery.queue_pass import FILLER_UNIT, Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
-from rmqtool.findings import Place, new_finding
-from rmqtool.findings.wording import counted
+from rmqtool.files.filesystem import ReadableFileSystem, join
+from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, is_written
 from rmqtool.formats.dispatch import DispatchRules, batch_unit
 from rmqtool.formats.java import INT_MAX
-from rmqtool.formats.layouts import BatchConsumeQueueUnit
-from rmqtool.formats.paths import FileKind, segment_directory, segment_name
-from rmqtool.storage.consume_queues import BatchQueueFiles
-from rmqtool.storage.discovery import QueueId, StoreListing
-from rmqtool.storage.filesystem import join
-from rmqtool.storage.segments import Segment, usual_size
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, segment_directory, segment_name
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.store.listing import QueueId, StoreListing
+from rmqtool.store.queues import BatchQueueFiles
+from rmqtool.store.rocksdb import Database, iter_bound_rows, iter_queue_rows
+from rmqtool.store.segments import Segment, usual_size
+
+if TYPE_CHECKING:
+    from rmqtool.columns.queues import QueueRun
+
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+_CHUNK = 256
+
+
+@dataclass
+class QueueEnd:
+    """One queue, the files it had when the recovery began, and where its units end."""
+
+    check: QueueCheck
+    segments: Sequence[Segment]
+    # The first unit that no record claims, and the end.
+    unclaimed: int
+    end: int
+
+    @classmethod
+    def begin(cls, check: QueueCheck, segments: Sequence[Segment]) -> Self:
+        """Return the end behind the last record."""
+        first = segments[0].base_offset // UNIT_SIZE if segments else 0
+        unclaimed = first if check.expected is None else check.expected
+        return cls(check, segments, unclaimed, unclaimed)
+
+    def find(self) -> None:
+        """Go over the units that no record claims, to the first that cannot stay."""
+        is_real = self.check.expected is not None
+        for unit in self.units_behind():
+            if not self.check.may_stay(self.end, unit):
+                break
+            is_real = is_real or unit.size != FILLER_SIZE
+            self.end += 1
+        if not is_real:
+            # upstream: 4.9 takes the size of a filler for the end of the log, and dispatches no message any more.
+            self.end = self.unclaimed
+
+    def settle(self) -> None:
+        """Let further records of the queue stand behind its end."""
+        if self.check.expected is not None or self.end > self.unclaimed:
+            self.check.expected = self.end
+
+    def units_behind(self) -> list[ConsumeQueueUnit]:
+        """Return the written units from the end on."""
+        found: list[ConsumeQueueUnit] = []
+        while True:
+            for unit in _UNIT.iter_decode(self.check.read(self.end + len(found), _CHUNK)):
+                if not is_written(unit):
+                    return found
+                found.append(unit)
+
+    def clear(self, remove: Callable[[str], None], log_end: int, *, thorough: bool) -> list[Finding]:
+        """Clear what stands behind the end, unless it is as a broker left it: units beyond a log that ends in peace."""
+        if self.check.expected is not None:
+            self.end = max(self.end, self.check.expected)
+        behind = self.units_behind()
+        findings = []
+        if behind:
+            topic, queue_id = self.check.key
+            place = Place(segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id), topic=topic, queue_id=queue_id)
+            ahead = all(unit.physical_offset >= log_end for unit in behind)
+            belong = counted(len(behind), "unit belongs", "units belong")
+            text = f"from queue offset {self.end} on, {belong} to no record of this queue"
+            findings.append(new_finding("CQ-AHEAD" if ahead else "CQ-WRONG", text, place, units=len(behind)))
+            if ahead and not thorough:
+                return findings
+            self._zero()
+        for segment in self.segments:
+            if segment.base_offset >= self.end * UNIT_SIZE:
+                remove(segment.path)
+        return findings
+
+    def _zero(self) -> None:
+        """Zero the rest of the file that the queue ends in."""
+        position = self.end * UNIT_SIZE
+        holding = next((one for one in self.segments if one.base_offset < position < one.end_offset), None)
+        if holding is not None:
+            rest = self.check.read(self.end, (holding.end_offset - position) // UNIT_SIZE).rstrip(b"\0")
+            self.check.clear(self.end, -(-len(rest) // UNIT_SIZE))
+
+
+_BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
+
+
+class BatchQueueCheck:
+    """One batch queue while the log is read."""
+
+    def __init__(self, queue: BatchQueueFiles | None, files: DerivedQueue, write: Callable[[int, bytes], None]) -> None:
+        self._begin = queue.segments.min_offset if queue is not None else 0
+        self._found: list[BatchConsumeQueueUnit] = list(queue.iter_units()) if queue is not None else []
+        self._files = files
+        self._write = write
+        self._expected: list[BatchConsumeQueueUnit] = []
+
+    def take(self, units: Sequence[BatchConsumeQueueUnit]) -> None:
+        """Take the units of some records, in the order of the log."""
+        self._expected += units
+
+    def finish(self, log: LogPass, log_end: int) -> bool:
+        """Write the units from the first wrong one on; return whether there was one."""
+        expected = sorted({unit.physical_offset: unit for unit in (*self._lost(log), *self._expected)}.values())
+        gone = [unit for unit in self._found if unit.physical_offset < log.log.min_offset]
+        wanted = gone + expected
+        found = self._found
+        while found and found[-1].physical_offset >= log_end:
+            found = found[:-1]
+        if found == wanted and len(found) == len(self._found):
+            return False
+        same = next(
+            (n for n, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
+        )
+        data = b"".join(_BATCH_UNIT.encode(unit) for unit in wanted[same:])
+        left = (len(self._found) - len(wanted)) * BATCH_UNIT_SIZE
+        self._write(self._begin + same * BATCH_UNIT_SIZE, data + bytes(max(left, 0)))
+        return True
+
+    def _lost(self, log: LogPass) -> list[BatchConsumeQueueUnit]:
+        """Return the units of messages whose records are damaged: they keep their places."""
+        return [unit for unit in self._found if log.damage.covers(unit.physical_offset)]
+
+
+class ListedStore(NamedTuple):
+    """Where the databases of a store are found."""
+
+    root: str
+    filesystem: ReadableFileSystem
+    listing: StoreListing
+
+
+class DatabaseQueuesCheck:
+    """The rows of all queues while the log is read."""
+
+    def __init__(self, database: Database, rules: DispatchRules) -> None:
+        self._database = database
+        self._rules = rules
+        self._bounds = _last_places(database)
+        self._dispatched = max(self._bounds.values(), default=-1)
+        # Messages that a broker dispatches at its next start: how many, and the first one's place.
+        self._waiting: list[int] = [0, -1]
+        self._misfits: list[Misfit] = []
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a broker has something to dispatch."""
+        return self._waiting[0] > 0
+
+    def take(self, batch: LogBatch) -> None:
+        """Take the records of a part of the log."""
+        from rmqtool.columns.queues import queue_runs
+
+        for run in queue_runs(batch.records, batch.properties, self._rules):
+            self._take_run(run)
+
+    def _take_run(self, run: QueueRun) -> None:
+        offsets, units = run.queue_offsets.tolist(), run.units.tolist()
+        key = (run.topic, run.queue_id)
+        # What stands for the tags there hangs on a setting that no file of the store tells.
+        is_delayed = run.topic == SCHEDULE_TOPIC
+        rows = dict(self._rows(key, offsets[0], max(offsets))) if offsets else {}
+        for offset, unit in zip(offsets, units, strict=True):
+            found = rows.get(offset)
+            if found == ConsumeQueueUnit(*unit) or (found is not None and found[:2] == unit[:2] and is_delayed):
+                continue
+            if unit[0] > self._dispatched:
+                self._waiting = [self._waiting[0] + 1, self._waiting[1] if self._waiting[0] else unit[0]]
+                continue
+            reason = "its queue in RocksDB has no row for it"
+            if found is not None:
+                reason = f"its row in RocksDB leads to {found.physical_offset} ({found.size} bytes)"
+                if found[:2] == unit[:2]:
+                    reason = f"its row in RocksDB has the tags code {found.tags_code}, not {unit[2]}"
+            self._misfits.append(Misfit(unit[0], *key, offset, reason))
+
+    def _rows(self, queue: QueueKey, first: int, last: int) -> Iterator[tuple[int, ConsumeQueueUnit]]:
+        for row in iter_queue_rows(self._database, QueueId(*queue), first):
+            if row.queue_offset > last:
+                return
+            yield row.queue_offset, ConsumeQueueUnit(*row.value[:3])
+
+    def finish(self, report: RecoveryReport, log_end: int) -> None:
+        """Name what the log does not say."""
+        for (topic, queue_id), place in sorted(self._bounds.items()):
+            if place >= log_end:
+                text = f"the last row leads to {place}, the log ends at {log_end}; only its broker can cut the queue"
+                at = Place(CONSUME_QUEUE, None, None, topic, queue_id)
+                report.findings.append(new_finding("CQ-AHEAD", text, at))
+        count, first = self._waiting
+        if count:
+            text = f"{counted(count, 'message has', 'messages have')} no row yet, from {first} on"
+            text += "; the broker dispatches that at its start"
+            report.findings.append(new_finding("CQ-MISSING", text, Place(CONSUME_QUEUE), messages=count))
+        for misfit in self._misfits:
+            at = Place(CONSUME_QUEUE, None, None, misfit.topic, misfit.queue_id)
+            text = f"queue offset {misfit.queue_offset}, log {misfit.physical_offset}: {misfit.reason}"
+            report.findings.append(new_finding("CQ-WRONG", text, at))
+        report.misfits += self._misfits
+
+
+def _last_places(database: Database) -> dict[QueueKey, int]:
+    """Return the place of the last message of each queue, as the database says."""
+    return {queue: offset.physical_offset for queue, bound, offset in iter_bound_rows(database) if bound == "max"}
 
 
 class QueuesCheck:
@@ -61,7 +284,7 @@ class QueuesCheck:
 
     def take(self, batch: LogBatch) -> None:
         """Take the records of a part of the log."""
-        from rmqtool.bulk.queues import queue_runs
+        from rmqtool.columns.queues import queue_runs
 
         for run in queue_runs(batch.records, batch.properties, self._rules):
             key = (run.topic, run.queue_id)

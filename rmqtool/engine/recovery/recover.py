@@ -3,6 +3,10 @@
 The log is the truth and is read through; queues and index are compared with it on the way. What differs is written at
 once, behind the mark that the store is open, so a recovery that is cut short is simply done again. Nothing is written
 to a store in which nothing differs.
+
+The checkpoint after a recovery: everything is durable, up to the last record.
+
+upstream: a recovery never corrects it, and the next crash believes it again.
 """
 
 from __future__ import annotations
@@ -11,40 +15,107 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from rmqtool.config import Version
-from rmqtool.engine.abort_marker import mark_open
-from rmqtool.engine.building import Setup, log_directories, read_only_directories
 from rmqtool.engine.commit_log import LogDirectory
-from rmqtool.engine.derived_files import DerivedFiles
-from rmqtool.engine.index_service import IndexService
-from rmqtool.engine.opening import refuse_linked, refuse_without_log, without_log
-from rmqtool.engine.recovery.checkpoint import heal_checkpoint
-from rmqtool.engine.recovery.database_queues import DatabaseQueuesCheck, ListedStore
+from rmqtool.engine.consume_queue import DerivedFiles
+from rmqtool.engine.index_file import IndexService
+from rmqtool.engine.load import mark_open, refuse_linked, refuse_without_log, without_log
+from rmqtool.engine.parts import Setup, log_directories, read_only_directories
 from rmqtool.engine.recovery.index_pass import IndexCheck
 from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
 from rmqtool.engine.recovery.places import (
+    BeforeWrite,
     remove_directories,
     restore_names,
     restore_queue_files,
     restore_segment_sizes,
     segment_size_of,
 )
-from rmqtool.engine.recovery.queues import QueuesCheck
+from rmqtool.engine.recovery.queues import DatabaseQueuesCheck, ListedStore, QueuesCheck
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import OptionalMissing, ReadFailed, Refused
+from rmqtool.files.filesystem import Kind, ReadableFileSystem, WritableFileSystem, split
 from rmqtool.findings import Finding, Place, new_finding
-from rmqtool.findings.wording import counted
+from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
+from rmqtool.formats.checkpoints import PAGE_SIZE, check_checkpoint, decode_checkpoint, encode_checkpoint
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
-from rmqtool.formats.paths import ABORT, INDEX, FileKind
-from rmqtool.storage.discovery import StoreListing, list_store
-from rmqtool.storage.filesystem import Kind, ReadableFileSystem, split
-from rmqtool.storage.index_files import Geometry
-from rmqtool.storage.rocksdb import has_rows, open_database
-from rmqtool.storage.segments import Segment, SegmentQueue, usual_size
-from rmqtool.storage.shapes import lock_store
-from rmqtool.storage.walk import SegmentWalk
+from rmqtool.formats.layouts import StoreCheckpoint
+from rmqtool.formats.paths import ABORT, CHECKPOINT, INDEX, FileKind
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.index_files import Geometry, read_header
+from rmqtool.store.listing import StoreListing, list_store, lock_store
+from rmqtool.store.rocksdb import has_rows, open_database
+from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+
+# The clock of a broker may be set back; no clock is set back by more than this without anybody noticing.
+_AHEAD_MS = 3_600_000
+
+
+def heal_checkpoint(
+    files: WritableFileSystem,
+    reading: LogPass,
+    log_end: int,
+    before_write: BeforeWrite,
+    *,
+    abnormal: bool,
+    has_queues: bool,
+) -> None:
+    """Write what a clean stop would have written, if the store was not closed or the file cannot be right.
+
+    Queues that are in RocksDB (``has_queues`` is False) are not ours, and how far they go we do not say.
+    """
+    data = _read(files)
+    fields = decode_checkpoint(data or b"")
+    newest = reading.newest_timestamp
+    times = fields.physic_msg_timestamp, fields.logics_msg_timestamp, fields.index_msg_timestamp
+    is_wrong = data is None or check_checkpoint(data) is not None or max(times) > newest + _AHEAD_MS
+    is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
+    # A clean stop writes the time of the last record, whatever the clock did before.
+    last = min(reading.last_timestamp, newest)
+    indexed = min(max(fields.index_msg_timestamp, 0), last)
+    ends = _iter_index_ends(files)
+    if fields.index_msg_timestamp > next(ends, fields.index_msg_timestamp):
+        # What it was about is gone from the index. A clean stop leaves the end of the last file that is full.
+        indexed, is_wrong = next(ends, 0), True
+    if not (is_wrong or abnormal):
+        return
+    made = StoreCheckpoint(
+        physic_msg_timestamp=last,
+        logics_msg_timestamp=last if has_queues else min(max(fields.logics_msg_timestamp, 0), last),
+        index_msg_timestamp=indexed,
+        master_flushed_offset=min(max(fields.master_flushed_offset, 0), log_end),
+        confirm_phy_offset=min(max(fields.confirm_phy_offset, 0), log_end),
+    )
+    page = encode_checkpoint(made)
+    if page == data:
+        return
+    before_write(CHECKPOINT, "modify" if data is not None else "create")
+    with files.create(CHECKPOINT, PAGE_SIZE) if data is None else files.open_write(CHECKPOINT) as file:
+        file.pwrite(page, 0)
+        file.truncate(PAGE_SIZE)
+        file.fsync()
+    files.fsync_dir()
+
+
+def _iter_index_ends(files: WritableFileSystem) -> Iterator[int]:
+    """Yield when the newest entry of each index file was stored, the newest file first, where it has any."""
+    for entry in reversed(files.listdir(INDEX) if files.is_directory(INDEX) else []):
+        if entry.kind is not Kind.FILE:
+            continue
+        with files.open_read(f"{INDEX}/{entry.name}") as file:
+            header = read_header(file)
+        if header is not None and header.end_timestamp > 0:
+            yield header.end_timestamp
+
+
+def _read(files: WritableFileSystem) -> bytes | None:
+    if not files.exists(CHECKPOINT):
+        return None
+    with files.open_read(CHECKPOINT) as file:
+        return file.pread(2 * PAGE_SIZE, 0)
+
 
 Advance = Callable[[int], None]
 _ZEROS = 1 << 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from construct import Container
 
-from rmqtool.bulk.records import Records, decode_records
-from rmqtool.bulk.starts import record_starts
+from rmqtool.columns.records import Records, decode_records
+from rmqtool.columns.starts import record_starts
 from rmqtool.formats import batches, commit_log, compression, declarations, dledger, hosts, ids, layouts, properties
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Blank, Message, Nothing

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.config import Version
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.formats import index
-from rmqtool.inspection.broker_query import query_message
-from rmqtool.inspection.by_time import TimeLookup
-from rmqtool.inspection.index_lookup import Indexes
-from rmqtool.inspection.lookup import Lookup
-from rmqtool.inspection.question import Narrowing, QuestionKind, ask
-from rmqtool.storage.discovery import QueueId
-from rmqtool.storage.log_end import read_record
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.store import Store, open_store
-from rmqtool.storage.time_search import Boundary
-from rmqtool.upstream.of_store import rehearse
+from rmqtool.log.end import read_record
+from rmqtool.look.key_search import Indexes, query_message
+from rmqtool.look.lookup import Lookup
+from rmqtool.look.question import Narrowing, QuestionKind, ask
+from rmqtool.look.time_query import TimeLookup
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store, open_store
+from rmqtool.store.time_search import Boundary
+from rmqtool.upstream.rehearsal import rehearse
 from tests.agreement.ledger import Subject, comparison
 
 

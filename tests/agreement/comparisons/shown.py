@@ -14,13 +14,13 @@ from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.hosts import parse_host
 from rmqtool.formats.java import string_hash
-from rmqtool.scan.ordering import Order
-from rmqtool.scan.ranges import Answered, Effort
-from rmqtool.scan.reading import Part
-from rmqtool.scan.request import Request, iter_lines, iter_messages
-from rmqtool.scan.selection import Selection
-from rmqtool.scan.sources import open_source
-from rmqtool.storage.store import open_store
+from rmqtool.log.order import Order
+from rmqtool.log.ranges import Answered, Effort
+from rmqtool.log.read import Part
+from rmqtool.log.select import Selection
+from rmqtool.log.sources import open_source
+from rmqtool.log.stream import Request, iter_lines, iter_messages
+from rmqtool.store.open import open_store
 from tests.agreement.ledger import Subject, comparison
 from tests.agreement.logs import report_missing, truth_messages
 from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.config import Version
-from rmqtool.storage.posix import PosixReadableFileSystem
-from rmqtool.upstream.config_load import load_config
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.upstream.config_files import load_config
 from rmqtool.upstream.files import StoreView
 from tests.agreement.ledger import Subject, comparison
 from tests.mutations import apply_mutation, read_catalogue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.allocation import (
+from rmqtool.broker.consumer.rebalance import (
     Average,
     AverageByCircle,
     ByConfig,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.client_offsets import ClientOffsets, LocalOffsets, client_id, local_offsets_path
+from rmqtool.broker.consumer.progress import ClientOffsets, LocalOffsets, client_id, local_offsets_path
 from rmqtool.config import Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
-from rmqtool.storage.config_writer import ConfigText
+from rmqtool.store.config_files import ConfigText
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
 from tests.manual_clock import ManualClock

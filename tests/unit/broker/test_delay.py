@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.happened import Happened
+from rmqtool.broker.services.events import Happened
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import StoreError

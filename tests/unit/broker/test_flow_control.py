@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.flow_control import MIB, ConsumerState, Reason, Refusal, Thresholds, check_pull
-from rmqtool.broker.process_queue import CachedMessage, ProcessQueue
+from rmqtool.broker.consumer.process_queue import (
+    MIB,
+    CachedMessage,
+    ConsumerState,
+    ProcessQueue,
+    Reason,
+    Refusal,
+    Thresholds,
+    check_pull,
+)
 
 RUNNING, ORDERLY = ConsumerState(), ConsumerState(is_orderly=True)
 

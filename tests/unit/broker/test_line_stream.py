@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from rmqtool.broker.line_stream import Lines
+from rmqtool.broker.producer.lines import Lines
 
 TEXTS = [b"one\ntwo\n\nlong" + b"g" * 5000 + b"\nlast", b"", b"\n", b"of the next\nstream"]
 WHOLE = b"".join(text if text.endswith(b"\n") or not text else text + b"\n" for text in TEXTS)
@@ -78,7 +78,7 @@ def test_an_interruption_keeps_whole_lines_and_reads_no_more(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("rmqtool.broker.line_stream.select.select", interrupt)
+        patched.setattr("rmqtool.broker.producer.lines.select.select", interrupt)
         with pytest.raises(KeyboardInterrupt):
             lines.look_ahead(1 << 20)
     os.write(target, b"more\n")

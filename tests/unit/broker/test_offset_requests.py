@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.offset_requests import OffsetRequests
-from rmqtool.broker.offsets import ConsumerOffsets, progress_file
-from rmqtool.broker.queue_view import Residence
+from rmqtool.broker.consumer.queue_view import Residence
+from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests, progress_file
 from rmqtool.config import Version
 from rmqtool.formats.response_codes import ResponseCode
-from rmqtool.storage.config_writer import config_text
+from rmqtool.store.config_files import config_text
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
 from tests.manual_clock import ManualClock

@@ -15,7 +15,7 @@ from rmqtool.broker.offsets import NOT_FOUND, VERSION_STEP, ConsumerOffsets, pro
 from rmqtool.config import Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.topics import LMQ_PREFIX
-from rmqtool.storage.config_writer import config_text
+from rmqtool.store.config_files import config_text
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
 from tests.manual_clock import START, ManualClock

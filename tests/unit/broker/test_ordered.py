@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.ordered import (
+from rmqtool.broker.consumer.consume_message import (
     ConsumeOrderlyStatus,
     OrderlyPolicy,
     OrderlyStep,
@@ -14,7 +14,7 @@ from rmqtool.broker.ordered import (
     finish_ordered,
     is_lock_held,
 )
-from rmqtool.broker.process_queue import CachedMessage, ProcessQueue
+from rmqtool.broker.consumer.process_queue import CachedMessage, ProcessQueue
 from rmqtool.formats.message_queues import MessageQueue
 from tests.manual_clock import ManualClock
 

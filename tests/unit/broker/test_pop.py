@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from rmqtool.broker.pop import Popped
+from rmqtool.broker.services.pop import Popped
 from rmqtool.config import Version
-from rmqtool.engine.message_filter import TagFilter
+from rmqtool.engine.get import TagFilter
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.ids import decode_pop_receipt, encode_pop_receipt
 from rmqtool.formats.topics import REVIVE_GROUP

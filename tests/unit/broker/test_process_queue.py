@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from rmqtool.broker.concurrent import ConsumeConcurrentlyStatus, finish_batch
-from rmqtool.broker.process_queue import CachedMessage, ProcessQueue
+from rmqtool.broker.consumer.consume_message import ConsumeConcurrentlyStatus, finish_batch
+from rmqtool.broker.consumer.process_queue import CachedMessage, ProcessQueue
 
 Window = ProcessQueue[str]
 Cached = CachedMessage[str]

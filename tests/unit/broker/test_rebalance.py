@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.allocation import AverageByCircle
-from rmqtool.broker.ordered import QueueLocks
-from rmqtool.broker.process_queue import ProcessQueue
-from rmqtool.broker.rebalance import Change, ConsumerGroup, Member, Rebalancer
+from rmqtool.broker.consumer.consume_message import QueueLocks
+from rmqtool.broker.consumer.process_queue import ProcessQueue
+from rmqtool.broker.consumer.rebalance import AverageByCircle, Change, ConsumerGroup, Member, Rebalancer
 from rmqtool.config import Version
 from rmqtool.formats.message_queues import MessageQueue
 from tests.manual_clock import ManualClock

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.receiving import as_received
+from rmqtool.broker.producer.send import as_received
 from rmqtool.config import Version
-from rmqtool.engine.intake import Intake
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.put import Intake
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
-from rmqtool.storage.store import open_store
+from rmqtool.store.open import open_store
 from tests.conftest import Unpacker
 from tests.engine_stores import iter_records, small_setup
 from tests.replay import config_of, iter_places

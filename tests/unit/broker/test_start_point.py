@@ -6,7 +6,7 @@ from datetime import UTC, timedelta, timezone
 
 import pytest
 
-from rmqtool.broker.start_point import (
+from rmqtool.broker.consumer.subscription import (
     ConsumeFromWhere,
     default_consume_timestamp,
     encode_consume_timestamp,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.happened import Happened
-from rmqtool.broker.services import Services
+from rmqtool.broker.services.events import Happened
+from rmqtool.broker.services.tick import Services
 from rmqtool.config import Version
-from rmqtool.engine.message import NewMessage
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import NewMessage, PutStatus
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.topics import TIMER_TOPIC
 from tests.served import Served

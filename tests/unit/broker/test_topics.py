@@ -10,7 +10,7 @@ from rmqtool.broker.topics import TopicConfigs, parse_perm, spell_perm
 from rmqtool.config import Version
 from rmqtool.errors import NotFound, Refused, StoreError, UsageError
 from rmqtool.formats.paths import TOPICS
-from rmqtool.storage.config_writer import config_text
+from rmqtool.store.config_files import config_text
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
 from tests.manual_clock import ManualClock

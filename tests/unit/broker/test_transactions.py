@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker.happened import Happened
-from rmqtool.broker.transactions import EndRequest, EndStatus, TransactionState
+from rmqtool.broker.services.events import Happened
+from rmqtool.broker.services.transactions import EndRequest, EndStatus, TransactionState
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
-from rmqtool.engine.ticket import PutTicket
+from rmqtool.engine.put import PutTicket
 from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_GROUP

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.bulk_put import MessageColumns
-from rmqtool.engine.message import Host, NewMessage
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import Host, NewMessage, PutStatus
+from rmqtool.engine.put import PutTicket
+from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_store
 from tests.faulty import FaultyFileSystem

@@ -8,13 +8,13 @@ import pytest
 
 from rmqtool.config import Version
 from rmqtool.engine.commit_log import CommitLog, LogDirectory, Tail
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import PutStatus
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace, Refused, StoreError
+from rmqtool.files.filesystem import Space, WritableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message, decode_record
-from rmqtool.storage.filesystem import Space, WritableFileSystem
-from rmqtool.storage.posix_write import PosixWritableFileSystem
-from rmqtool.storage.segments import Segment
+from rmqtool.store.segments import Segment
 from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, read_bytes, small_setup, small_store
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
@@ -221,7 +221,7 @@ def test_a_full_disk_stops_puts(
 
 
 def test_what_only_root_may_use_counts_neither_way() -> None:
-    from rmqtool.engine.disk_space import used_percent
+    from rmqtool.engine.retention import used_percent
 
     assert used_percent(Space(total=1000, free=500, available=450)) == 53
     assert used_percent(Space(total=1000, free=0, available=0)) == 100
@@ -239,7 +239,7 @@ def test_a_full_directory_gets_no_segment(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_reading_goes_on_over_added_segments() -> None:
-    from rmqtool.storage.segments import SegmentQueue
+    from rmqtool.store.segments import SegmentQueue
 
     files = a_store_with_segments()
     queue = SegmentQueue([Segment(0, SEGMENT, FIRST, files)], SEGMENT)

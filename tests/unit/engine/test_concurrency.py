@@ -11,8 +11,8 @@ import pytest
 
 from rmqtool.config import FlushDiskType, Version
 from rmqtool.engine.message import NewMessage
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
 from tests.engine_stores import a_message, iter_records, small_setup, units
 
 WAYS = [

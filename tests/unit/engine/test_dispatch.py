@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.consume_queues import ConsumeQueue, ConsumeQueueExt
-from rmqtool.engine.derived_files import DerivedFiles, DerivedQueue
+from rmqtool.engine.consume_queue import ConsumeQueue, ConsumeQueueExt, DerivedFiles, DerivedQueue
 from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace
+from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats import index, layouts
 from rmqtool.formats.consume_queue import FILLER, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit, IndexHeader
-from rmqtool.storage.filesystem import ReadableFileSystem
 from tests.engine_stores import (
     ENTRIES,
     SEGMENT,
@@ -255,9 +254,9 @@ class Held:
 def test_puts_are_held_off_while_columns_are_computed_and_never_while_a_file_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import rmqtool.bulk.queues  # noqa: F401
+    import rmqtool.columns.queues  # noqa: F401
 
-    monkeypatch.setattr("rmqtool.engine.dispatcher.LEAST_FOR_BULK", 1)
+    monkeypatch.setattr("rmqtool.engine.dispatch.LEAST_FOR_BULK", 1)
     held, seen = Held(), list[bool]()
     for operation in ("pwrite", "fdatasync"):
         real = getattr(FaultyWritableFile, operation)
@@ -405,8 +404,8 @@ class TestIndex:
 
     def test_the_example_of_the_specification(self) -> None:
         """Formats 5.6: eight slots, six entries, the keys of example A and a later message."""
-        from rmqtool.engine.index_service import IndexFileWriter
-        from rmqtool.storage.index_files import Geometry
+        from rmqtool.engine.index_file import IndexFileWriter
+        from rmqtool.store.index_files import Geometry
 
         files = FaultyFileSystem(FaultyDisk())
         with files.create("i", 192) as file:
@@ -516,8 +515,8 @@ def test_a_log_without_queues_is_continued(count: int) -> None:
 
 
 def test_a_record_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.storage.log_end.STROLL", 1)
-    monkeypatch.setattr("rmqtool.storage.log_end.PIECE", 500)
+    monkeypatch.setattr("rmqtool.log.end.STROLL", 1)
+    monkeypatch.setattr("rmqtool.log.end.PIECE", 500)
     files = FaultyFileSystem(FaultyDisk())
     with small_store(files=files) as store:
         store.put(a_message(body=b"x" * 100))

@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import PutStatus
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
-from rmqtool.storage.filesystem import Attributes, Kind, iter_tree
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.filesystem import Attributes, Kind, iter_tree
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.engine_stores import a_message, clock_of, iter_records, small_setup, small_store
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk

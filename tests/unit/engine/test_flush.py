@@ -9,9 +9,9 @@ from typing import ClassVar
 import pytest
 
 from rmqtool.config import FlushDiskType, Version
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import PutStatus
+from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.ticket import PutTicket
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import layouts
 from tests.engine_stores import (

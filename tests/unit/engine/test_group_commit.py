@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqtool.engine.group_commit import GroupCommit, Turn
+from rmqtool.engine.flush import GroupCommit, Turn
 
 
 class Log:
@@ -73,7 +73,7 @@ def test_nobody_sleeps_on_when_who_should_wake_it_was_interrupted(monkeypatch: p
     log = Log()
     turns = GroupCommit(lambda: log.flushed_offset)
     assert turns.wait(10, 60) is Turn.MINE
-    monkeypatch.setattr("rmqtool.engine.group_commit._Sleeper.wake_next", lambda sleeper: None)
+    monkeypatch.setattr("rmqtool.engine.flush._Sleeper.wake_next", lambda sleeper: None)
     with asleep(turns, 20, 20, 20) as producers:
         log.flushed_offset = 20
         turns.end_turn()
@@ -83,7 +83,7 @@ def test_nobody_sleeps_on_when_who_should_wake_it_was_interrupted(monkeypatch: p
 
 
 def test_who_is_expected_forces_for_those_who_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+    monkeypatch.setattr("rmqtool.engine.flush._PATIENCE", 60)
     log = Log()
     turns = GroupCommit(lambda: log.flushed_offset)
     assert turns.wait(10, 60) is Turn.MINE
@@ -111,7 +111,7 @@ def test_who_is_expected_and_does_not_come_is_not_waited_for(monkeypatch: pytest
         producers[1].join(60)
         assert producers[1].turn is Turn.MINE
         # Nor is anybody for a while, who has patience or not.
-        monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+        monkeypatch.setattr("rmqtool.engine.flush._PATIENCE", 60)
         with asleep(turns, 50) as late:
             log.flushed_offset = 40
             turns.end_turn(returns=True)
@@ -121,7 +121,7 @@ def test_who_is_expected_and_does_not_come_is_not_waited_for(monkeypatch: pytest
 
 
 def test_who_is_no_producer_forces_before_those_who_are_expected_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.engine.group_commit._PATIENCE", 60)
+    monkeypatch.setattr("rmqtool.engine.flush._PATIENCE", 60)
     log = Log()
     turns = GroupCommit(lambda: log.flushed_offset)
     assert turns.wait(10, 60) is Turn.MINE

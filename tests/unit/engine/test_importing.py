@@ -13,16 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqtool.bulk.outgoing import Refusal, stage_messages
 from rmqtool.cli import main
+from rmqtool.columns.outgoing import Refusal, stage_messages
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.creation import create_store
-from rmqtool.engine.importing import Staging, import_staged
-from rmqtool.engine.replacing import require_ready
+from rmqtool.engine.bulk_load import Staging, import_staged, require_ready
+from rmqtool.engine.load import create_store
 from rmqtool.errors import Refused, StoreError, StoreInUse
+from rmqtool.files import publish as exchange
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message
-from rmqtool.storage import replacing as exchange
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import iter_records
 from tests.stores import FileState, tree_state
 

@@ -12,12 +12,12 @@ import pytest
 
 from rmqtool.config import Version
 from rmqtool.engine.health import RunningFlag
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import PutStatus
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse
+from rmqtool.files.filesystem import ReadableFileSystem, Space, WritableFile
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import layouts
-from rmqtool.storage.filesystem import ReadableFileSystem, Space, WritableFile
-from rmqtool.storage.posix_write import PosixWritableFileSystem
 from tests.engine_stores import SEGMENT, a_message, clock_of, read_bytes, small_setup, small_store
 from tests.faulty import FaultyFileSystem
 from tests.faulty_disk import FaultyDisk
@@ -70,7 +70,7 @@ def test_a_second_start_in_another_process_fails(tmp_path: Path) -> None:
     """C1.3."""
     program = (
         "import sys; from tests.engine_stores import small_setup; from rmqtool.engine.store import MessageStore;"
-        "from rmqtool.errors import StoreInUse; from rmqtool.storage.posix_write import PosixWritableFileSystem\n"
+        "from rmqtool.errors import StoreInUse; from rmqtool.files.posix_write import PosixWritableFileSystem\n"
         "try: MessageStore.open(small_setup(files=PosixWritableFileSystem(sys.argv[1])))\n"
         "except StoreInUse as error: print(error.message)"
     )

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rmqtool.config import BrokerRole, Version
-from rmqtool.engine.message import NewMessage, compressed
-from rmqtool.engine.put_status import PutStatus
+from rmqtool.engine.message import NewMessage, PutStatus, compressed
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BodyCodec

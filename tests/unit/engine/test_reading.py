@@ -8,12 +8,11 @@ import pytest
 
 from rmqtool.config import Version
 from rmqtool.engine import reader
-from rmqtool.engine.get_result import GetMessageStatus
-from rmqtool.engine.message_filter import SqlFilter, TagFilter
+from rmqtool.engine.get import GetMessageStatus, SqlFilter, TagFilter
 from rmqtool.engine.store import MessageStore
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
-from rmqtool.storage.time_search import Boundary
+from rmqtool.store.time_search import Boundary
 from tests.engine_stores import SEGMENT, a_message, clock_of, small_store, units
 
 LARGE = {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 60_000}

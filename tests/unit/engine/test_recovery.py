@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rmqtool.config import Version
-from rmqtool.engine.building import Setup
-from rmqtool.engine.get_result import GetMessageStatus
+from rmqtool.engine.get import GetMessageStatus
+from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.store import MessageStore

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rmqtool.config import Version
-from rmqtool.engine.bulk_walk import count_messages
-from rmqtool.engine.get_result import GetMessageStatus
+from rmqtool.engine.get import GetMessageStatus
+from rmqtool.engine.load import count_messages
 from rmqtool.engine.store import MessageStore
-from rmqtool.storage.filesystem import Attributes, Space
-from rmqtool.storage.posix_write import PosixWritableFileSystem
+from rmqtool.files.filesystem import Attributes, Space
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_setup, small_store, units
 
 HOUR = 3_600_000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rmqtool.filters.columns import match_columns, match_tag_codes, match_tags, truths_of_columns
-from rmqtool.filters.evaluation import Truth
+from rmqtool.filters.expressions import Truth
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
 from tests.selectors import TEXTS

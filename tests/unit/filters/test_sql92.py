@@ -10,10 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from rmqtool.errors import Exit, UsageError
-from rmqtool.filters.evaluation import Truth
-from rmqtool.filters.sql92 import MAX_DEPTH, parse_selector
-from rmqtool.filters.syntax import FilterSyntaxError
-from rmqtool.filters.tokens import Dialect
+from rmqtool.filters.expressions import Truth
+from rmqtool.filters.sql92 import MAX_DEPTH, Dialect, FilterSyntaxError, parse_selector
 
 F, T, U, X = Truth
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.filters.syntax import FilterSyntaxError, shown
+from rmqtool.filters.sql92 import FilterSyntaxError, shown
 
 
 def caret(text: str, position: int, width: int = 72) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.filters.syntax import FilterSyntaxError
+from rmqtool.filters.sql92 import FilterSyntaxError
 from rmqtool.filters.tags import TagExpression, parse_tags
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rmqtool.findings.wording import counted
+from rmqtool.findings.finding import counted
 
 
 def test_one_is_one_and_many_are_many():

@@ -7,11 +7,22 @@ from typing import Any
 import pytest
 
 from rmqtool.formats import config_files, config_shapes, paths
+from rmqtool.formats.codes import is_since
 from rmqtool.formats.config_files import Decoded
-from rmqtool.formats.fastjson import Dialect, Oddity, OddityKind
-from rmqtool.formats.fastjson_writer import Bean, JavaType, Kind, Scalar, Sequence, Shape, Style, Table
+from rmqtool.formats.fastjson import (
+    Bean,
+    Dialect,
+    JavaType,
+    Kind,
+    Oddity,
+    OddityKind,
+    Scalar,
+    Sequence,
+    Shape,
+    Style,
+    Table,
+)
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.versions import is_since
 
 DATA_VERSION = '"dataVersion":{\n\t\t"counter":3,\n\t\t"stateVersion":0,\n\t\t"timestamp":1700000000000\n\t}'
 

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rmqtool.formats import fastjson
-from rmqtool.formats.fastjson import Dialect, Reference
-from rmqtool.formats.fastjson_writer import (
+from rmqtool.formats.fastjson import (
     ANY,
     Bean,
     BeanField,
+    Dialect,
     JavaType,
     Kind,
+    Reference,
     Sequence,
     Shape,
     Style,

@@ -8,8 +8,8 @@ import zlib
 import numpy as np
 import pytest
 
-from rmqtool.bulk.jsonl import iter_json_lines
-from rmqtool.bulk.records import decode_records
+from rmqtool.columns.jsonl import iter_json_lines
+from rmqtool.columns.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.message_json import FIELDS, encode_line, message_json, read_body
 from tests.builders import BORN_V6_HOST, EXAMPLE_A, STORE_V6_HOST, record

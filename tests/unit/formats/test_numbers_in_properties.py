@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqtool.broker.stored_again import find_number
+from rmqtool.broker.services.redelivery import find_number
 from rmqtool.config import Version
-from rmqtool.engine.late_records import inner_count
-from rmqtool.engine.put_status import PutStatus
-from rmqtool.engine.schedule import Destination, delay_level, find_destination
+from rmqtool.engine.message import PutStatus
+from rmqtool.engine.put import Destination, delay_level, find_destination, inner_count
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, tags_code
@@ -61,11 +60,11 @@ def test_a_put_and_its_dispatch_read_one_level(text: str, number: int | None) ->
 def test_models_of_a_start_and_filters_have_the_same_parser(
     read: Callable[[str], int | None], text: str, number: int | None
 ) -> None:
-    from rmqtool.filters import evaluation, sql92
+    from rmqtool.filters import expressions, sql92
     from rmqtool.upstream import mapped_files, record_check
 
     assert read(text) == number
-    assert evaluation.parse_int is record_check.parse_int is parse_int
+    assert expressions.parse_int is record_check.parse_int is parse_int
     assert sql92.parse_long is mapped_files.parse_long is parse_long
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.formats.versions import is_since, release
+from rmqtool.formats.codes import is_since, release
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 
 from rmqtool.errors import Exit
 from rmqtool.findings import Finding, Severity
-from rmqtool.render.findings import FindingCounts, place_of, show_findings
+from rmqtool.render.findings import FindingCounts, place_of, show_findings, verdict_lines
 from rmqtool.render.output import Look, Mode, Output
-from rmqtool.render.verdict import verdict_lines
 from tests.golden_files import check_golden
 
 FINDINGS = [

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from rmqtool.errors import OptionalMissing
-from rmqtool.spark.java import find_java, home_for_spark
+from rmqtool.spark.session import find_java, home_for_spark
 
 VECTOR = "java.base jdk.incubator.vector java.sql"
 ECHO = '#!/bin/sh\nfor word do printf "%s\\n" "$word"; done\n'

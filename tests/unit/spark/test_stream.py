@@ -20,11 +20,11 @@ pytest.importorskip("pyspark.sql.streaming.datasource")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqtool.errors import StoreError, UsageError
+from rmqtool.files.filesystem import Entry
+from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.source import RocketMQSource
 from rmqtool.spark.stream import RocketMQStreamReader
-from rmqtool.storage.filesystem import Entry
-from rmqtool.storage.posix import PosixReadableFileSystem
 from tests.builders import blank, record
 from tests.growing_store import GrowingStore
 

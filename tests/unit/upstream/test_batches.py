@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from rmqtool.upstream import batches, gather
+from rmqtool.upstream import batches, index_counts
 from rmqtool.upstream.batches import walk
-from rmqtool.upstream.gather import cut_out, find_starts
+from rmqtool.upstream.index_counts import cut_out, find_starts
 from tests.builders import blank, record
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
@@ -63,7 +63,7 @@ def test_a_walk_goes_from_record_to_record(seed, embedded, magics, monkeypatch):
 @pytest.mark.parametrize("where", range(40, 60))
 def test_every_place_where_a_record_could_begin_is_found(where, monkeypatch):
     """However the places lie in what is looked through at once; the last is one where a size and a magic fit."""
-    monkeypatch.setattr(gather, "_BLOCK", 16)
+    monkeypatch.setattr(index_counts, "_BLOCK", 16)
     data = bytearray(b"\xda\xa3\x20" * 40)
     for at in (0, where, len(data) - 8):
         struct.pack_into(">I", data, at + 4, V2 if at == where else V1)

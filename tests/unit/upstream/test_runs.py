@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqtool.storage.filesystem import Kind, iter_tree
+from rmqtool.files.filesystem import Kind, iter_tree
 from tests import builders
 from tests.recovery import rehearsed
 

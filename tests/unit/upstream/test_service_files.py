@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.storage.overlay import Action
+from rmqtool.files.overlay import Action
 from tests.recovery import rehearsed
 
 POSITIONS = "compaction/position-checkpoint"

@@ -1,0 +1,437 @@
+"""One segment as an ordered stream of batches and of places that are no right record.
+
+Batches: right records as columns, and what each of them is due in queues and index.
+
+A batch says what a broker makes of its records when it dispatches them; what stands in the queues and in the index is
+compared with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.keys import IndexKeys as RowKeys
+from rmqtool.columns.keys import index_keys, tag_keys
+from rmqtool.columns.properties import Properties, decode_properties
+from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
+from rmqtool.columns.records import Records, decode_records
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.formats import layouts
+from rmqtool.formats.bridges import is_bridge
+from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
+from rmqtool.formats.compression import body_codec, inflate_body
+from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.flaws import Flaw
+from rmqtool.log.read import Rows
+from rmqtool.log.walk import Place
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Units = npt.NDArray[np.void]
+
+UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
+BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
+
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+
+
+class Inflating(IntEnum):
+    """How closely compressed bodies are looked at: not at all, their first bytes, or whole."""
+
+    NONE = 0
+    HEADS = 1
+    WHOLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a batch is to say of its records. Topics with batch queues get their units there."""
+
+    rules: DispatchRules
+    batch_topics: frozenset[str] = frozenset()
+    inflating: Inflating = Inflating.NONE
+    keys: bool = True
+    tag_keys: bool = False
+
+
+class IndexKeys(NamedTuple):
+    """Entries that an index is due: the place and the store time of a record, and the hash of one of its keys."""
+
+    physical_offsets: Ints
+    key_hashes: Ints
+    store_timestamps: Ints
+
+    def before(self, end: int) -> IndexKeys:
+        """Return those of records before ``end`` of the log."""
+        rows = self.physical_offsets < end
+        return IndexKeys(*(column[rows] for column in self))
+
+
+class RecordFlaw(NamedTuple):
+    """A flaw that leaves a record whole: it says what it says."""
+
+    physical_offset: int
+    total_size: int
+    flaw: Flaw
+
+
+class HostRun(NamedTuple):
+    """Records one behind the other that the same host stored; ``length`` is that of the first."""
+
+    host: bytes
+    physical_offset: int
+    length: int
+    records: int
+
+
+class Half(NamedTuple):
+    """A committed record, and where the half message lies that it commits."""
+
+    physical_offset: int
+    prepared_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records that stand in the log one behind the other, at most blanks and damage between two batches.
+
+    ``entries`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
+    whose body does not inflate, ``heads`` records with a header or properties that no broker writes, ``hosts`` who
+    stored them, where nothing was left out.
+    """
+
+    physical_offsets: Ints
+    sizes: Ints
+    store_timestamps: Ints
+    entries: list[QueueEntries]
+    batch_runs: list[QueueRun]
+    keys: IndexKeys
+    tag_keys: IndexKeys
+    bodies: list[RecordFlaw]
+    commits: list[Half]
+    heads: list[RecordFlaw]
+    hosts: list[HostRun]
+
+    def before(self, end: int) -> Batch:
+        """Return the part of the batch that lies before ``end`` of the log."""
+        if self.physical_offsets[-1] < end:
+            return self
+        rows = self.physical_offsets < end
+        return Batch(
+            self.physical_offsets[rows],
+            self.sizes[rows],
+            self.store_timestamps[rows],
+            [part.select(part.units["physical_offset"] < end) for part in self.entries],
+            _runs_before(self.batch_runs, end),
+            self.keys.before(end),
+            self.tag_keys.before(end),
+            [found for found in self.bodies if found.physical_offset < end],
+            [found for found in self.commits if found.physical_offset < end],
+            [found for found in self.heads if found.physical_offset < end],
+            [],
+        )
+
+
+def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
+    kept = (run.units["physical_offset"] < end for run in runs)
+    cut = (
+        run._replace(queue_offsets=run.queue_offsets[rows], units=run.units[rows])
+        for run, rows in zip(runs, kept, strict=True)
+    )
+    return [run for run in cut if len(run.units)]
+
+
+def batch_of(records: Records, wanted: Wanted) -> Batch:
+    """Return the batch of some right records."""
+    properties = decode_properties(records)
+    in_batches = _stand_in_batches(records, wanted)
+    places = records.column("physical_offset").astype(np.int64)
+    times = records.column("store_timestamp").astype(np.int64)
+    plain, inner, simple, packed = records, None, properties, None
+    if in_batches.any():
+        plain, inner = records.select(~in_batches), records.select(in_batches)
+        simple, packed = decode_properties(plain), decode_properties(inner)
+    return Batch(
+        places,
+        records.column("total_size").astype(np.int64),
+        times,
+        [queue_entries(plain, simple, wanted.rules)] if len(plain) else [],
+        [] if inner is None or packed is None else list(_batch_runs(inner, packed, wanted.rules)),
+        _keys(index_keys(records, properties, _PLAIN), places, times) if wanted.keys else _NO_KEYS,
+        _keys(tag_keys(records, properties), places, times) if wanted.tag_keys else _NO_KEYS,
+        list(_check_bodies(records, wanted.inflating)),
+        _commits(records),
+        [
+            *(
+                found
+                for row in np.flatnonzero(_have_odd_heads(records)).tolist()
+                for found in check_head(_message(records, row))
+            ),
+            *_bridges(records),
+            *_check_texts(records, properties),
+        ],
+        _host_runs(records),
+    )
+
+
+_PLAIN = DispatchRules()
+_NO_KEYS = IndexKeys(*(np.zeros(0, np.int64) for _ in range(3)))
+
+
+def _stand_in_batches(records: Records, wanted: Wanted) -> Mask:
+    found: Mask = records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
+    if wanted.batch_topics:
+        topics = records.topics
+        found |= topics.each(lambda topic: topic in wanted.batch_topics, np.bool_)
+    return found
+
+
+def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) -> Iterator[QueueRun]:
+    """Yield the units of batch queues, queue by queue."""
+    kept = np.flatnonzero(have_queue_unit(records))
+    if not len(kept):
+        return
+    units = batch_units(records, properties, rules)
+    topics = records.topics
+    codes, numbers = topics.codes[kept], records.column("queue_id")[kept]
+    for code, queue_id in sorted(set(zip(codes.tolist(), numbers.tolist(), strict=True))):
+        rows = np.flatnonzero((codes == code) & (numbers == queue_id))
+        yield QueueRun(topics.values[code], queue_id, units["msg_base_offset"][rows].astype(np.int64), units[rows])
+
+
+def _keys(found: RowKeys, places: Ints, times: Ints) -> IndexKeys:
+    return IndexKeys(places[found.rows], found.key_hashes.astype(np.int64), times[found.rows])
+
+
+def _message(records: Records, row: int) -> Message:
+    message = decode_record(records.data.data, int(records.file_offsets[row]))
+    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+    return message
+
+
+def _commits(records: Records) -> list[Half]:
+    rows = np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.COMMIT))
+    places = records.column("physical_offset")[rows].tolist()
+    return [*map(Half, places, records.column("prepared_transaction_offset")[rows].tolist())]
+
+
+def _bridges(records: Records) -> Iterator[RecordFlaw]:
+    """Yield the records that a repair has laid over damage."""
+    for row in np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)).tolist():
+        message = _message(records, row)
+        if is_bridge(message):
+            flaw = Flaw("CL-BRIDGE", "what stood here was damaged, and a repair has bridged it")
+            yield RecordFlaw(message.physical_offset, message.total_size, flaw)
+
+
+def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFlaw]:
+    """Yield records whose properties are no UTF-8: a broker writes them from texts."""
+    if not len(properties.text) or properties.text.max() < _FIRST_NOT_ASCII or _is_text(properties.text.tobytes()):
+        return
+    for row, begin, size in zip(
+        range(len(records)), records.properties_offsets.tolist(), records.properties_lengths.tolist(), strict=True
+    ):
+        if not _is_text(records.data[begin : begin + size].tobytes()):
+            place, total = records.column("physical_offset")[row], records.column("total_size")[row]
+            flaw = Flaw("CL-PROPS", "the properties are no UTF-8 text", begin - int(records.file_offsets[row]), size)
+            yield RecordFlaw(int(place), int(total), flaw)
+
+
+_FIRST_NOT_ASCII = 0x80
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# How a compressed body begins, by its codec.
+_HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
+
+
+def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw]:
+    if inflating is Inflating.NONE:
+        return
+    flags = records.column("sys_flag")
+    for row in np.flatnonzero(flags & int(SysFlag.COMPRESSED)).tolist():
+        begin = int(records.body_offsets[row])
+        raw = records.data[begin : begin + int(records.body_lengths[row])].tobytes()
+        flaw = _check_body(int(flags[row]), raw, inflating)
+        if flaw is not None:
+            place, size = records.column("physical_offset")[row], records.column("total_size")[row]
+            yield RecordFlaw(int(place), int(size), flaw)
+
+
+def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | None:
+    codec = body_codec(sys_flag) or ""
+    if raw_body and not raw_body.startswith(_HEADS.get(codec, ())):
+        text = f"the body is marked as compressed, and does not begin like {codec or 'compressed data'}"
+        return Flaw("BD-INFLATE", text, 0, len(raw_body))
+    found = inflate_body(sys_flag, raw_body) if inflating is Inflating.WHOLE else None
+    return found if isinstance(found, Flaw) else None
+
+
+# What a header says beyond this was not put there by a broker.
+_MOST_PORT = 0xFFFF
+_MOST_RECONSUME_TIMES = 1 << 16
+_MOST_AHEAD_MS = 600_000
+_MOST_BEHIND_MS = 10 * 365 * 86_400_000
+_KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
+
+
+def _have_odd_heads(records: Records) -> Mask:
+    """Return which records ``check_head`` has something to say about."""
+    flags = records.column("sys_flag")
+    found: Mask = flags & ~np.int32(_KNOWN_SYS_FLAGS) != 0
+    found |= (flags & COMPRESSION_MASK != 0) & (flags & int(SysFlag.COMPRESSED) == 0)
+    for name in ("born_host_port", "store_host_port"):
+        port = records.column(name)
+        found |= (port < 1) | (port > _MOST_PORT)
+    times = records.column("reconsume_times")
+    found |= (times < 0) | (times >= _MOST_RECONSUME_TIMES)
+    found |= (records.body_lengths == 0) & (records.column("body_crc") != 0)
+    outside = flags & TRANSACTION_MASK == int(TransactionType.NONE)
+    found |= outside & (records.column("prepared_transaction_offset") != 0)
+    stored = records.column("store_timestamp")
+    ahead = records.column("born_timestamp") - stored
+    found |= ((ahead > _MOST_AHEAD_MS) | (ahead < -_MOST_BEHIND_MS)) & (stored > 0)
+    return found
+
+
+def check_head(message: Message) -> Iterator[RecordFlaw]:
+    """Yield the first flaw of a record whose header holds what no broker writes."""
+    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    for name, text in _odd_fields(message):
+        field = prefix.field(name)
+        yield RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))
+        return
+
+
+def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
+    if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
+    if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} names a codec, and no body is compressed"
+    for name in ("born_host_port", "store_host_port"):
+        port = getattr(message, name)
+        if not 1 <= port <= _MOST_PORT:
+            yield name, f"{port} is no port"
+    if not message.raw_body and message.body_crc:
+        yield "body_crc", f"the checksum {message.body_crc & 0xFFFFFFFF:#010x} is not that of the body, which is empty"
+    if not 0 <= message.reconsume_times < _MOST_RECONSUME_TIMES:
+        yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
+    if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
+        offset = message.prepared_transaction_offset
+        yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
+    ahead = message.born_timestamp - message.store_timestamp
+    if message.store_timestamp > 0 and not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
+        yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"
+
+
+def _host_runs(records: Records) -> list[HostRun]:
+    six = records.column("sys_flag") & int(SysFlag.STORE_HOST_V6) != 0
+    parts = (records.select(~six), records.select(six)) if six.any() else (records,)
+    return [run for part in parts for run in _host_runs_of(part)]
+
+
+def _host_runs_of(records: Records) -> Iterator[HostRun]:
+    """Yield the runs of records with hosts of one family."""
+    if not len(records):
+        return
+    hosts = np.ascontiguousarray(records.prefixes["store_host_ip"])
+    ports = records.column("store_host_port")
+    changes = (hosts[1:] != hosts[:-1]) | (ports[1:] != ports[:-1])
+    firsts = np.append(0, np.flatnonzero(changes) + 1)
+    counts = np.diff(np.append(firsts, len(records)))
+    for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
+        message = _message(records, first)
+        host = message.store_host_ip + layouts.INT.packer.pack(message.store_host_port)
+        yield HostRun(host, message.physical_offset, message.total_size, count)
+
+
+def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
+    """Return runs with neighbours of one host joined; hosts of IPv4 and of IPv6 each have a row of their own."""
+    found: list[HostRun] = []
+    last: dict[int, int] = {}
+    for run in runs:
+        at = last.get(len(run.host))
+        if at is not None and found[at].host == run.host:
+            found[at] = found[at]._replace(records=found[at].records + run.records)
+        else:
+            last[len(run.host)] = len(found)
+            found.append(run)
+    return found
+
+
+def join_batches(batches: list[Batch]) -> Batch:
+    """Return batches one behind the other as one."""
+    if len(batches) == 1:
+        return batches[0]
+    return Batch(
+        np.concatenate([batch.physical_offsets for batch in batches]),
+        np.concatenate([batch.sizes for batch in batches]),
+        np.concatenate([batch.store_timestamps for batch in batches]),
+        [part for batch in batches for part in batch.entries],
+        [run for batch in batches for run in batch.batch_runs],
+        IndexKeys(*map(np.concatenate, zip(*(batch.keys for batch in batches), strict=True))),
+        IndexKeys(*map(np.concatenate, zip(*(batch.tag_keys for batch in batches), strict=True))),
+        [found for batch in batches for found in batch.bodies],
+        [found for batch in batches for found in batch.commits],
+        [found for batch in batches for found in batch.heads],
+        join_hosts(run for batch in batches for run in batch.hosts),
+    )
+
+
+# Queues and index are asked once for so many records: each question costs some reads.
+_RECORDS = 1 << 17
+
+
+def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wanted) -> Iterator[Batch | Place]:
+    """Yield the pieces of a segment in their order: records in batches, everything else as places.
+
+    A record with a flaw that does not hide what it says (``Place.damaged``) comes as a place only; one whose store
+    time cannot be comes as a place and in a batch.
+    """
+    waiting: list[Batch] = []
+    records = 0
+    for found in pieces:
+        place = None if isinstance(found, Rows) else found
+        if isinstance(found, Rows):
+            waiting.append(batch_of(found.records, wanted))
+            records += len(found.records)
+            del found  # other bytes come into the memory that it was made of
+            if records < _RECORDS:
+                continue
+        elif _is_untimed(found):
+            yield found
+            waiting.append(_batch_at(file, found, wanted))
+            continue
+        if waiting:
+            yield join_batches(waiting)
+            waiting, records = [], 0
+        if place is not None:
+            yield place
+    if waiting:
+        yield join_batches(waiting)
+
+
+def _is_untimed(place: Place) -> bool:
+    return isinstance(place.what, Flaw) and place.what.code == "CL-TIME" and place.damaged is not None
+
+
+def _batch_at(file: ReadableFile, place: Place, wanted: Wanted) -> Batch:
+    """Return the batch of the one record at a place."""
+    data = file.pread_exactly(place.length, place.file_offset)
+    records, declined = decode_records(data, np.zeros(1, np.int64))
+    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    return batch_of(records, wanted)

@@ -1,0 +1,418 @@
+"""Index files judged without rebuilding them: their chains, and their entries against the keys of the log's records.
+
+A file is what upstream's insertion makes of its entries in their order: each one leads to the newest entry before it
+in its slot, and the slots hold the newest of all. So the chains are right exactly when that can be said of every
+entry and every slot; nothing is followed.
+
+Entries stand in the order of the log, apart from where a recovery began again: a file is a few ascending runs, and
+the entries of a stretch of the log are found by halving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.audit.due import Batch, IndexKeys, Ints
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.formats import index, layouts
+from rmqtool.formats.layouts import IndexHeader
+from rmqtool.log.buffers import Buffers
+from rmqtool.store.index_files import Geometry
+
+ENTRY = np.dtype(layouts.INDEX_ENTRY.dtype())
+SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
+
+# What is made of so many entries stays in the caches.
+_ROW_BITS = 16
+_AT_ONCE = 1 << _ROW_BITS
+_BUFFERS = Buffers(_AT_ONCE * ENTRY.itemsize)
+# Of what is wrong in one file so much is named one by one.
+NAMED = 1000
+# More ascending runs than a few mean that the entries are in no order.
+MOST_RUNS = 64
+
+Entries = npt.NDArray[np.void]
+Numbers = npt.NDArray[np.int32]
+
+
+class WrongLink(NamedTuple):
+    """An entry (or a slot, then ``index_no`` is its number) that leads to ``found`` and should lead to ``due``."""
+
+    index_no: int
+    found: int
+    due: int
+
+
+@dataclass
+class IndexLinks:
+    """Whether entries and slots lead to each other as they should; ``negative`` are entries with a negative hash."""
+
+    slots_used: int = 0
+    wrong_entries: list[WrongLink] = field(default_factory=list)
+    wrong_slots: list[WrongLink] = field(default_factory=list)
+    negative: list[int] = field(default_factory=list)
+    entries_left_out: int = 0
+    slots_left_out: int = 0
+
+    def join(self, more: IndexLinks) -> None:
+        """Add what was found in other slots of the same file."""
+        self.slots_used += more.slots_used
+        self.wrong_entries = sorted(self.wrong_entries + more.wrong_entries)
+        self.wrong_slots = sorted(self.wrong_slots + more.wrong_slots)
+        self.negative = sorted(self.negative + more.negative)
+        self.entries_left_out += more.entries_left_out
+        self.slots_left_out += more.slots_left_out
+
+
+@dataclass
+class IndexExamination:
+    """What the entries of a file say by themselves; ``links`` is what they and the slots say of each other.
+
+    ``runs`` are the numbers of the first and last entry of each ascending run.
+    """
+
+    entries: int
+    first: tuple[int, int] | None = None  # place and time difference of the first entry
+    last: tuple[int, int] | None = None
+    lowest: int = 0
+    highest: int = -1
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    links: IndexLinks = field(default_factory=IndexLinks)
+
+
+class SlotPart(NamedTuple):
+    """Some of the slots of a file: part ``number`` of ``parts`` that are alike."""
+
+    number: int = 0
+    parts: int = 1
+
+    def bounds(self, slots: int) -> tuple[int, int]:
+        """Return the first slot and the one behind the last."""
+        return slots * self.number // self.parts, slots * (self.number + 1) // self.parts
+
+
+def read_entries(file: ReadableFile, slots: int, start: int, end: int) -> Entries:
+    """Return the entries of the numbers from ``start`` to before ``end``; fewer where the file ends."""
+    data = file.pread((end - start) * ENTRY.itemsize, index.entry_offset(slots, start))
+    return np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
+
+
+def examine_entries(file: ReadableFile, slots: int, entries: int) -> IndexExamination:
+    """Examine the entries of the numbers 1 to ``entries``, apart from their links."""
+    examination = IndexExamination(entries)
+    before = -1
+    for start, found in _iter_entries(file, slots, entries):
+        before = _examine_places(examination, found, start, before)
+    if examination.runs:
+        examination.runs[-1] = (examination.runs[-1][0], entries)
+    return examination
+
+
+def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) -> IndexLinks:
+    """Examine the links of the slots of a part, and of the entries that belong to them."""
+    links = IndexLinks()
+    low, high = part.bounds(slots)
+    newest = np.zeros(high - low, np.int32)
+    for start, found in _iter_entries(file, slots, entries):
+        hashes = found["key_hash"].astype(np.int32)
+        slot_of = _slots_of(hashes, slots) - np.uint32(low)  # of the slots before, these are large numbers
+        rows = np.flatnonzero(slot_of < high - low)
+        if (hashes < 0).any():
+            links.negative += (start + rows[hashes[rows] < 0][:NAMED]).tolist()
+        numbers = (start + rows).astype(np.int32)
+        _examine_chains(links, slot_of[rows], found["prev_index"].astype(np.int32)[rows], numbers, newest)
+    links.slots_used = int(np.count_nonzero(newest))
+    _examine_slots(links, file, newest, low, entries)
+    return links
+
+
+def _slots_of(hashes: npt.NDArray[np.int32], slots: int) -> npt.NDArray[np.uint32]:
+    """Return the slots of hashes. To divide by one number and take what is left is some times faster than ``%``."""
+    sizes = np.abs(hashes).view(np.uint32)  # that of the lowest is what its bits say without a sign
+    found: npt.NDArray[np.uint32] = sizes - sizes // np.uint32(slots) * np.uint32(slots)
+    return found
+
+
+def _iter_entries(file: ReadableFile, slots: int, entries: int) -> Iterator[tuple[int, Entries]]:
+    for start in range(1, entries + 1, _AT_ONCE):
+        length = (min(start + _AT_ONCE, entries + 1) - start) * ENTRY.itemsize
+        data = _BUFFERS.read(file, length, index.entry_offset(slots, start))
+        found = np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
+        if not len(found):
+            break
+        yield start, found
+
+
+def _examine_chains(
+    links: IndexLinks, slot_of: npt.NDArray[np.uint32], prev: Numbers, numbers: Numbers, newest: Numbers
+) -> None:
+    """Compare links of entries with the newest entry before them in their slots, and remember the newest ones."""
+    if not len(slot_of):
+        return
+    # Slot and row as one number: sorting numbers is some times faster than finding the order of slots.
+    ordered = np.sort((slot_of.astype(np.int64) << _ROW_BITS) | np.arange(len(slot_of)))
+    order = ordered & ((1 << _ROW_BITS) - 1)
+    ordered >>= _ROW_BITS
+    numbers, prev = numbers[order], prev[order]
+    first = np.append(True, ordered[1:] != ordered[:-1])
+    due = np.empty(len(ordered), np.int32)
+    due[1:] = numbers[:-1]
+    due[first] = newest[ordered[first]]
+    last = np.append(first[1:], True)
+    newest[ordered[last]] = numbers[last]
+    links.entries_left_out += _name(links.wrong_entries, prev != due, numbers, prev, due)
+
+
+def _examine_places(examination: IndexExamination, found: Entries, start: int, before: int) -> int:
+    places = found["phy_offset"].astype(np.int64)
+    if examination.first is None:
+        examination.first = (int(places[0]), int(found["time_diff"][0]))
+        examination.lowest = int(places[0])
+        examination.runs.append((start, start))
+    elif places[0] < before:
+        _begin_run(examination, start)
+    for row in np.flatnonzero(places[1:] < places[:-1]).tolist():
+        _begin_run(examination, start + row + 1)
+    examination.last = (int(places[-1]), int(found["time_diff"][-1]))
+    examination.lowest = min(examination.lowest, int(places.min()))
+    examination.highest = max(examination.highest, int(places.max()))
+    return int(places[-1])
+
+
+def _begin_run(examination: IndexExamination, index_no: int) -> None:
+    runs = examination.runs
+    runs[-1] = (runs[-1][0], index_no - 1)
+    runs.append((index_no, index_no))
+
+
+def _examine_slots(
+    links: IndexLinks, file: ReadableFile, newest: npt.NDArray[np.int32], low: int, entries: int
+) -> None:
+    for start in range(0, len(newest), _AT_ONCE):
+        data = file.pread(min(_AT_ONCE, len(newest) - start) * SLOT.itemsize, index.slot_offset(low + start))
+        found = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)["index_no"].astype(np.int64)
+        due = newest[start : start + len(found)].astype(np.int64)
+        # An empty slot may hold any number that no entry has.
+        usual = np.where((found < 0) | (found > entries), 0, found)
+        numbers = np.arange(len(found)) + (low + start)
+        links.slots_left_out += _name(links.wrong_slots, usual != due, numbers, found, due)
+
+
+def _name(to: list[WrongLink], wrong: Any, numbers: Any, found: Any, due: Any) -> int:
+    """Add what is wrong to a list, as long as it is short; return how many were left out."""
+    rows = np.flatnonzero(wrong)
+    room = max(NAMED - len(to), 0)
+    to += [WrongLink(int(numbers[row]), int(found[row]), int(due[row])) for row in rows[:room].tolist()]
+    return max(len(rows) - room, 0)
+
+
+class EntryFault(StrEnum):
+    """How an entry does not fit the log."""
+
+    NO_RECORD = "no record begins there"
+    NO_KEY = "its record has no such key"
+    TIME = "its time is not that of its record"
+
+
+class EntryFlaw(NamedTuple):
+    """An entry that does not fit the record at its place: ``entry`` is its hash, place and time difference."""
+
+    file: str
+    index_no: int
+    entry: tuple[int, int, int]
+    fault: EntryFault
+
+
+class KeysMissing(NamedTuple):
+    """Records from ``start`` to before ``end`` of the log with ``keys`` keys that no index file holds."""
+
+    start: int
+    end: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class IndexPart:
+    """An open index file, ready to be asked for the entries of a stretch of the log."""
+
+    file: ReadableFile
+    path: str
+    geometry: Geometry
+    header: IndexHeader
+    runs: tuple[tuple[int, int], ...]
+
+    def entries_between(self, start: int, end: int) -> Iterator[tuple[int, Entries]]:
+        """Yield (number of the first, entries) of the entries whose place is from ``start`` to before ``end``."""
+        if len(self.runs) > MOST_RUNS:
+            yield from self._entries_anywhere(start, end)
+            return
+        for first, last in self.runs:
+            low = self._first_since(start, first, last + 1)
+            high = self._first_since(end, low, last + 1)
+            if low < high:
+                yield low, read_entries(self.file, self.geometry.slots, low, high)
+
+    def _first_since(self, physical_offset: int, low: int, high: int) -> int:
+        while low < high:
+            middle = (low + high) // 2
+            entry = read_entries(self.file, self.geometry.slots, middle, middle + 1)
+            if len(entry) and int(entry["phy_offset"][0]) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _entries_anywhere(self, start: int, end: int) -> Iterator[tuple[int, Entries]]:
+        for first in range(1, self.runs[-1][1] + 1, _AT_ONCE):
+            entries = read_entries(self.file, self.geometry.slots, first, min(first + _AT_ONCE, self.runs[-1][1] + 1))
+            places = entries["phy_offset"].astype(np.int64)
+            for row in np.flatnonzero((places >= start) & (places < end)).tolist():
+                yield first + row, entries[row : row + 1]
+
+
+class IndexComparison:
+    """The keys of the log's records, batch after batch, against the entries of all index files."""
+
+    def __init__(self, parts: Iterable[IndexPart]) -> None:
+        self.parts = list(parts)
+        self.missing: list[KeysMissing] = []
+        self.flaws: list[EntryFlaw] = []
+        self.left_out = 0
+        self.compared = 0
+        # Whether the last missing key was the last one of its batch: what is missing may go on in the next.
+        self._open_end = False
+
+    def compare(self, batch: Batch, start: int, end: int) -> None:
+        """Compare the entries that lead from ``start`` to before ``end``; all records there are in ``batch``."""
+        found = _Found(
+            [(part, number, entries) for part in self.parts for number, entries in part.entries_between(start, end)],
+            start,
+        )
+        if not len(found.codes) and not len(batch.keys.key_hashes):
+            return
+        self.compared += len(found.codes)
+        due = _codes(batch.keys, start)
+        tags = _codes(batch.tag_keys, start)
+        if len(found.codes) == len(due) + len(tags) and (found.codes == _in_order(due, tags)).all():
+            of_keys = None if len(tags) else batch.keys.store_timestamps
+            self._check_times(found, batch, np.arange(len(found.codes)), of_keys)
+            self._open_end = False
+            return
+        self._check_found(found, batch, np.concatenate((due, tags)))
+        self._check_due(batch, batch.keys, due, found)
+        # Only 5.4 indexes tags; where it did, all tags in between have to be there.
+        tagged = np.flatnonzero(_is_in(tags, found.codes))
+        if len(tagged):
+            self._open_end = False
+            span = slice(int(tagged[0]), int(tagged[-1]) + 1)
+            self._check_due(batch, IndexKeys(*(column[span] for column in batch.tag_keys)), tags[span], found)
+            self._open_end = False
+
+    def _check_found(self, found: _Found, batch: Batch, due: Ints) -> None:
+        wrong = ~_is_in(found.codes, due)
+        rows = np.flatnonzero(wrong)
+        record_starts = batch.physical_offsets
+        for row in rows.tolist():
+            place = int(found.places[row])
+            there = record_starts[np.searchsorted(record_starts, place, side="left") - len(record_starts)]
+            self._add(found, row, EntryFault.NO_KEY if int(there) == place else EntryFault.NO_RECORD)
+        self._check_times(found, batch, np.flatnonzero(~wrong))
+
+    def _check_times(self, found: _Found, batch: Batch, rows: Ints, times: Ints | None = None) -> None:
+        """Compare the times of some entries with those of their records, which are looked up unless they are known."""
+        if not len(rows):
+            return
+        if times is None:
+            times = batch.store_timestamps[np.searchsorted(batch.physical_offsets, found.places[rows])]
+        # The first entry of a file is timed from where the file before it ended.
+        differ = (_time_diffs(times, found.begins[rows]) != found.diffs[rows]) & (found.numbers[rows] > 1)
+        for row in rows[differ].tolist():
+            self._add(found, row, EntryFault.TIME)
+
+    def _add(self, found: _Found, row: int, fault: EntryFault) -> None:
+        if len(self.flaws) < NAMED:
+            self.flaws.append(found.flaw(row, fault))
+        else:
+            self.left_out += 1
+
+    def _check_due(self, batch: Batch, keys: IndexKeys, codes: Ints, found: _Found) -> None:
+        lacking = np.flatnonzero(~_is_in(codes, found.codes))
+        if not len(lacking):
+            self._open_end = self._open_end and not len(codes)
+            return
+        breaks = np.flatnonzero(np.diff(lacking) != 1) + 1
+        for part in np.split(lacking, breaks):
+            first, last = int(keys.physical_offsets[part[0]]), int(keys.physical_offsets[part[-1]])
+            last += int(batch.sizes[np.searchsorted(batch.physical_offsets, last)])
+            self._add_missing(KeysMissing(first, last, len(part)), joined=self._open_end and not part[0])
+        self._open_end = bool(lacking[-1] == len(codes) - 1)
+
+    def _add_missing(self, more: KeysMissing, *, joined: bool) -> None:
+        if self.missing and (joined or len(self.missing) >= NAMED):
+            last = self.missing[-1]
+            self.missing[-1] = KeysMissing(min(last.start, more.start), max(last.end, more.end), last.keys + more.keys)
+        else:
+            self.missing.append(more)
+
+
+class _Found:
+    """Entries of several files that lead into one stretch of the log, as columns."""
+
+    def __init__(self, pieces: list[tuple[IndexPart, int, Entries]], start: int) -> None:
+        self.pieces = pieces
+        self.bounds = np.cumsum([0, *(len(entries) for _, _, entries in pieces)])
+        self.places = self._column("phy_offset")
+        self.hashes = self._column("key_hash")
+        self.diffs = self._column("time_diff")
+        begins = [np.full(len(entries), part.header.begin_timestamp, np.int64) for part, _, entries in pieces]
+        self.begins = np.concatenate(begins) if begins else np.zeros(0, np.int64)
+        numbers = [np.arange(number, number + len(entries)) for _, number, entries in pieces]
+        self.numbers = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+        self.codes = _code(self.places, self.hashes, start)
+
+    def _column(self, name: str) -> Ints:
+        parts = [entries[name].astype(np.int64) for _, _, entries in self.pieces]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def flaw(self, row: int, fault: EntryFault) -> EntryFlaw:
+        """Return the flaw of one entry."""
+        piece = int(np.searchsorted(self.bounds, row, side="right")) - 1
+        part = self.pieces[piece][0]
+        entry = (int(self.hashes[row]), int(self.places[row]), int(self.diffs[row]))
+        return EntryFlaw(part.path, int(self.numbers[row]), entry, fault)
+
+
+def _codes(keys: IndexKeys, start: int) -> Ints:
+    return _code(keys.physical_offsets, keys.key_hashes, start)
+
+
+def _code(places: Ints, hashes: Ints, start: int) -> Ints:
+    """Return place and hash as one number: a stretch of a log is shorter than 2**32, a hash has 31 bits."""
+    return ((places - start) << 31) | (hashes & 0x7FFFFFFF)
+
+
+def _in_order(keys: Ints, tags: Ints) -> Ints:
+    """Return the codes of keys and tags in the order in which a broker makes their entries."""
+    if not len(tags):
+        return keys
+    codes = np.concatenate((keys, tags))
+    return codes[np.argsort(codes >> 31, kind="stable")]
+
+
+def _is_in(codes: Ints, known: Ints) -> Any:
+    """Return which of ``codes`` are among ``known``."""
+    ordered = np.sort(known)
+    at = np.searchsorted(ordered, codes)
+    return np.append(ordered, -1)[at] == codes
+
+
+def _time_diffs(times: Ints, begins: Ints) -> Ints:
+    """Return what ``index.time_diff`` says, for many."""
+    diffs = np.clip((times - begins) // 1000, 0, 0x7FFFFFFF)
+    return np.where(begins > 0, diffs, 0)

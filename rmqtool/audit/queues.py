@@ -1,0 +1,289 @@
+"""Queue units on disk, compared with those that the records of a batch are due."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqtool.audit.due import BATCH_UNIT, UNIT, Ints, Units
+from rmqtool.columns.queues import QueueRun
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.formats import consume_queue
+from rmqtool.formats.codes import MAX_EXT_ADDRESS
+from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.store.segments import SegmentQueue
+
+# A span of a queue is read whole when it is at most so many times as long as what is asked of it.
+_SPARSE = 4
+_READ_AT_ONCE = 1 << 16
+# Of units that are apart in the same way, one behind the other, so many records are named.
+NAMED = 4096
+_SECOND = 1000
+
+
+class Apart(StrEnum):
+    """How a unit differs from what its record is due."""
+
+    MISSING = "missing"
+    WRONG = "wrong"
+    TAGS = "tags"
+    EXT = "ext"
+
+
+class UnitsApart(NamedTuple):
+    """Units of one queue, at ``units`` queue offsets one behind the other, that differ in the same way.
+
+    ``physical_offsets`` and ``sizes`` are those of the records (of the first ``NAMED`` ones), ``due`` and ``found``
+    the first unit as it should be and as it is.
+    """
+
+    topic: str
+    queue_id: int
+    apart: Apart
+    queue_offset: int
+    units: int
+    physical_offsets: Ints
+    sizes: Ints
+    due: tuple[int, ...]
+    found: tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """Queue offsets from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+@dataclass
+class QueueComparison:
+    """What the comparison of a queue has found so far: ``hits`` are the queue offsets whose unit is right."""
+
+    hits: list[Span] = field(default_factory=list)
+    apart: list[UnitsApart] = field(default_factory=list)
+
+    def add_hits(self, offsets: Ints) -> None:
+        """Add queue offsets in any order; neighbours are joined."""
+        if not len(offsets):
+            return
+        breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+        runs = np.split(offsets, breaks) if len(breaks) else (offsets,)
+        self.add_spans(Span(int(run[0]), int(run[-1]) + 1) for run in runs)
+
+    def add_spans(self, spans: Iterable[Span]) -> None:
+        """Add spans of queue offsets; neighbours are joined."""
+        for span in spans:
+            if self.hits and self.hits[-1].end == span.start:
+                self.hits[-1] = Span(self.hits[-1].start, span.end)
+            else:
+                self.hits.append(span)
+
+    def join(self, more: QueueComparison) -> None:
+        """Add what was found behind."""
+        self.add_spans(more.hits)
+        for apart in more.apart:
+            self.add_apart(apart)
+
+    def add_apart(self, more: UnitsApart) -> None:
+        """Add units; they are joined with the ones before where they go on in the same way."""
+        last = self.apart[-1] if self.apart else None
+        if last is None or last.apart is not more.apart or last.queue_offset + last.units != more.queue_offset:
+            self.apart.append(more)
+            return
+        room = max(NAMED - len(last.physical_offsets), 0)
+        self.apart[-1] = last._replace(
+            units=last.units + more.units,
+            physical_offsets=np.concatenate((last.physical_offsets, more.physical_offsets[:room])),
+            sizes=np.concatenate((last.sizes, more.sizes[:room])),
+        )
+
+
+class QueueUnits:
+    """The units of a simple queue and its extension, read by queue offset; nothing is a unit of zeros."""
+
+    def __init__(self, segments: SegmentQueue, ext: SegmentQueue | None = None) -> None:
+        self.segments = segments
+        self.ext = ext
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Return ``count`` units from ``queue_offset`` on."""
+        units = np.zeros(count, UNIT)
+        raw = memoryview(units.view(np.uint8).data).cast("B")
+        at, end = queue_offset * UNIT.itemsize, (queue_offset + count) * UNIT.itemsize
+        for segment in self.segments:
+            start, stop = max(at, segment.base_offset), min(end, segment.end_offset)
+            if start < stop:
+                file = self.segments.open(segment)
+                file.pread_into(raw[start - at : stop - at], start - segment.base_offset)
+        return units
+
+    def at(self, queue_offsets: Ints) -> Units:
+        """Return the units at some queue offsets."""
+        low, high = int(queue_offsets.min()), int(queue_offsets.max())
+        count = len(queue_offsets)
+        if low >= 0 and high - low < max(_SPARSE * count, 64):
+            return self.read(low, high - low + 1)[queue_offsets - low]
+        units = np.zeros(count, UNIT)
+        for row, queue_offset in enumerate(queue_offsets.tolist()):
+            if 0 <= queue_offset < 1 << 58:
+                units[row] = self.read(queue_offset, 1)[0]
+        return units
+
+    def close(self) -> None:
+        """Close the files."""
+        self.segments.close()
+        if self.ext is not None:
+            self.ext.close()
+
+    def real_tags_code(self, address: int) -> int | None:
+        """Return the tags code that a unit's address in the extension leads to."""
+        if self.ext is None:
+            return None
+        at = consume_queue.ext_offset(address)
+        data = self.ext.read(at, 1 << 15)
+        found = consume_queue.decode_ext_unit(data) if data else None
+        return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
+
+
+def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
+    """Compare the units that ``run`` is due with those on disk."""
+    first, count = int(run.queue_offsets[0]), len(run.units)
+    if first >= 0 and count <= _READ_AT_ONCE and follow(run.queue_offsets):
+        found = queue.read(first, count)
+        if (found.view(np.uint8) == run.units.view(np.uint8)).all():
+            comparison.add_spans((Span(first, first + count),))
+            return
+    for at in range(0, len(run.units), _READ_AT_ONCE):
+        piece = slice(at, at + _READ_AT_ONCE)
+        _compare(run._replace(queue_offsets=run.queue_offsets[piece], units=run.units[piece]), queue, comparison)
+
+
+def follow(offsets: Ints) -> bool:
+    """Return whether each offset is one more than the one before."""
+    steps = offsets[1:] - offsets[:-1]
+    return bool((steps == 1).all())
+
+
+def _compare(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
+    found = queue.at(run.queue_offsets)
+    same = found == run.units
+    if same.all():
+        comparison.add_hits(run.queue_offsets)
+        return
+    led = (found["physical_offset"] == run.units["physical_offset"]) & (found["size"] == run.units["size"])
+    apart = np.full(len(same), Apart.WRONG, object)
+    apart[(found["size"] <= 0) | (found["physical_offset"] < 0)] = Apart.MISSING
+    tags = led & ~same
+    apart[tags] = Apart.TAGS
+    if tags.any():
+        forgiven = _explain_tags(run, found, tags, queue, apart)
+        same = same | forgiven
+    comparison.add_hits(run.queue_offsets[led & (same | tags)])
+    _add_apart(run, found, ~same, apart, comparison)
+
+
+def _explain_tags(run: QueueRun, found: Units, tags: Any, queue: QueueUnits, apart: Any) -> Any:
+    """Return which units with another tags code are right: delivery times of other levels, ext addresses."""
+    fine = np.zeros(len(found), np.bool_)
+    rows = np.flatnonzero(tags)
+    if run.topic == SCHEDULE_TOPIC:
+        delays = found["tags_code"].astype(np.int64) - run.units["tags_code"].astype(np.int64)
+        values, counts = np.unique(delays, return_counts=True)
+        usual = values[np.argmax(counts)]
+        if usual % _SECOND == 0:
+            fine[rows] = delays[rows] == usual
+    for row in rows[~fine[rows]].tolist():
+        code = int(found["tags_code"][row])
+        if code <= MAX_EXT_ADDRESS:
+            real = queue.real_tags_code(code)
+            fine[row] = real == int(run.units["tags_code"][row])
+            if real is None:
+                apart[row] = Apart.EXT
+    return fine
+
+
+def _add_apart(run: QueueRun, found: Units, rows: Any, apart: Any, comparison: QueueComparison) -> None:
+    wrong = np.flatnonzero(rows)
+    if not len(wrong):
+        return
+    offsets = run.queue_offsets[wrong]
+    kinds = apart[wrong]
+    breaks = np.flatnonzero((np.diff(offsets) != 1) | (kinds[1:] != kinds[:-1])) + 1
+    for part in np.split(wrong, breaks):
+        named = part[:NAMED]
+        first = int(part[0])
+        comparison.add_apart(
+            UnitsApart(
+                run.topic,
+                run.queue_id,
+                apart[first],
+                int(run.queue_offsets[first]),
+                len(part),
+                run.units["physical_offset"][named].astype(np.int64),
+                run.units["size"][named].astype(np.int64),
+                tuple(run.units[first].tolist()),
+                tuple(found[first].tolist()),
+            )
+        )
+
+
+class BatchApart(NamedTuple):
+    """A unit of a batch queue that is not what its record is due: ``found`` is None where there is none.
+
+    ``due`` is None for a unit that no record claims. ``file_offset`` lies in ``file``.
+    """
+
+    topic: str
+    queue_id: int
+    due: tuple[int, ...] | None
+    found: tuple[int, ...] | None
+    file: str | None = None
+    file_offset: int | None = None
+
+
+# What must be equal: the rest is not written by every version.
+_BATCH_FIELDS = ("physical_offset", "size", "tags_code", "store_time", "msg_base_offset", "batch_size")
+
+
+class BatchQueueUnits:
+    """The units of a batch queue, found by where they lead: each says its own queue offset."""
+
+    def __init__(self, segments: SegmentQueue) -> None:
+        self.segments = segments
+
+    def between(self, start: int, end: int) -> Iterator[tuple[str, int, Units]]:
+        """Yield (file, file offset of the first, units) of the units that lead from ``start`` to before ``end``."""
+        for segment in self.segments:
+            file = self.segments.open(segment)
+            count = segment.size // BATCH_UNIT.itemsize
+
+            def place(row: int, file: ReadableFile = file) -> int:
+                unit = np.frombuffer(file.pread(BATCH_UNIT.itemsize, row * BATCH_UNIT.itemsize), BATCH_UNIT)
+                return int(unit["physical_offset"][0]) if len(unit) and unit["size"][0] > 0 else 1 << 62
+
+            low = bisect_left(range(count), start, key=place)
+            high = bisect_left(range(count), end, low, key=place)
+            if low < high:
+                at = low * BATCH_UNIT.itemsize
+                yield segment.path, at, np.frombuffer(file.pread((high - low) * BATCH_UNIT.itemsize, at), BATCH_UNIT)
+
+    def compare(self, run: QueueRun) -> Iterator[BatchApart]:
+        """Yield what differs from the units that ``run`` is due; the records lie one behind the other in the log."""
+        due = {int(unit["physical_offset"]): unit for unit in run.units}
+        last = run.units[-1]
+        for file, at, units in self.between(min(due), int(last["physical_offset"]) + int(last["size"])):
+            for row, unit in enumerate(units):
+                wanted = due.pop(int(unit["physical_offset"]), None)
+                if wanted is None or any(unit[name] != wanted[name] for name in _BATCH_FIELDS):
+                    told = None if wanted is None else tuple(wanted.tolist())
+                    yield BatchApart(
+                        run.topic, run.queue_id, told, tuple(unit.tolist()), file, at + row * unit.itemsize
+                    )
+        for wanted in due.values():
+            yield BatchApart(run.topic, run.queue_id, tuple(wanted.tolist()), None)

@@ -1,0 +1,581 @@
+"""What one segment of a commit log says, and whether queues and index say the same: one report per segment.
+
+Segments are looked at by themselves, in any order and in several processes; a report is small however large its
+segment is. Putting reports together is the reader's matter.
+
+Reports of segments, made here or in several processes, each segment in ranges.
+
+A range but the first begins with a guess: the first record that is found there. What the range before reached proves
+it; a range that began elsewhere is read again. So the reports are those of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rmqtool.audit.due import Batch, Half, HostRun, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
+from rmqtool.audit.index import EntryFlaw, IndexComparison, IndexLinks, IndexPart, KeysMissing, SlotPart, examine_links
+from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
+from rmqtool.columns.queues import QueueRun, runs_of
+from rmqtool.errors import FileMissing, ReadFailed
+from rmqtool.files.filesystem import ReadableFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.formats.commit_log import Blank, Message, Nothing
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import IndexHeader
+from rmqtool.log.read import DLedgerScan, SegmentScan
+from rmqtool.log.walk import Place
+from rmqtool.log.workers import Crew, Write, run_in_order
+from rmqtool.store.index_files import Geometry
+from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.log.ranges import Effort
+    from rmqtool.progress import Progress
+
+Queue = tuple[str, int]
+
+# So many findings of one kind are named for one segment; what is left out is counted.
+_NAMED = 1000
+
+
+class FlawRun(NamedTuple):
+    """Places of a segment, one behind the other, with the same flaw.
+
+    ``moved`` is how far the records of a run say that they lie elsewhere. ``first`` is the first record behind the
+    flaw when its structure is whole.
+    """
+
+    flaw: Flaw
+    file_offset: int
+    length: int
+    records: int
+    moved: int = 0
+    first: Message | None = None
+
+
+class Jump(NamedTuple):
+    """Two records of one queue, neighbours there, whose queue offsets are not."""
+
+    queue: Queue
+    before: int
+    before_at: int
+    offset: int
+    at: int
+
+
+class Sequence(NamedTuple):
+    """The queue offsets that a segment's records of one queue claim: first and last with their places, how many."""
+
+    first: int
+    first_at: int
+    last: int
+    last_at: int
+    records: int
+
+
+class TimedRecord(NamedTuple):
+    """A record by its place and its store time."""
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+
+
+class OddTime(NamedTuple):
+    """A record, or several in a row, whose store time is out of order.
+
+    It is earlier than that of the ``neighbour`` in front, or later than those on both sides.
+    """
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+    neighbour: int
+    records: int = 1
+
+
+class Unread(NamedTuple):
+    """What could not be read, so that the rest of its segment was left out; ``is_gone``: the file is not there now."""
+
+    file: str | None
+    file_offset: int | None
+    message: str
+    is_gone: bool
+
+
+@dataclass
+class SegmentReport:
+    """Everything about one segment. ``end`` is where its last right record ends, ``closed`` whether a blank does."""
+
+    base_offset: int
+    size: int
+    end: int
+    closed: bool = False
+    records: int = 0
+    record_bytes: int = 0
+    flaws: list[FlawRun] = field(default_factory=list)
+    zeros: set[int] = field(default_factory=set)
+    head: tuple[TimedRecord, ...] = ()
+    tail: tuple[TimedRecord, ...] = ()
+    odd_times: list[OddTime] = field(default_factory=list)
+    queues: dict[Queue, QueueComparison] = field(default_factory=dict)
+    sequences: dict[Queue, Sequence] = field(default_factory=dict)
+    jumps: list[Jump] = field(default_factory=list)
+    batch_apart: list[BatchApart] = field(default_factory=list)
+    batch_messages: dict[Queue, int] = field(default_factory=dict)
+    keys_missing: list[KeysMissing] = field(default_factory=list)
+    entry_flaws: list[EntryFlaw] = field(default_factory=list)
+    entries_compared: int = 0
+    entries_left_out: int = 0
+    # Where in the file the first record was found, None where none was, and where the next range begins.
+    began: int | None = 0
+    reached: int | None = None
+    keys: int = 0
+    record_flaws: list[RecordFlaw] = field(default_factory=list)
+    commits: list[Half] = field(default_factory=list)
+    hosts: list[HostRun] = field(default_factory=list)
+    unread: Unread | None = None
+
+    def join(self, more: SegmentReport) -> SegmentReport:
+        """Return this and the report of the range behind as one."""
+        edge = find_odd_edge(self, more)
+        odd_times = [*self.odd_times, *([edge] if edge is not None else []), *iter_odd_times(more, edge)]
+        joined = replace(
+            self,
+            end=more.end if more.records else self.end,
+            closed=more.closed,
+            records=self.records + more.records,
+            record_bytes=self.record_bytes + more.record_bytes,
+            flaws=self.flaws + more.flaws,
+            zeros=self.zeros | more.zeros,
+            head=self.head or more.head,
+            tail=(*self.tail, *more.tail)[-2:],
+            odd_times=odd_times,
+            jumps=[*self.jumps, *iter_jumps(self.sequences, more.sequences), *more.jumps],
+            sequences=join_sequences(self.sequences, more.sequences),
+            batch_apart=self.batch_apart + more.batch_apart,
+            batch_messages={
+                queue: self.batch_messages.get(queue, 0) + more.batch_messages.get(queue, 0)
+                for queue in self.batch_messages.keys() | more.batch_messages.keys()
+            },
+            keys_missing=join_missing(self, more),
+            entry_flaws=self.entry_flaws + more.entry_flaws,
+            entries_compared=self.entries_compared + more.entries_compared,
+            entries_left_out=self.entries_left_out + more.entries_left_out,
+            keys=self.keys + more.keys,
+            record_flaws=self.record_flaws + more.record_flaws,
+            commits=self.commits + more.commits,
+            hosts=join_hosts([*self.hosts, *more.hosts]),
+            reached=more.reached,
+            unread=self.unread or more.unread,
+        )
+        for queue, comparison in more.queues.items():
+            joined.queues.setdefault(queue, QueueComparison()).join(comparison)
+        return joined
+
+    def is_zero(self, run: FlawRun) -> bool:
+        """Return whether a flaw is nothing but zeros."""
+        return run.file_offset in self.zeros
+
+
+class Against(NamedTuple):
+    """What a segment is compared with: its queues, None to leave them out, and the index files.
+
+    Nothing at or behind ``end`` of the log is judged: it is still being written.
+    """
+
+    queue_of: Callable[[Queue], QueueUnits] | None
+    batch_queue_of: Callable[[Queue], BatchQueueUnits]
+    index_parts: list[IndexPart]
+    end: int | None = None
+
+
+def report_pieces(report: SegmentReport, found: Iterable[Batch | Place], against: Against) -> None:
+    """Take everything that stands in a segment, or in a range of it."""
+    index = IndexComparison(against.index_parts)
+    end = against.end
+    for one in found:
+        if isinstance(one, Batch):
+            batch = one if end is None else one.before(end)
+            if len(batch.physical_offsets):
+                _take_batch(report, batch, against, index)
+        elif end is None or report.base_offset + one.file_offset < end:
+            _take_place(report, one)
+    report.keys_missing, report.entry_flaws = index.missing, index.flaws
+    report.entries_compared, report.entries_left_out = index.compared, index.left_out
+
+
+def _take_place(report: SegmentReport, place: Place) -> None:
+    if isinstance(place.what, Blank):
+        report.closed = True
+    if not isinstance(place.what, Flaw) or isinstance(place.what, Nothing):
+        return
+    moved = place.damaged.physical_offset - report.base_offset - place.file_offset if place.damaged is not None else 0
+    moved = moved if place.what.code == "CL-PHY" else 0
+    last = report.flaws[-1] if report.flaws else None
+    goes_on = last is not None and last.file_offset + last.length == place.file_offset
+    if last is not None and goes_on and place.what.code == "CL-PHY" == last.flaw.code and last.moved == moved:
+        report.flaws[-1] = last._replace(length=last.length + place.length, records=last.records + 1)
+    elif last is not None and len(report.flaws) >= _NAMED:
+        length = place.file_offset + place.length - last.file_offset
+        report.flaws[-1] = last._replace(length=length, records=last.records + 1)
+    else:
+        if place.what.message.startswith("zeros"):
+            report.zeros.add(place.file_offset)
+        report.flaws.append(FlawRun(place.what, place.file_offset, place.length, 1, moved, place.damaged))
+
+
+def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: IndexComparison) -> None:
+    start = int(batch.physical_offsets[0])
+    end = int(batch.physical_offsets[-1] + batch.sizes[-1])
+    report.records += len(batch.sizes)
+    report.record_bytes += int(batch.sizes.sum())
+    _take_times(report, batch)
+    for run in runs_of(batch.entries):
+        _take_run(report, run, against)
+    for run in batch.batch_runs:
+        queue = (run.topic, run.queue_id)
+        report.batch_messages[queue] = report.batch_messages.get(queue, 0) + len(run.units)
+        report.batch_apart += against.batch_queue_of(queue).compare(run)
+    report.record_flaws += (batch.heads + batch.bodies)[: max(_NAMED - len(report.record_flaws), 0)]
+    if len(report.hosts) < _NAMED:
+        report.hosts = join_hosts([*report.hosts, *batch.hosts])
+    report.commits += batch.commits[: max(_NAMED - len(report.commits), 0)]
+    report.keys += len(batch.keys.key_hashes)
+    index.compare(batch, start, end)
+    report.end = max(report.end, end)
+
+
+def _take_times(report: SegmentReport, batch: Batch) -> None:
+    places = np.concatenate((np.array([one.physical_offset for one in report.tail], np.int64), batch.physical_offsets))
+    sizes = np.concatenate((np.array([one.length for one in report.tail], np.int64), batch.sizes))
+    times = np.concatenate((np.array([one.store_timestamp for one in report.tail], np.int64), batch.store_timestamps))
+    for row in np.flatnonzero(np.diff(times) < 0).tolist():
+        at, other = _odd_row(times, row + 1)
+        odd = OddTime(int(places[at]), int(sizes[at]), int(times[at]), int(times[other]))
+        last = report.odd_times[-1] if report.odd_times else None
+        if last is not None and (last.physical_offset + last.length == odd.physical_offset or row >= _NAMED):
+            length = odd.physical_offset + odd.length - last.physical_offset
+            report.odd_times[-1] = last._replace(length=length, records=last.records + 1)
+        else:
+            report.odd_times.append(odd)
+
+    def named(*rows: int) -> tuple[TimedRecord, ...]:
+        return tuple(TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in rows)
+
+    report.head = report.head or named(*range(min(2, len(places))))
+    report.tail = named(*range(max(len(places) - 2, 0), len(places)))
+
+
+def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
+    """Return the odd one of the last record of a report and the first one of the next, when they are out of order."""
+    if not before.tail or not report.head or not 0 < report.head[0].store_timestamp < before.tail[-1].store_timestamp:
+        return None
+    first, last = report.head[0], before.tail[-1]
+    is_spike = len(before.tail) > 1 and before.tail[-2].store_timestamp <= first.store_timestamp
+    odd, other = (last, first) if is_spike else (first, last)
+    return OddTime(*odd, other.store_timestamp)
+
+
+def iter_odd_times(report: SegmentReport, edge: OddTime | None) -> Iterator[OddTime]:
+    """Yield the odd times of a report that did not know of the record in front, of which ``edge`` tells.
+
+    Where its first record is too early, one that seemed late beside the second is not: then the second is early too.
+    """
+    for found in report.odd_times:
+        is_edge = edge is not None and found.physical_offset == edge.physical_offset and len(report.head) > 1
+        yield OddTime(*report.head[1], found.store_timestamp) if is_edge else found
+
+
+def iter_jumps(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> Iterator[Jump]:
+    """Yield the queues whose offsets do not go on from one stretch of the log to the next."""
+    for queue, sequence in after.items():
+        known = before.get(queue)
+        if known is not None and sequence.first != known.last + 1:
+            yield Jump(queue, known.last, known.last_at, sequence.first, sequence.first_at)
+
+
+def join_sequences(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> dict[Queue, Sequence]:
+    """Return the sequences of two stretches of the log as one."""
+    joined = dict(before)
+    for queue, sequence in after.items():
+        known = before.get(queue)
+        if known is not None:
+            records = known.records + sequence.records
+            joined[queue] = sequence._replace(first=known.first, first_at=known.first_at, records=records)
+        else:
+            joined[queue] = sequence
+    return joined
+
+
+def join_missing(before: SegmentReport, after: SegmentReport) -> list[KeysMissing]:
+    """Return the keys that lack in two stretches of the log; where the one ends and the other begins they are one."""
+    missing, more = list(before.keys_missing), list(after.keys_missing)
+    touch = missing and more and after.head and missing[-1].end == before.end
+    if touch and more[0].start == after.head[0].physical_offset:
+        missing[-1] = missing[-1]._replace(end=more[0].end, keys=missing[-1].keys + more[0].keys)
+        more = more[1:]
+    return missing + more
+
+
+def _odd_row(times: Ints, row: int) -> tuple[int, int]:
+    """Return which of two neighbours out of order is the odd one, and the other: the late one when it stands alone."""
+    late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
+    return (row - 1, row) if late else (row, row - 1)
+
+
+def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:
+    queue = (run.topic, run.queue_id)
+    _take_sequence(report, queue, run.queue_offsets, run.units["physical_offset"])
+    if against.queue_of is not None:
+        compare_run(run, against.queue_of(queue), report.queues.setdefault(queue, QueueComparison()))
+
+
+def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: Any) -> None:
+    known = report.sequences.get(queue)
+    first, last = int(offsets[0]), int(offsets[-1])
+    if known is None:
+        report.sequences[queue] = Sequence(first, int(places[0]), last, int(places[-1]), len(offsets))
+    else:
+        if first != known.last + 1:
+            report.jumps.append(Jump(queue, known.last, known.last_at, first, int(places[0])))
+        report.sequences[queue] = known._replace(
+            last=last, last_at=int(places[-1]), records=known.records + len(offsets)
+        )
+    if follow(offsets):
+        return
+    for row in np.flatnonzero(np.diff(offsets) != 1).tolist():
+        before, after = int(offsets[row]), int(offsets[row + 1])
+        report.jumps.append(Jump(queue, before, int(places[row]), after, int(places[row + 1])))
+
+
+# Of so many bytes a process makes a report at once.
+RANGE = 128 << 20
+# So many queue files are open at a time.
+_OPEN_FILES = 400
+
+
+class FileName(NamedTuple):
+    """One file of a segment queue, as any process can open it."""
+
+    base_offset: int
+    size: int
+    path: str
+
+
+class SegmentFile(NamedTuple):
+    """One segment of the log: ``path`` beneath ``directory``."""
+
+    base_offset: int
+    size: int
+    directory: str
+    path: str
+
+
+class ReportRange(NamedTuple):
+    """Bytes of a segment from ``start`` to the first right record at or behind ``stop``; None is its end."""
+
+    segment: SegmentFile
+    start: int = 0
+    stop: int | None = None
+    is_guess: bool = False
+
+
+class IndexFileName(NamedTuple):
+    """An index file whose entries have been examined."""
+
+    path: str
+    geometry: Geometry
+    header: IndexHeader
+    runs: tuple[tuple[int, int], ...]
+
+
+class LinkTask(NamedTuple):
+    """Links of an index file that are to be examined: ``number`` is its place among those of the work."""
+
+    number: int
+    entries: int
+    part: SlotPart
+
+
+class LinkReport(NamedTuple):
+    """What the links of an index file say, or why they could not be read."""
+
+    number: int
+    links: IndexLinks
+    error: ReadFailed | None = None
+
+
+@dataclass
+class ReportWork:
+    """Makes the reports of ranges and of the links of index files.
+
+    Plain values go to other processes, files are opened where they are needed.
+
+    ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
+    ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them.
+    """
+
+    wanted: Wanted
+    root: str
+    queues: dict[Queue, list[FileName]] | None
+    exts: dict[Queue, list[FileName]]
+    batch_queues: dict[Queue, list[FileName]]
+    indexes: list[IndexFileName]
+    dledger: bool = False
+    end: int | None = None
+    here: dict[str, ReadableFileSystem] = field(default_factory=dict)
+    _filesystem: ReadableFileSystem | None = None
+    _files: OpenFiles | None = None
+    _units: dict[Queue, QueueUnits] = field(default_factory=dict)
+    _parts: list[IndexPart] | None = None
+
+    def __call__(
+        self,
+        asked: ReportRange | LinkTask,
+        write: Write,  # noqa: ARG002  (nothing is written)
+    ) -> SegmentReport | LinkReport:
+        """Return the report of a task; of one that cannot be read, what was seen until then."""
+        return self.links(asked) if isinstance(asked, LinkTask) else self.report(asked)
+
+    def links(self, asked: LinkTask) -> LinkReport:
+        """Return what the links of an index file say."""
+        try:
+            part = self._against().index_parts[asked.number]
+            return LinkReport(asked.number, examine_links(part.file, part.geometry.slots, asked.entries, asked.part))
+        except ReadFailed as error:
+            return LinkReport(asked.number, IndexLinks(), error)
+
+    def report(self, asked: ReportRange) -> SegmentReport:
+        """Return the report of a range."""
+        segment = asked.segment
+        report = SegmentReport(segment.base_offset, segment.size, segment.base_offset)
+        report.began = None if asked.is_guess else asked.start
+        try:
+            self._read(asked, report)
+        except ReadFailed as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise
+            report.reached = None
+            report.unread = Unread(error.file, error.offset, error.message, isinstance(error, FileMissing))
+        return report
+
+    def _read(self, asked: ReportRange, report: SegmentReport) -> None:
+        segment = asked.segment
+        with self._opened(segment.directory) as files, files.open_read(segment.path) as file:
+            if self.dledger:
+                entries = DLedgerScan(file, segment.base_offset)
+                report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
+                report.reached = entries.end
+                return
+            scan = SegmentScan(file, segment.base_offset)
+            report.began = scan.find_start(asked.start, asked.stop) if asked.is_guess else asked.start
+            if report.began is not None:
+                pieces = scan.pieces(report.began, asked.stop)
+                report_pieces(report, iter_batches(file, pieces, self.wanted), self._against())
+                report.reached = scan.reached
+
+    def _opened(self, directory: str) -> AbstractContextManager[ReadableFileSystem]:
+        files = self.here.get(directory)
+        return PosixReadableFileSystem(directory) if files is None else nullcontext(files)
+
+    def _against(self) -> Against:
+        if self._filesystem is None:
+            self._filesystem = self.here.get(self.root) or PosixReadableFileSystem(self.root)
+            self._files = OpenFiles(_OPEN_FILES)
+        if self._parts is None:
+            open_read = self._filesystem.open_read
+            self._parts = [IndexPart(open_read(name.path), *name) for name in self.indexes]
+        return Against(None if self.queues is None else self._queue, self._batch_queue, self._parts, self.end)
+
+    def _segments(self, names: list[FileName]) -> SegmentQueue:
+        assert self._filesystem is not None, "files are opened before they are asked for"
+        found = [Segment(name.base_offset, name.size, name.path, self._filesystem) for name in names]
+        return SegmentQueue(found, files=self._files)
+
+    def _queue(self, queue: Queue) -> QueueUnits:
+        found = self._units.get(queue)
+        if found is None:
+            ext = self.exts.get(queue)
+            segments = self._segments((self.queues or {}).get(queue, []))
+            found = QueueUnits(segments, None if ext is None else self._segments(ext))
+            self._units[queue] = found
+        return found
+
+    def _batch_queue(self, queue: Queue) -> BatchQueueUnits:
+        return BatchQueueUnits(self._segments(self.batch_queues.get(queue, [])))
+
+    def close(self) -> None:
+        """Close what is open here."""
+        self._units.clear()
+        for part in self._parts or ():
+            part.file.close()
+        if self._filesystem is not None and self._files is not None:
+            self._files.close()
+            if self.root not in self.here:
+                self._filesystem.close()
+        self._filesystem, self._files, self._parts = None, None, None
+
+
+def iter_work_reports(
+    work: ReportWork, segments: list[SegmentFile], entries: list[int], effort: Effort, crew: Crew | None = None
+) -> Generator[SegmentReport | LinkReport, None, None]:
+    """Yield what the links of each index file say, which has so many ``entries``, then the report of each segment."""
+    jobs, progress = effort.jobs, effort.progress
+    progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
+    cut = not work.dledger and jobs > 1
+    ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
+    several = jobs > 1 and len(ranges) > 1
+    # Each process takes a part of the slots: files are too few to give each process its own.
+    links = [
+        LinkTask(number, count, SlotPart(part, jobs if several else 1))
+        for number, count in enumerate(entries)
+        for part in range(jobs if several else 1)
+    ]
+    try:
+        if not several:
+            yield from map(work.links, links)
+            yield from _joined(work, ranges, None, progress)
+            return
+        with closing(run_in_order(work, [*links, *ranges], jobs, crew)) as results:
+            ahead = (done.value for done in results)
+            yield from islice(ahead, len(links))
+            yield from _joined(work, ranges, ahead, progress)
+    finally:
+        progress.finish()
+        work.close()
+
+
+def _ranges(segment: SegmentFile) -> Iterator[ReportRange]:
+    for start in range(0, max(segment.size, 1), RANGE):
+        stop = start + RANGE
+        yield ReportRange(segment, start, stop if stop < segment.size else None, is_guess=start > 0)
+
+
+def _joined(
+    work: ReportWork, ranges: list[ReportRange], ahead: Iterator[SegmentReport] | None, progress: Progress
+) -> Iterator[SegmentReport]:
+    """Yield the reports of whole segments, put together from those of their ranges."""
+    whole: SegmentReport | None = None
+    at: int | None = None
+    for number, asked in enumerate(ranges):
+        early = next(ahead) if ahead is not None else None
+        end = asked.segment.size if asked.stop is None else asked.stop
+        at = asked.start if whole is None else at
+        if whole is None or (at is not None and at < end):
+            fits = early is not None and early.began == at
+            found = early if early is not None and fits else work.report(asked._replace(start=at or 0, is_guess=False))
+            at = found.reached
+            whole = found if whole is None else whole.join(found)
+        progress.advance(end - asked.start)
+        following = ranges[number + 1] if number + 1 < len(ranges) else None
+        if following is None or following.segment != asked.segment:
+            yield whole
+            whole = None

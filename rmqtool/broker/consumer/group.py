@@ -1,0 +1,436 @@
+"""From what a person asks of a group to its topics, queues, members and progress.
+
+A group of consumers in one process: it shares out its queues, fetches, hands out messages and keeps its progress.
+
+Upstream: ``DefaultMQPushConsumerImpl`` with its rebalance, pull and consume services. Those are threads that wait for
+each other; here the caller goes round: ``rebalance``, ``fetch``, ``take``, and ``finish`` for what was taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from rmqtool.broker.consumer.consume_message import (
+    LOCAL_RETRY,
+    ConsumeConcurrentlyStatus,
+    ConsumeOrderlyStatus,
+    OrderlyPolicy,
+    QueueLocks,
+    finish_batch,
+    finish_ordered,
+)
+from rmqtool.broker.consumer.process_queue import (
+    PULL_BATCH_SIZE,
+    CachedMessage,
+    ConsumerState,
+    ProcessQueue,
+    Thresholds,
+    check_pull,
+)
+from rmqtool.broker.consumer.progress import BroadcastProgress, GroupProgress, LocalOffsets, Progress, Start, client_id
+from rmqtool.broker.consumer.queue_view import StoredQueueView, StoredView
+from rmqtool.broker.consumer.rebalance import Change, ConsumerGroup, Member, Rebalancer
+from rmqtool.broker.consumer.subscription import EVERYTHING, Subscription
+from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.clock import Clock
+from rmqtool.errors import NotFound, UsageError
+from rmqtool.filters.patterns import TopicPatterns
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.topics import retry_topic
+
+# So many units are looked at in one pull, when the filter wants few of their messages.
+_LOOKED_AT = 800
+
+
+class Delivered(NamedTuple):
+    """A message that a member is to consume."""
+
+    client_id: str
+    queue: MessageQueue
+    cached: CachedMessage[Message]
+
+    @property
+    def message(self) -> Message:
+        """The message."""
+        return self.cached.payload
+
+
+class Lost(NamedTuple):
+    """A unit that leads to no message."""
+
+    queue: MessageQueue
+    queue_offset: int
+    physical_offset: int
+
+
+# Has the broker deliver a message again later, or gives it up; says whether the message is in good hands now.
+SendBack = Callable[[Delivered], bool]
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """How a group consumes. Without ``send_back`` a queue stands still at a message that fails.
+
+    ``drops_failed``: what fails is not tried again, as broadcasting consumers do.
+    """
+
+    group: str
+    version: Version
+    subscriptions: Mapping[str, Subscription]
+    orderly: bool = False
+    broadcasting: bool = False
+    drops_failed: bool = False
+    send_back: SendBack | None = None
+    # Of an orderly consumer: after so many tries a message is sent back; -1: never.
+    max_reconsume_times: int = -1
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+@dataclass
+class _Reading:
+    """How far a member is in a queue."""
+
+    client_id: str
+    queue: MessageQueue
+    window: ProcessQueue[Message]
+    next_offset: int
+    # What was fetched and nobody has taken; of an orderly consumer the window knows.
+    ready: deque[CachedMessage[Message]] = field(default_factory=deque)
+    # What failed and could not be sent back, and when it is tried again.
+    again: list[tuple[int, CachedMessage[Message]]] = field(default_factory=list)
+    # Of an orderly consumer: one message at a time, and none before a moment.
+    is_busy: bool = False
+    resumes_at: int = 0
+    # A message failed and nobody takes care of it.
+    is_stuck: bool = False
+
+
+class GroupConsumer:
+    """The members of one group, and what they are at."""
+
+    def __init__(self, how: Consumption, source: StoredView, progress: Progress, clock: Clock) -> None:
+        self.how = how
+        # Units that led to nothing, until somebody looks.
+        self.lost: list[Lost] = []
+        self._source = source
+        self._progress = progress
+        self._clock = clock
+        self._state = ConsumerState(is_orderly=how.orderly)
+        self._readings: dict[tuple[str, MessageQueue], _Reading] = {}
+        self._first = 0
+        rebalancer = Rebalancer(
+            locks=QueueLocks(clock) if how.orderly else None, broadcasting=how.broadcasting, on_drop=self._drop
+        )
+        self._group = ConsumerGroup(how.group, how.version, clock, rebalancer)
+
+    @property
+    def members(self) -> int:
+        """How many members there are."""
+        return len(self._group.members)
+
+    def set_queues(self, queues: Iterable[MessageQueue]) -> None:
+        """Say which queues there are."""
+        self._group.set_queues(queues)
+
+    def join(self, client_id: str) -> list[Change]:
+        """Take a member in and share the queues out again; return what moved."""
+        self._group.join(client_id)
+        return self.rebalance()
+
+    def leave(self, client_id: str) -> list[Change]:
+        """Let a member go: its progress is noted, and its queues go to the others."""
+        return self._group.leave(client_id) + self.rebalance()
+
+    def rebalance(self) -> list[Change]:
+        """Share the queues out if it is time to; return what moved."""
+        changes = self._group.tick()
+        for member, queue, is_taken in changes:
+            if is_taken:
+                window = self._group.members[member].windows[queue]
+                begin = self._progress.begin(member, queue)
+                self._readings[member, queue] = _Reading(member, queue, window, begin)
+        return changes
+
+    def _drop(self, member: Member, queue: MessageQueue, _window: ProcessQueue[Message]) -> bool:
+        reading = self._readings.pop((member.client_id, queue), None)
+        if reading is not None and reading.window.count == 0:
+            self._progress.commit(member.client_id, queue, reading.next_offset)
+        return True
+
+    def fetch(self) -> int:
+        """Fetch messages for all queues that want some; return how many came."""
+        fetched = 0
+        now = self._clock.monotonic()
+        for reading in self._readings.values():
+            waiting = reading.window.count if self.how.orderly else len(reading.ready)
+            if waiting < PULL_BATCH_SIZE and check_pull(reading.window, self._state, self.how.thresholds) is None:
+                reading.window.last_pull = now
+                fetched += self._pull(reading)
+        return fetched
+
+    def _pull(self, reading: _Reading) -> int:
+        topic, _, queue_id = reading.queue
+        begin = max(reading.next_offset, self._source.min_offset(topic, queue_id))
+        end = min(self._source.max_offset(topic, queue_id), begin + _LOOKED_AT)
+        found: list[CachedMessage[Message]] = []
+        subscription = self.how.subscriptions[topic]
+        reading.next_offset = max(begin, end)
+        for offset, place, tags_code, count in self._source.units(topic, queue_id, begin, end):
+            if not subscription.wants_unit(tags_code):
+                continue
+            message = self._source.read(place)
+            if message is None:
+                self.lost.append(Lost(reading.queue, offset, place))
+            elif subscription.wants(message):
+                found.append(CachedMessage(offset, message.body_length, message, message.reconsume_times))
+                if len(found) == PULL_BATCH_SIZE:
+                    reading.next_offset = offset + count
+                    break
+        reading.window.put(found)
+        if not self.how.orderly:
+            reading.ready.extend(found)
+        passed = reading.window.filtered_offset(reading.next_offset)
+        if passed is not None:
+            self._progress.commit(reading.client_id, reading.queue, passed)
+        return len(found)
+
+    def take(self, most: int) -> list[Delivered]:
+        """Hand out up to ``most`` messages, of all queues in turn."""
+        taken: list[Delivered] = []
+        now = self._clock.monotonic()
+        readings = list(self._readings.values())
+        first = self._first % max(len(readings), 1)
+        self._first = first + 1
+        turn = readings[first:] + readings[:first]
+        share = max(1, most // max(len(turn), 1))
+        while turn and len(taken) < most:
+            turn = [
+                one
+                for one in turn
+                if len(taken) < most and self._take_of(one, min(share, most - len(taken)), now, taken)
+            ]
+        return taken
+
+    def _take_of(self, reading: _Reading, most: int, now: int, taken: list[Delivered]) -> bool:
+        """Hand out messages of one queue; tell whether there may be more."""
+        if reading.is_stuck:
+            return False
+        if self.how.orderly:
+            if reading.is_busy or now < reading.resumes_at:
+                return False
+            messages = reading.window.take(1)
+            reading.is_busy = bool(messages)
+        else:
+            due = [message for time, message in reading.again if time <= now]
+            if due:
+                reading.again = [waiting for waiting in reading.again if waiting[0] > now]
+                reading.ready.extendleft(reversed(due))
+            messages = [reading.ready.popleft() for _ in range(min(most, len(reading.ready)))]
+        for message in messages:
+            message.consume_start = now
+            taken.append(Delivered(reading.client_id, reading.queue, message))
+        return bool(messages)
+
+    def finish(self, delivered: Delivered, *, is_ok: bool) -> bool:
+        """Say what came of a message that was taken; tell whether it is in good hands: its queue can go on."""
+        reading = self._readings.get((delivered.client_id, delivered.queue))
+        if reading is None:
+            return True
+        return (
+            self._finish_ordered(reading, delivered, is_ok)
+            if self.how.orderly
+            else self._finish(reading, delivered, is_ok)
+        )
+
+    def _finish(self, reading: _Reading, delivered: Delivered, is_ok: bool) -> bool:
+        status = ConsumeConcurrentlyStatus.CONSUME_SUCCESS if is_ok else ConsumeConcurrentlyStatus.RECONSUME_LATER
+        give, message = self.how.send_back, delivered.cached
+
+        def send_back(_message: CachedMessage[Message]) -> bool:
+            return give is not None and give(delivered)
+
+        offset, again = finish_batch(
+            reading.window, [message], status, send_back=None if self.how.drops_failed else send_back
+        )
+        if again and give is not None:
+            reading.again.append((self._clock.monotonic() + LOCAL_RETRY, message))
+        elif again:
+            reading.is_stuck = True
+        self._commit(reading, offset)
+        return not again
+
+    def _finish_ordered(self, reading: _Reading, delivered: Delivered, is_ok: bool) -> bool:
+        status = ConsumeOrderlyStatus.SUCCESS
+        if not is_ok and not self.how.drops_failed:
+            status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        give = self.how.send_back
+        policy = OrderlyPolicy(
+            max_reconsume_times=self.how.max_reconsume_times,
+            send_back=None if give is None else lambda _message: give(delivered),
+        )
+        step = finish_ordered(reading.window, [delivered.cached], status, policy)
+        reading.is_busy = False
+        if step.suspend is not None:
+            reading.resumes_at = self._clock.monotonic() + step.suspend
+            reading.is_stuck = self.how.send_back is None
+        self._commit(reading, step.commit_offset)
+        return step.suspend is None
+
+    def _commit(self, reading: _Reading, offset: int) -> None:
+        if offset >= 0:
+            # Behind the last message, what the filter left out is done with too.
+            passed = reading.window.filtered_offset(reading.next_offset)
+            self._progress.commit(reading.client_id, reading.queue, offset if passed is None else passed)
+
+    def save(self) -> None:
+        """Make the progress durable."""
+        self._progress.save()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing is left to do for now but in queues that stand still."""
+        return all(
+            one.is_stuck
+            or (
+                one.window.count == 0
+                and one.next_offset >= self._source.max_offset(one.queue.topic, one.queue.queue_id)
+            )
+            for one in self._readings.values()
+        )
+
+    @property
+    def resumes_in(self) -> int | None:
+        """After how long (ms) something that failed is tried again; None: nothing waits for that."""
+        now = self._clock.monotonic()
+        times = [one.resumes_at for one in self._readings.values() if one.resumes_at > now and not one.is_stuck]
+        times += [time for one in self._readings.values() for time, _ in one.again]
+        return max(min(times) - now, 0) if times else None
+
+
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be consumed, and how. An empty ``group`` is nobody's: a look from outside."""
+
+    group: str
+    topics: TopicPatterns
+    wanted: Subscription
+    start: Start
+    queue_id: int | None = None
+    members: int = 1
+    orderly: bool = False
+    broadcasting: bool = False
+    # Whether progress is stored.
+    keeps: bool = False
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """The members' ids. Those of broadcasting consumers stay the same, so that each finds its file again."""
+        if self.broadcasting:
+            names = ["DEFAULT"] if self.members == 1 else [str(number) for number in range(1, self.members + 1)]
+        else:
+            names = [f"{os.getpid()}#{number}" for number in range(1, self.members + 1)]
+        return tuple(client_id(_HOST, name) for name in names)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a store knows: the settings of topics, queues that ever held a message, topics that groups progressed in."""
+
+    topics: Mapping[str, Mapping[str, Any]]
+    queues: Collection[tuple[str, int]]
+    progressed: Collection[tuple[str, str]]
+    config: StoreConfig
+
+    @property
+    def topic_names(self) -> list[str]:
+        """Every topic that has settings or messages."""
+        return sorted({*self.topics, *(topic for topic, _ in self.queues)})
+
+    def queues_of(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
+        """Return the queues of a topic that are read, or the one of a number."""
+        count = int(self.topics.get(topic, {}).get("readQueueNums") or 0)
+        ids = {*range(count), *(number for name, number in self.queues if name == topic)}
+        return [MessageQueue(topic, self.config.broker_name, one) for one in sorted(ids) if queue_id in (None, one)]
+
+
+def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
+    """Return the topics of a group and what it wants of each; its retry topic is always among them.
+
+    Raises ``NotFound`` for a topic or group that is not there.
+    """
+    found = asked.topics.select(known.topic_names) if asked.topics.patterns else _topics_of(asked.group, known)
+    for pattern in asked.topics.patterns:
+        if pattern not in found and not any(char in pattern for char in "*?["):
+            raise _unknown("topic", pattern, known.topic_names, "rmqtool topic STORE list")
+    if not found:
+        raise NotFound(f"no topic is named like {', '.join(asked.topics.patterns)}", hint="rmqtool topic STORE list")
+    subscriptions = dict.fromkeys(found, asked.wanted)
+    retry = retry_topic(asked.group)
+    if asked.group and not asked.broadcasting and asked.queue_id is None and retry in known.topic_names:
+        subscriptions[retry] = EVERYTHING
+    return subscriptions
+
+
+def _topics_of(group: str, known: Known) -> list[str]:
+    """Return the topics that a group has progress in."""
+    if not group:
+        raise UsageError("what is to be consumed?", hint="name a topic with -t, or a group that has consumed with -g")
+    retry = retry_topic(group)
+    found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
+    if not found:
+        groups = sorted({name for _, name in known.progressed})
+        raise _unknown("group", group, groups, "name its topic with -t; a new group begins there")
+    return found
+
+
+def _unknown(kind: str, name: str, names: list[str], else_hint: str) -> NotFound:
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else else_hint
+    return NotFound(f'there is no {kind} "{name}" in this store', hint=hint)
+
+
+def group_progress(
+    asked: Asked, known: Known, stored: StoredView, offsets: ConsumerOffsets | Mapping[str, LocalOffsets]
+) -> Progress:
+    """Return the progress of a group that is kept in the broker's table, or in a file for each broadcasting member."""
+    view = StoredQueueView(stored)
+    if not isinstance(offsets, ConsumerOffsets):
+        return BroadcastProgress(offsets, view, asked.start, keeps=asked.keeps)
+    requests = OffsetRequests(offsets, view, known.config.version, known.topic_names, (asked.group,))
+    return GroupProgress(asked.group, offsets, requests, asked.start, keeps=asked.keeps)
+
+
+def open_group(
+    asked: Asked,
+    known: Known,
+    stored: StoredView,
+    progress: Progress,
+    clock: Clock,
+    send_back: SendBack | None = None,
+    max_reconsume_times: int = -1,
+) -> GroupConsumer:
+    """Return the group, its queues known and its members not yet there."""
+    subscriptions = subscribe(asked, known)
+    how = Consumption(
+        group=asked.group,
+        version=known.config.version,
+        subscriptions=subscriptions,
+        orderly=asked.orderly,
+        broadcasting=asked.broadcasting,
+        drops_failed=asked.broadcasting or not asked.keeps,
+        send_back=send_back,
+        max_reconsume_times=max_reconsume_times,
+    )
+    consumer = GroupConsumer(how, stored, progress, clock)
+    consumer.set_queues(queue for topic in subscriptions for queue in known.queues_of(topic, asked.queue_id))
+    return consumer

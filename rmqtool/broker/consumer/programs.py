@@ -1,0 +1,251 @@
+"""A program that consumes messages: one process for each message, several at a time.
+
+The body comes on standard input, the fields as environment. A process has its own group, so that Ctrl-C is for us: what
+runs may end in peace, and what hangs is killed with all that it started.
+
+Rounds of consumption: what is fetched is shown, or given to programs, and then finished and saved.
+
+The generators wait for whoever shows what they yield: a message is consumed when the next step is asked for. ``None``
+says that there is nothing to do for now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.broker.consumer.group import Delivered, GroupConsumer
+from rmqtool.broker.consumer.process_queue import PULL_BATCH_SIZE
+from rmqtool.engine.clock import Clock
+from rmqtool.errors import UsageError
+from rmqtool.formats.compression import DEFAULT_BODY_CAP, inflate_body
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import encode_offset_msg_id
+
+PREFIX = "RMQ_"
+_PROPERTY = PREFIX + "PROPERTY_"
+_NO_NAME = re.compile(r"[^A-Za-z0-9_]")
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+def check_program(command: str) -> None:
+    """Stop before the first message at a program that is not there: each would count as one that failed.
+
+    Only a command that begins with a plain word is looked at; the shell knows what is built in, and where it looks.
+    """
+    word = command.split(maxsplit=1)[0] if command.strip() else ""
+    if _PLAIN.fullmatch(word) is None:
+        return
+    found = subprocess.run(  # noqa: S603  (what the user asked for)
+        ["/bin/sh", "-c", 'command -v "$1"', "sh", word], stdout=subprocess.DEVNULL, check=False
+    )
+    if found.returncode:
+        raise UsageError(f'--exec: there is no program "{word}"', hint="give its path, or one that $PATH leads to")
+
+
+class Ended(NamedTuple):
+    """What came of a program: its exit status, negative for a signal, None when it took too long."""
+
+    delivered: Delivered
+    status: int | None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the message is consumed."""
+        return self.status == 0
+
+    @property
+    def words(self) -> str:
+        """What happened."""
+        if self.status is None:
+            return "took too long and was killed"
+        if self.status < 0:
+            return f"was killed by signal {-self.status}"
+        return f"ended with status {self.status}"
+
+
+@dataclass
+class _Running:
+    delivered: Delivered
+    process: subprocess.Popen[bytes]
+    descriptor: int
+    started: int
+
+
+@dataclass
+class Programs:
+    """What runs now, at most ``most``. ``timeout`` (ms) None: as long as it takes. Output goes to ``stdout``."""
+
+    command: str
+    group: str
+    most: int
+    timeout: int | None
+    clock: Clock
+    stdout: int | None = None
+    _running: dict[int, _Running] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        """How many more may be started."""
+        return self.most - len(self._running)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs."""
+        return not self._running
+
+    def start(self, delivered: Delivered) -> None:
+        """Start the program with a message."""
+        body = os.memfd_create("body")
+        try:
+            os.write(body, _body_of(delivered))
+            os.lseek(body, 0, os.SEEK_SET)
+            process = subprocess.Popen(  # noqa: S603  (what the user asked for)
+                ["/bin/sh", "-c", self.command],
+                stdin=body,
+                stdout=self.stdout,
+                env=os.environ | environment_of(delivered, self.group),
+                process_group=0,
+            )
+        finally:
+            os.close(body)
+        descriptor = os.pidfd_open(process.pid)
+        self._running[descriptor] = _Running(delivered, process, descriptor, self.clock.monotonic())
+
+    def wait(self, most: int | None = None) -> list[Ended]:
+        """Wait until one has ended or ``most`` ms are over, and return what has ended."""
+        poll = select.poll()
+        for descriptor in self._running:
+            poll.register(descriptor, select.POLLIN)
+        now = self.clock.monotonic()
+        limits = [one.started + self.timeout - now for one in self._running.values()] if self.timeout else []
+        limits += [] if most is None else [most]
+        ready = [descriptor for descriptor, _ in poll.poll(max(min(limits), 0) if limits else None)]
+        now = self.clock.monotonic()
+        late = [
+            one.descriptor
+            for one in self._running.values()
+            if self.timeout and one.descriptor not in ready and now - one.started >= self.timeout
+        ]
+        return [self._end(descriptor) for descriptor in ready] + [self._end(one, kill=True) for one in late]
+
+    def _end(self, descriptor: int, *, kill: bool = False) -> Ended:
+        one = self._running.pop(descriptor)
+        os.close(descriptor)
+        if kill:
+            _kill(one)
+        return Ended(one.delivered, None if kill else one.process.wait())
+
+    def kill_all(self) -> None:
+        """End everything at once: what it was at is not consumed."""
+        for descriptor in list(self._running):
+            self._end(descriptor, kill=True)
+
+
+def _kill(one: _Running) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(one.process.pid, signal.SIGKILL)
+    one.process.wait()
+
+
+def _body_of(delivered: Delivered) -> bytes:
+    message = delivered.message
+    inflated = inflate_body(message.sys_flag, message.raw_body, DEFAULT_BODY_CAP)
+    return message.raw_body if isinstance(inflated, Flaw) else inflated.body
+
+
+def environment_of(delivered: Delivered, group: str) -> Mapping[str, str]:
+    """Return the fields of a message as a program gets them; each property by its name too."""
+    message = delivered.message
+    properties = message.properties
+    host = message.store_host_ip, message.store_host_port
+    fields: dict[str, object] = {
+        "GROUP": group,
+        "MEMBER": delivered.client_id,
+        "TOPIC": properties.get("RETRY_TOPIC", message.topic),
+        "QUEUE_ID": delivered.queue.queue_id,
+        "QUEUE_OFFSET": delivered.cached.queue_offset,
+        "COMMIT_LOG_OFFSET": message.physical_offset,
+        "OFFSET_MSG_ID": encode_offset_msg_id(*host, message.physical_offset),
+        "UNIQ_KEY": message.uniq_key or "",
+        "TAGS": message.tags or "",
+        "KEYS": message.keys or "",
+        "FLAG": message.flag,
+        "BORN_TIMESTAMP": message.born_timestamp,
+        "STORE_TIMESTAMP": message.store_timestamp,
+        "RECONSUME_TIMES": delivered.cached.reconsume_times,
+        "PROPERTIES": json.dumps(properties),
+    }
+    found = {PREFIX + name: str(value) for name, value in fields.items()}
+    found |= {_PROPERTY + _NO_NAME.sub("_", name): value for name, value in properties.items()}
+    # No environment holds a zero.
+    return {name: value.replace("\0", "") for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is consumed: at most ``limit``, until ``stopped`` says so; with ``follows`` the end is not the end."""
+
+    limit: int | None
+    follows: bool
+    stopped: Callable[[], bool]
+
+
+def iter_shown(consumer: GroupConsumer, extent: Extent) -> Iterator[list[Delivered] | None]:
+    """Yield messages; they are consumed when the next ones are asked for."""
+    left = extent.limit
+    while not extent.stopped() and left != 0:
+        consumer.fetch()
+        # What is under way when the process dies is shown again: a pull of each member at most.
+        at_once = PULL_BATCH_SIZE * consumer.members
+        taken = consumer.take(at_once if left is None else min(left, at_once))
+        if taken:
+            yield taken
+            for delivered in taken:
+                consumer.finish(delivered, is_ok=True)
+            left = None if left is None else left - len(taken)
+        elif consumer.is_at_end and not extent.follows:
+            break
+        elif consumer.is_at_end:
+            yield None
+        consumer.save()
+    consumer.save()
+
+
+def iter_executed(consumer: GroupConsumer, programs: Programs, extent: Extent) -> Iterator[Ended | None]:
+    """Yield what came of each message; what is finished is saved before anything else is started.
+
+    Once it is to stop nothing is started any more, and what runs is waited for.
+    """
+    left = extent.limit
+    while True:
+        is_ending = extent.stopped() or left == 0
+        if not is_ending:
+            consumer.fetch()
+            taken = consumer.take(programs.free if left is None else min(left, programs.free))
+            left = None if left is None else left - len(taken)
+            for delivered in taken:
+                programs.start(delivered)
+        if programs.is_idle:
+            resumes_in = consumer.resumes_in
+            if is_ending or (consumer.is_at_end and not extent.follows):
+                break
+            if resumes_in is None or consumer.is_at_end:
+                yield None
+            else:
+                programs.wait(resumes_in)
+            continue
+        ended = programs.wait(consumer.resumes_in)
+        for one in ended:
+            consumer.finish(one.delivered, is_ok=one.is_ok)
+        consumer.save()
+        yield from ended
+    consumer.save()

@@ -1,0 +1,122 @@
+"""What a producer does before and after a message goes to the broker.
+
+Upstream: ``Validators``, ``MessageClientIDSetter``, ``MessageBatch``, ``DefaultMQProducerImpl.sendDefaultImpl``.
+Compression is ``engine.message.compressed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rmqtool.config import Version
+from rmqtool.engine.clock import Clock
+from rmqtool.formats.codes import is_since
+from rmqtool.formats.ids import UniqKey, encode_uniq_key, uniq_key_span
+from rmqtool.formats.java import int32
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.formats.topics import RETRY_PREFIX, check_topic_name, is_allowed_to_send
+
+MAX_MESSAGE_SIZE = 4 << 20
+# A synchronous send is tried so often in all, and all tries together may take so long (ms).
+SEND_ATTEMPTS, SEND_TIMEOUT = 3, 3_000
+
+_RETRIED = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+    }
+)
+_RETRIED_SINCE_5 = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY})
+
+
+def is_retried(code: ResponseCode, version: Version) -> bool:
+    """Tell whether a producer tries another broker after such an answer."""
+    return code in _RETRIED or (code in _RETRIED_SINCE_5 and is_since(version, "5.0.0"))
+
+
+_COUNTER_DIGITS = 4
+# Keys of one millisecond differ by their counter alone.
+MOST_KEYS = 1 << 4 * _COUNTER_DIGITS
+
+
+@dataclass
+class Outgoing:
+    """A message as the user gave it."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+def check_message(message: Outgoing, version: Version, max_size: int = MAX_MESSAGE_SIZE) -> str | None:
+    """Return why a client refuses to send a message, None when it does not."""
+    refusal = check_topic_name(message.topic, version)
+    if refusal is not None:
+        return refusal
+    if not is_allowed_to_send(message.topic, version):
+        return f"topic {message.topic} is the broker's own, and clients do not send to it"
+    if not message.body:
+        return "a message without a body is not sent"
+    if len(message.body) > max_size:
+        return f"body of {len(message.body)} bytes, at most {max_size} are allowed"
+    return None
+
+
+def check_batch(messages: Sequence[Outgoing]) -> str | None:
+    """Return why messages cannot go as one batch, None when they can."""
+    if not messages:
+        return "a batch needs a message"
+    first = messages[0]
+    if first.topic.startswith(RETRY_PREFIX):
+        return f"retry topic {first.topic} takes no batch"
+    for message in messages:
+        if _is_delayed(message):
+            return "a message with a delay level cannot go in a batch"
+        if message.topic != first.topic:
+            return f"a batch has one topic, not {first.topic} and {message.topic}"
+        if _waits(message) != _waits(first):
+            return "messages of a batch all wait for the store, or none does"
+    return None
+
+
+def _is_delayed(message: Outgoing) -> bool:
+    try:
+        return int(message.properties.get("DELAY", "0")) > 0
+    except ValueError:
+        # A client that cannot read it does not send it.
+        return True
+
+
+def _waits(message: Outgoing) -> bool:
+    return message.properties.get("WAIT", "true").lower() == "true"
+
+
+class UniqKeys:
+    """The unique keys of one producer's messages: they differ in time and, within a millisecond, in a counter."""
+
+    def __init__(self, address: bytes, pid: int, loader_hash: int, clock: Clock) -> None:
+        self._maker = UniqKey(address, pid & 0xFFFF, int32(loader_hash), 0, 0)
+        self._clock = clock
+        self._counter = 0
+        # The time of the last key, and what all keys of that time begin with.
+        self._now, self._prefix = -1, ""
+
+    def next(self) -> str:
+        """Return the key of the next message; it keeps it through all attempts to send it."""
+        return self.take(1)[0]
+
+    def take(self, count: int) -> list[str]:
+        """Return the keys of the next messages, at most ``MOST_KEYS``."""
+        now = self._clock.now()
+        if now != self._now:
+            span = uniq_key_span(now, self._clock.zone) or 0
+            key = encode_uniq_key(self._maker._replace(month_span=span))
+            self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
+        first, prefix = self._counter, self._prefix
+        self._counter = (first + count) % MOST_KEYS
+        return [f"{prefix}{number % MOST_KEYS:04X}" for number in range(first, first + count)]

@@ -1,0 +1,141 @@
+"""What became of messages that were sent together, by columns: the lines that programs read are made of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring
+from operator import itemgetter
+from typing import Any
+
+from rmqtool.engine.message import Host, NewMessage, PutStatus
+from rmqtool.engine.put import PutTicket
+from rmqtool.engine.put_columns import PutColumns
+from rmqtool.formats.ids import encode_offset_msg_id
+
+FIELDS = (
+    "status",
+    "msgId",
+    "offsetMsgId",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "commitLogOffset",
+    "storeTimestamp",
+)
+_LINE = (
+    '{"status": "%s", "msgId": %s, "offsetMsgId": "%s", "topic": %s, "queueId": %d, "queueOffset": %d, '
+    '"commitLogOffset": %d, "storeTimestamp": %d}\n'
+)
+
+Row = tuple[str, str, str, str, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Sent:
+    """The rows, in the order in which the messages were given; and how many of them are not in the store.
+
+    ``refused`` are those that are not acceptable, ``failed`` those that the store could not take. Where all were
+    stored there may be ``lines`` instead of rows: the objects of so many messages as lines of JSON.
+    """
+
+    rows: Sequence[Row]
+    refused: int = 0
+    failed: int = 0
+    lines: tuple[int, bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.lines is None else self.lines[0]
+
+    @property
+    def stored(self) -> int:
+        """How many are in the store."""
+        return len(self) - self.refused - self.failed
+
+    def reasons(self, *, about_message: bool) -> str:
+        """Say how many messages were refused, or else could not be stored, and why."""
+        statuses = Counter(map(itemgetter(0), self.rows))
+        found = [(PutStatus(status), count) for status, count in statuses.items() if status != PutStatus.PUT_OK]
+        return "; ".join(
+            f"{count} × {one}: {one.reason}" for one, count in found if one.is_about_message is about_message
+        )
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the contract."""
+        return (dict(zip(FIELDS, row, strict=True)) for row in self.rows)
+
+    def json_lines(self) -> bytes:
+        """Return the objects as lines of JSON."""
+        if self.lines is not None:
+            return self.lines[1]
+        topics = {topic: encode_basestring(topic) for topic in {row[3] for row in self.rows}}
+        spell = encode_basestring
+        return "".join(_LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:]) for row in self.rows).encode()
+
+
+def join_sent(parts: Iterable[Sent]) -> Sent:
+    """Return what became of messages that were sent in parts."""
+    whole = Sent([])
+    rows: list[Row] = []
+    for part in parts:
+        rows += part.rows
+        whole.refused += part.refused
+        whole.failed += part.failed
+    whole.rows = rows
+    return whole
+
+
+def sent_tickets(keys: Sequence[str], tickets: Iterable[PutTicket]) -> Sent:
+    """Return what became of messages that were stored one by one."""
+    sent = Sent([])
+    rows: list[Row] = []
+    for key, ticket in zip(keys, tickets, strict=True):
+        status = ticket.status or PutStatus.UNKNOWN_ERROR
+        place = ticket.queue_offset, ticket.physical_offset, ticket.store_timestamp
+        rows.append((status.value, key, ticket.offset_msg_id, ticket.topic, ticket.queue_id, *place))
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutColumns, host: Host) -> Sent:
+    """Return what became of messages that were stored by columns."""
+    sent = Sent([])
+    prefix, stored_at = encode_offset_msg_id(*host, 0)[:-16], put.store_timestamp
+    offsets = zip(put.queue_offsets.tolist(), put.physical_offsets.tolist(), strict=True)
+    rows: list[Row] = [
+        ("PUT_OK", key, f"{prefix}{place:016X}", message.topic, message.queue_id, offset, place, stored_at)
+        for key, message, (offset, place) in zip(keys, messages, offsets, strict=True)
+    ]
+    for number, status in put.refused.items():
+        if status is PutStatus.FLUSH_DISK_TIMEOUT:
+            rows[number] = (status.value, *rows[number][1:])
+        else:
+            message = messages[number]
+            rows[number] = (status.value, keys[number], "", message.topic, message.queue_id, -1, -1, 0)
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def sent_batch(keys: Sequence[str], ticket: PutTicket) -> Sent:
+    """Return what became of the messages of a client's batch: the same for all of them."""
+    sent, status = Sent([]), ticket.status or PutStatus.UNKNOWN_ERROR
+    # A single message has a place of its own, and none of a batch.
+    offsets = ticket.record_offsets or [ticket.physical_offset] * len(keys)
+    ids = ticket.offset_msg_id.split(",") if offsets[0] >= 0 else [""] * len(keys)
+    rows: list[Row] = []
+    for number, (key, msg_id, place) in enumerate(zip(keys, ids, offsets, strict=True)):
+        queue_offset = ticket.queue_offset + number if place >= 0 else -1
+        row = (status.value, key, msg_id, ticket.topic, ticket.queue_id, queue_offset, place, ticket.store_timestamp)
+        rows.append(row)
+        _count(sent, status)
+    sent.rows = rows
+    return sent
+
+
+def _count(sent: Sent, status: PutStatus) -> None:
+    if status is not PutStatus.PUT_OK:
+        sent.refused += status.is_about_message
+        sent.failed += not status.is_about_message

@@ -1,0 +1,220 @@
+"""A run of a producer over all its input: in pieces, at a rate, stopped at a bad line or by Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Protocol
+
+from rmqtool.broker.producer.lines import Bad, Lines, Objects
+from rmqtool.broker.producer.result import Sent, join_sent
+from rmqtool.broker.producer.send import LEAST_FOR_COLUMNS, ColumnWork, Producer
+from rmqtool.engine.clock import Clock
+from rmqtool.engine.message import NewMessage
+from rmqtool.errors import NotFound, Refused, RmqtoolError, UsageError, WriteFailed
+
+# So many messages, or bytes of them, are stored before they are shown: first few, so that somebody who waits sees them.
+_FIRST, _MOST, _MOST_BYTES, _GROWTH = 64, 8192, 8 << 20, 4
+# By columns so many bytes pay; more at a time than a processor's cache holds are slower, and so many lines at most have
+# keys of their own.
+_LEAST_BYTES, _BEST_BYTES, _MOST_LINES = 256 << 10, 2 << 20, 1 << 15
+_SECOND = 1000
+# So many pieces are held: one is stored, the next is taken apart.
+_PIECES = 2
+# With a rate, so many pieces a second.
+_TICKS = 10
+
+
+class Stopper(Protocol):
+    """Tells whether somebody wants an end. While it ``raises``, that is a ``KeyboardInterrupt`` at once."""
+
+    raises: bool
+
+    def __call__(self) -> bool:
+        """Return whether to stop."""
+
+
+class _Pieces:
+    """Lines of JSON in pieces: one is taken apart while the one before it is stored."""
+
+    def __init__(self, work: ColumnWork) -> None:
+        self.work = work
+        self._pool = ThreadPoolExecutor(1)
+        self._begun: deque[tuple[int, Future[Any]]] = deque()
+        self._most = _LEAST_BYTES
+
+    def look_ahead(self, lines: Lines, first: bytes | bytearray) -> None:
+        """Begin with the next pieces, of which the ``first`` may have been looked at. Nothing is waited for twice."""
+        while len(self._begun) < _PIECES and not (self._begun and lines.is_late(0)):
+            data = first or lines.look_ahead(self._most)
+            if not data:
+                break
+            first = b""
+            self._begun.append((len(data), self._pool.submit(self.work.read, data)))
+
+    def next(self) -> Any | None:
+        """Return the messages of the next piece; None: there is none, or it wants to be sent one by one."""
+        if not self._begun:
+            return None
+        size, future = self._begun.popleft()
+        incoming = future.result()
+        if incoming is not None:
+            self._most = min(_BEST_BYTES, _MOST_LINES * size // len(incoming))
+        return incoming
+
+    def forget(self) -> None:
+        """Forget what was begun: somebody takes the lines one by one."""
+        self._begun.clear()
+
+
+@dataclass
+class Run:
+    """What was made of the input so far: how much of it was read, stored, refused, failed and left out.
+
+    ``batch`` is how many messages go as one client batch, ``rate`` how many are sent in a second at most. ``skips``
+    leaves out what is bad and goes on; ``refusals_stop`` ends at a message that is refused.
+    """
+
+    producer: Producer
+    clock: Clock
+    stopped: Stopper
+    wait: Callable[[float], None]
+    batch: int = 1
+    rate: int | None = None
+    skips: bool = False
+    refusals_stop: bool = False
+    # What the input is read from, if that may let wait.
+    lines: Lines | None = None
+    # Makes what takes many lines at once.
+    columns: Callable[[], ColumnWork] | None = None
+    taken: int = 0
+    stored: int = 0
+    refused: int = 0
+    failed: int = 0
+    skipped: int = 0
+    # What ended the run before its input did.
+    error: RmqtoolError | None = None
+    _left_out: list[Bad] = field(default_factory=list)
+    _is_last: bool = False
+    _pieces: _Pieces | None = None
+
+    def iter_sent(self, messages: Iterable[NewMessage | Bad]) -> Iterator[Sent | Bad]:
+        """Yield what becomes of the messages, piece by piece, and what was left out."""
+        left, size = iter(messages), _FIRST
+        lines = messages if isinstance(messages, Objects) and self.batch == 1 and self.rate is None else None
+        started, sent_before = self.clock.monotonic(), 0
+        while not self._is_last and not self.stopped() and self.error is None:
+            most = size if self.rate is None else min(size, max(self.rate // _TICKS, 1))
+            sent = self._send_lines(lines) if lines is not None and most >= LEAST_FOR_COLUMNS else None
+            if sent is None:
+                piece = self._next_piece(left, -(-most // self.batch) * self.batch)
+                sent_before += len(piece)
+                sent = self._send(piece) if piece else None
+            if isinstance(messages, Objects):
+                self.taken = messages.taken
+            if sent is not None:
+                yield self._tally(sent)
+            yield from self._left_out
+            self._left_out.clear()
+            size = min(size * _GROWTH, _MOST)
+            if self.rate is not None and not self._is_last:
+                due = started + sent_before * _SECOND // self.rate
+                self.wait(max(due - self.clock.monotonic(), 0) / _SECOND)
+
+    def _send_lines(self, messages: Objects) -> Sent | None:
+        """Send the next lines by columns; None: there are too few, or they want to be sent one by one."""
+        if self.columns is None or not self.producer.takes_columns:
+            return None
+        self.stopped.raises = True
+        try:
+            first = b"" if self._pieces else messages.lines.look_ahead(_LEAST_BYTES)
+            if self._pieces is None and len(first) < _LEAST_BYTES // 2:
+                return None
+            self._pieces = self._pieces or _Pieces(self.columns())
+            self._pieces.look_ahead(messages.lines, first)
+        except KeyboardInterrupt:
+            if self._pieces is not None:
+                self._pieces.forget()
+            return None
+        finally:
+            self.stopped.raises = False
+        incoming = self._pieces.next()
+        sent = None if incoming is None else self.producer.send_incoming(incoming, self._pieces.work)
+        if sent is None:
+            self._pieces.forget()
+        else:
+            messages.pass_over(len(sent))
+        return sent
+
+    def _next_piece(self, left: Iterator[NewMessage | Bad], most: int) -> list[NewMessage]:
+        piece: list[NewMessage] = []
+        self.stopped.raises = True
+        try:
+            self._is_last = self._read(left, most, piece)
+        except KeyboardInterrupt:
+            self._is_last = True
+        finally:
+            self.stopped.raises = False
+        return piece
+
+    def _read(self, left: Iterator[NewMessage | Bad], most: int, piece: list[NewMessage]) -> bool:
+        """Read the next messages that may be sent; tell whether these were the last."""
+        size, check, since = 0, self.producer.check, time.monotonic()
+        while len(piece) < most:
+            if piece and self._is_late(len(piece), since):
+                return False
+            one = next(left, None)
+            if one is None:
+                return True
+            self.taken += 1
+            if isinstance(one, NewMessage):
+                try:
+                    check(one)
+                    piece.append(one)
+                    size += len(one.body or b"")
+                    if size < _MOST_BYTES or len(piece) % self.batch:
+                        continue
+                    break
+                except (UsageError, NotFound, Refused) as error:
+                    one = Bad(self.taken, error)
+            if not self.skips:
+                self.error = one.error
+                return True
+            self.skipped += 1
+            self._left_out.append(one)
+        return False
+
+    def _is_late(self, count: int, since: float) -> bool:
+        """Tell whether so many messages are sent before more are waited for. A batch is waited for."""
+        return self.lines is not None and not count % self.batch and self.lines.is_late(since)
+
+    def _send(self, piece: list[NewMessage]) -> Sent:
+        if self.batch == 1:
+            return self.producer.send(piece)
+        return join_sent([self.producer.send_batch(part) for part in self._batches(piece)])
+
+    def _tally(self, sent: Sent) -> Sent:
+        self.stored += sent.stored
+        self.refused += sent.refused
+        self.failed += sent.failed
+        if sent.failed:
+            self.error = WriteFailed(
+                f"{sent.failed} messages could not be stored ({sent.reasons(about_message=False)})",
+                hint="see what the store says: rmqtool check STORE",
+            )
+        elif sent.refused and self.refusals_stop:
+            self.error = UsageError(
+                f"{sent.refused} messages were refused",
+                hint="the notes above say why; --on-error skip goes on without them",
+            )
+        return sent
+
+    def _batches(self, piece: list[NewMessage]) -> Iterator[list[NewMessage]]:
+        """Yield batches: messages that follow each other, of one topic."""
+        for _, alike in groupby(piece, lambda message: message.topic):
+            rest = list(alike)
+            yield from (rest[at : at + self.batch] for at in range(0, len(rest), self.batch))

@@ -1,0 +1,332 @@
+"""A producer with its broker in one: what a client does to a message, then what the broker does, then the put.
+
+Upstream: ``DefaultMQProducerImpl``, ``SendMessageProcessor``.
+
+What a broker does to a message that a client sends, before it stores it.
+
+Upstream: ``SendMessageProcessor``. It adds where the message came in, from 5.0 on a unique key where there is none, and
+4.9 does not store whether the sender waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from rmqtool.broker.producer.ids import MOST_KEYS, Outgoing, UniqKeys, check_batch
+from rmqtool.broker.producer.queue_selection import queue_index_by_key
+from rmqtool.broker.producer.result import Sent, sent_batch, sent_columns, sent_tickets
+from rmqtool.broker.saved_text import SavedText
+from rmqtool.broker.topics import TopicConfig, TopicConfigs
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed, property_text, text_template
+from rmqtool.engine.put import MATTERS
+from rmqtool.engine.put_columns import MessageColumns, PutColumns
+from rmqtool.engine.store import MessageStore, opened_at
+from rmqtool.errors import NotFound, Refused, UsageError
+from rmqtool.formats.batches import BatchItem, encode_batch
+from rmqtool.formats.codes import BodyCodec
+from rmqtool.formats.compression import compress_body, compression_flag
+from rmqtool.formats.ids import encode_offset_msg_id
+from rmqtool.formats.java import INT_MAX
+from rmqtool.formats.paths import TOPICS
+from rmqtool.formats.properties import BUILT_BINS
+from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_WRITE, check_topic_name, is_allowed_to_send
+
+_WAIT = "WAIT"
+
+
+def broker_properties(config: StoreConfig) -> dict[str, str]:
+    """Return what the broker of ``config`` adds to every message that has a unique key, in its order."""
+    if config.version is Version.V4_9:
+        return {"CLUSTER": config.broker_cluster_name}
+    return {
+        "MSG_REGION": config.region_id,
+        "TRACE_ON": str(config.trace_on).lower(),
+        "CLUSTER": config.broker_cluster_name,
+    }
+
+
+def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewMessage:
+    """Return a client's message as the broker of ``config`` puts it; ``uniq_key`` is for one that has none."""
+    properties = dict(message.property_map())
+    if config.version is Version.V4_9:
+        properties |= broker_properties(config)
+        stored = {name: value for name, value in properties.items() if name != _WAIT}
+        text = property_text(stored, BUILT_BINS, terminated=False)
+        return replace(message, properties=properties, property_text=text)
+    properties.setdefault("UNIQ_KEY", uniq_key)
+    properties |= broker_properties(config)
+    return replace(message, properties=properties)
+
+
+# Queues of a topic that nobody has created: what a client asks for.
+DEFAULT_QUEUES = 4
+ANY_QUEUE = -1
+_LOCALHOST = bytes((127, 0, 0, 1))
+# From so many messages on columns pay: their libraries are loaded first.
+LEAST_FOR_COLUMNS = 2048
+_PLACE_DIGITS = 16
+_UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
+# What decides where a message is stored; whoever stores by columns waits anyway.
+_SPECIAL = MATTERS - {"WAIT"}
+
+_Text = Callable[[Mapping[str, str]], bytes]
+
+
+class ColumnWork(Protocol):
+    """What makes columns of messages that come as lines, and lines of what became of them.
+
+    Messages that it has read have ``topics`` (``codes`` and their ``values``), ``bodies``, ``queue_ids``, ``flags``,
+    and ``properties``: of each its values, a single text for all messages or a column with nulls.
+    """
+
+    def read(self, data: bytes | bytearray) -> Any | None:
+        """Return the messages of lines; None: they want to be looked at one by one."""
+
+    def keys(self, properties: Mapping[str, Any], generated: Sequence[str]) -> Any:
+        """Return the unique keys of messages, those that they bring or generated ones, as a column."""
+
+    def texts(
+        self, properties: Mapping[str, Any], count: int, text_of: Callable[[tuple[str, ...]], _Text]
+    ) -> list[bytes]:
+        """Return the property texts of messages."""
+
+    def lines(self, keys: Any, topics: Any, queue_ids: Any, put: PutColumns, id_prefix: str) -> bytes:
+        """Return the lines that tell of messages that were all stored."""
+
+
+class Producer:
+    """Sends messages into a store that is open. With ``creates`` a topic that is not there is made, as brokers do."""
+
+    def __init__(self, store: MessageStore, topics: TopicConfigs, *, creates: bool = False) -> None:
+        self._store = store
+        self._config = store.setup.config
+        self._keys = UniqKeys(_LOCALHOST, os.getpid(), 0, store.setup.clock)
+        self._topics = topics
+        self._creates = creates
+        # Topics that were sent to: how many queues a client takes turns of, and which numbers a broker takes.
+        self._queues: dict[str, tuple[int, int]] = {}
+        self._turn = 0
+        self._makers: dict[tuple[str, ...], _Text | None] = {}
+
+    def check(self, message: NewMessage) -> None:
+        """Raise what a client or broker says to a message that they do not take."""
+        _, limit = self._queues.get(message.topic) or self._find_topic(message.topic)
+        if message.queue_id >= limit or message.queue_id < ANY_QUEUE:
+            hint = f"more queues: rmqtool topic STORE alter {message.topic} --queues {message.queue_id + 1}"
+            raise UsageError(f"topic {message.topic} has no queue {message.queue_id}: there are {limit}", hint=hint)
+
+    def send(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages that were checked, in their order, and say what became of each."""
+        messages = [self._compressed(self._placed(message)) for message in messages]
+        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        columns = self._columns_of(messages, keys) if len(messages) >= LEAST_FOR_COLUMNS else None
+        if columns is not None:
+            sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
+        else:
+            ready = [self._received(message, key) for message, key in zip(messages, keys, strict=True)]
+            sent = sent_tickets(keys, self._store.put_many(ready))
+        self._store.tick()
+        return sent
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether messages may come by columns."""
+        return True
+
+    def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
+        """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
+        if len(incoming) > MOST_KEYS or not _SPECIAL.isdisjoint(incoming.properties):
+            return None
+        queue_ids = self._queue_ids(incoming)
+        if queue_ids is None:
+            return None
+        count, topics = len(incoming), incoming.topics
+        keys = work.keys(incoming.properties, self._keys.take(count))
+        properties = {**incoming.properties, _UNIQ_KEY: keys, "WAIT": "true", **broker_properties(self._config)}
+        bodies, sys_flags = self._compressed_bodies(incoming.bodies)
+        columns = MessageColumns(
+            topics.values[0] if len(topics.values) == 1 else [topics.values[code] for code in topics.codes.tolist()],
+            bodies,
+            work.texts(properties, count, self._text_of),
+            queue_ids,
+            incoming.flags,
+            sys_flags,
+        )
+        put = self._store.put_columns(columns)
+        host = self._store.store_host
+        if put.refused:
+            sent = sent_columns(keys.to_pylist(), [columns.message(row) for row in range(count)], put, host)
+        else:
+            prefix = encode_offset_msg_id(*host, 0)[:-_PLACE_DIGITS]
+            sent = Sent([], lines=(count, work.lines(keys, topics, queue_ids, put, prefix)))
+        self._store.tick()
+        return sent
+
+    def _queue_ids(self, incoming: Any) -> Any | None:
+        """Return the queues of messages, chosen where they name none; None where a topic or a queue is refused."""
+        import numpy as np
+
+        codes = incoming.topics.codes
+        try:
+            found = [self._queues.get(topic) or self._find_topic(topic) for topic in incoming.topics.values]
+        except (UsageError, NotFound, Refused):
+            return None
+        counts, limits = (np.array(column, np.int64)[codes] for column in zip(*found, strict=True))
+        queue_ids = incoming.queue_ids
+        if (queue_ids < ANY_QUEUE).any() or (queue_ids >= limits).any():
+            return None
+        is_free = queue_ids == ANY_QUEUE
+        if not is_free.any():
+            return queue_ids
+        queue_ids = queue_ids.copy()
+        sharding_keys = incoming.properties.get(_SHARDING_KEY)
+        if sharding_keys is not None:
+            every = [sharding_keys] * len(codes) if isinstance(sharding_keys, str) else sharding_keys.to_pylist()
+            for row in np.flatnonzero(is_free).tolist():
+                if every[row] is not None:
+                    queue_ids[row] = queue_index_by_key(every[row], int(counts[row]))
+                    is_free[row] = False
+        rows = np.flatnonzero(is_free)
+        queue_ids[rows] = (self._turn + np.arange(len(rows))) % counts[rows]
+        self._turn += len(rows)
+        return queue_ids
+
+    def _compressed_bodies(self, bodies: list[bytes]) -> tuple[list[bytes], list[int] | int]:
+        """Return bodies as a client sends them, and the flags that say which are compressed."""
+        large = [row for row, body in enumerate(bodies) if COMPRESS_OVER <= len(body) <= self._config.max_message_size]
+        if not large:
+            return bodies, 0
+        sys_flags = [0] * len(bodies)
+        for row in large:
+            bodies[row] = compress_body(BodyCodec.ZLIB, bodies[row])
+            sys_flags[row] = compression_flag(BodyCodec.ZLIB)
+        return bodies, sys_flags
+
+    def send_batch(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages of one topic as a client's batch: in one queue, all of them or none."""
+        refusal = check_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
+        if refusal is not None:
+            raise UsageError(refusal, hint="--batch 1 sends each by itself")
+        first = self._placed(messages[0])
+        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        items = [self._batch_item(message, key) for message, key in zip(messages, keys, strict=True)]
+        # upstream: 5.3 gives the batch a key of its own, which then stands for those of its messages (#9416).
+        shared = {"CLUSTER": self._config.broker_cluster_name}
+        ticket = self._store.put_batch(replace(first, body=encode_batch(items), properties=shared, flag=0))
+        self._store.tick()
+        return sent_batch(keys, ticket)
+
+    def _batch_item(self, message: NewMessage, key: str) -> BatchItem:
+        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
+
+    def _placed(self, message: NewMessage) -> NewMessage:
+        """Return the message, its queue chosen."""
+        if message.queue_id == ANY_QUEUE:
+            count, _ = self._queues[message.topic]
+            sharding_key = message.property_map().get(_SHARDING_KEY)
+            if sharding_key is not None:
+                message.queue_id = queue_index_by_key(sharding_key, count)
+            else:
+                message.queue_id = self._turn % count
+                self._turn += 1
+        return message
+
+    def _compressed(self, message: NewMessage) -> NewMessage:
+        if message.body is not None and COMPRESS_OVER <= len(message.body) <= self._config.max_message_size:
+            return compressed(message, BodyCodec.ZLIB)
+        return message
+
+    def _received(self, message: NewMessage, key: str) -> NewMessage:
+        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        return as_received(replace(message, properties=properties), self._config, key)
+
+    def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
+        """Return plain messages by columns, as the broker stores them; None when one of them is more than that."""
+        texts, added = [], broker_properties(self._config)
+        for message, key in zip(messages, keys, strict=True):
+            given = message.property_map()
+            names = tuple(given)
+            if names not in self._makers:
+                self._makers[names] = self._maker(names)
+            maker = self._makers[names]
+            if maker is None:
+                return None
+            texts.append(maker({**given, _UNIQ_KEY: key, "WAIT": "true", **added}))
+        return MessageColumns(
+            [message.topic for message in messages],
+            [message.body or b"" for message in messages],
+            texts,
+            [message.queue_id for message in messages],
+            [message.flag for message in messages],
+            [message.sys_flag for message in messages],
+        )
+
+    def _maker(self, names: tuple[str, ...]) -> _Text | None:
+        """Return what makes the text of properties that a client named so; None where they want to be looked at."""
+        if not _SPECIAL.isdisjoint(names):
+            return None
+        return self._text_of(tuple(dict.fromkeys((*names, _UNIQ_KEY, "WAIT", *broker_properties(self._config)))))
+
+    def _text_of(self, whole: tuple[str, ...]) -> _Text:
+        """Return what makes the text of all properties of a message, as the broker stores it."""
+        if self._config.version is not Version.V4_9:
+            return self._store.text_maker(whole)
+        return text_template(tuple(name for name in whole if name != "WAIT"), BUILT_BINS, terminated=False)
+
+    def _find_topic(self, topic: str) -> tuple[int, int]:
+        """Return the queues of a topic that is sent to for the first time: in turn, and at all."""
+        version = self._config.version
+        refusal = check_topic_name(topic, version)
+        if refusal is None and not is_allowed_to_send(topic, version):
+            refusal = f"topic {topic} is the broker's own, and clients do not send to it"
+        if refusal is not None:
+            raise UsageError(refusal, hint="rmqtool topic STORE list")
+        config = self._topics.find(topic)
+        if config is None and self._creates:
+            config = self._make(topic)
+        elif config is None and self._topics.table and all(queue.key[0] != topic for queue in self._store.queues()):
+            near = get_close_matches(topic, self._topics.table, n=1)
+            hint = f"did you mean {near[0]}? --create makes a new topic" if near else "--create makes it"
+            raise NotFound(f"there is no topic {topic}", hint=hint)
+        # A store without settings of topics says nothing against one.
+        is_known = config is not None
+        config = config or {"writeQueueNums": DEFAULT_QUEUES, "perm": PERM_WRITE}
+        if not int(config.get("perm", 0)) & PERM_WRITE:
+            raise Refused(f"topic {topic} is not to be written to", hint=f"rmqtool topic STORE alter {topic} --perm rw")
+        count = int(config.get("writeQueueNums") or 0) or 1
+        limit = max(count, int(config.get("readQueueNums") or 0)) if is_known else INT_MAX
+        self._queues[topic] = count, limit
+        return self._queues[topic]
+
+    def _make(self, topic: str) -> TopicConfig:
+        """Make a topic as a broker does when a client sends to it; here also where the broker would not."""
+        made = self._topics.auto_create(topic, AUTO_CREATE_TOPIC, DEFAULT_QUEUES)
+        if made is None:
+            made = self._topics.create(topic, readQueueNums=DEFAULT_QUEUES, writeQueueNums=DEFAULT_QUEUES)
+        self._topics.save()
+        return made
+
+
+@contextmanager
+def open_producer(
+    root: str,
+    config: StoreConfig,
+    text_of: Callable[[MessageStore, str], SavedText],
+    *,
+    creates: bool = False,
+) -> Iterator[Producer]:
+    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too.
+
+    ``text_of`` gives a configuration file of the store by its name.
+    """
+    with opened_at(root, config) as store:
+        setup = store.setup
+        topics = TopicConfigs(text_of(store, TOPICS), config.version, setup.clock)
+        yield Producer(store, topics, creates=creates)

@@ -1,0 +1,214 @@
+"""Delay levels: messages that wait in a queue of their level, and are put where they belong when they are due.
+
+Upstream: ``ScheduleMessageService``. Within a level all messages wait equally long, so its queue is in the order of
+delivery, and one offset for each level says how far it is. Delivering more than once is possible, never is not: the
+offset is saved after the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from rmqtool.broker.saved_text import SavedText, load
+from rmqtool.broker.services.events import Happened, Service
+from rmqtool.broker.services.redelivery import find_number, stored_again, stored_properties, text_of
+from rmqtool.config import Version
+from rmqtool.engine.consume_queue import ConsumeQueue
+from rmqtool.engine.message import NewMessage
+from rmqtool.engine.store import MessageStore
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean
+from rmqtool.formats.config_shapes import DATA_VERSION
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.formats.dispatch import parse_delay_levels, tags_code
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.paths import DELAY_OFFSET
+from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
+
+# So many messages are delivered with one put: at first so many that columns are worth their libraries, then fewer, so
+# that the collector does not go over all of them again and again.
+AT_ONCE, _THEN_AT_ONCE = 4096, 512
+# What of a message's wishes is over; nobody waits for its store any more.
+_DROPPED = ("DELAY", "WAIT")
+_DROPPED_BY_5 = (*_DROPPED, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+
+
+class _Due(NamedTuple):
+    """A message that is due, where it goes, and the offset behind it; or why it goes nowhere."""
+
+    record: Message | None
+    message: NewMessage | None
+    next_offset: int
+    due: int
+    reason: str = ""
+
+
+class DelayService:
+    """The levels of one store. ``offsets`` says for each level what is delivered next."""
+
+    def __init__(self, store: MessageStore, text: SavedText) -> None:
+        config = store.setup.config
+        self.delays = parse_delay_levels(config.message_delay_level)
+        self._store = store
+        self._text = text
+        self._version = config.version
+        self._dropped = _DROPPED if config.version is Version.V4_9 else _DROPPED_BY_5
+        self._version_step = config.delay_offset_update_version_step
+        self._updates = 0
+        self._changed = False
+        found: dict[str, Any] = load(text, _decode) or {}
+        fresh = new_bean(DATA_VERSION, self._version.value, timestamp=store.setup.clock.now())
+        known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
+        self._data_version = fresh | known
+        self.offsets: dict[int, int] = {}
+        for level, offset in (found.get("offsetTable") or {}).items():
+            low, high = store.reader.bounds(SCHEDULE_TOPIC, level - 1)
+            self.offsets[level] = min(max(offset, low), high)
+
+    def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
+        """Deliver what is due, level by level, ``at_once`` messages with one put, and tell each one."""
+        for level in range(1, len(self.delays) + 1):
+            yield from self.iter_level(level, at_once)
+
+    def iter_level(self, level: int, at_once: int = AT_ONCE) -> Iterator[Happened]:
+        """Deliver what is due on one level, until there is no more or a message cannot be put."""
+        most = at_once
+        while found := self._find_due(level, most):
+            most, done = min(at_once, _THEN_AT_ONCE), 0
+            # Those that go nowhere part the others into runs.
+            while done < len(found):
+                if found[done].message is None:
+                    yield from self._skip(level, found[done])
+                    done += 1
+                    continue
+                run = found[done : _end_of_run(found, done)]
+                if not (yield from self._deliver(level, run)):
+                    return
+                done += len(run)
+            if found[-1].reason == "stuck":
+                return
+
+    def next_due(self) -> int | None:
+        """Return when the next message is due, None when none waits."""
+        firsts = [self._unit_due(level) for level in range(1, len(self.delays) + 1)]
+        return min((due for due in firsts if due is not None), default=None)
+
+    def waiting(self) -> int:
+        """Return how many messages wait."""
+        found = 0
+        for level in range(1, len(self.delays) + 1):
+            low, high = self._store.reader.bounds(SCHEDULE_TOPIC, level - 1)
+            found += high - min(max(self.offsets.get(level, 0), low), high)
+        return found
+
+    def _unit_due(self, level: int) -> int | None:
+        units = self._units(level, 1)
+        return self._due_time(level, units[0], None) if units else None
+
+    def _units(self, level: int, most: int) -> list[ConsumeQueueUnit]:
+        queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
+        if not isinstance(queue, ConsumeQueue):
+            return []
+        low, high = self._store.reader.bounds(SCHEDULE_TOPIC, level - 1)
+        offset = self.offsets.get(level, 0)
+        if not low <= offset <= high:
+            self._set(level, min(max(offset, low), high))
+        return queue.read_units(self.offsets.get(level, 0), most)
+
+    def _due_time(self, level: int, unit: ConsumeQueueUnit, now: int | None) -> int:
+        """Return when a unit's message is due; not later than a delay from ``now``: clocks and levels change."""
+        due = unit.tags_code
+        if is_ext_address(due):
+            record = self._store.reader.message_at(unit.physical_offset)
+            due = 0 if record is None else tags_code(record, self.delays)
+        return now if now is not None and due > now + self.delays[level - 1] else due
+
+    def _find_due(self, level: int, most: int) -> list[_Due]:
+        """Return what is due now of a level, in its order."""
+        now = self._store.setup.clock.now()
+        units = self._units(level, most)
+        times = list(takewhile(lambda due: due <= now, (self._due_time(level, unit, now) for unit in units)))
+        if units and not times and self._version is not Version.V4_9 and level not in self.offsets:
+            # upstream: 5.x notes where it looks, also when there is nothing to do.
+            self._set(level, 0)
+        offset = self.offsets.get(level, 0)
+        records = self._store.reader.messages_of(units[: len(times)])
+        found: list[_Due] = []
+        for next_offset, (record, due) in enumerate(zip(records, times, strict=True), offset + 1):
+            found.append(self._prepare(record, next_offset, due))
+            if found[-1].reason == "stuck":
+                break
+        return found
+
+    def _prepare(self, record: Message | None, next_offset: int, due: int) -> _Due:
+        """Return how a message is delivered: with the text that still asks for the delay, to where it belongs."""
+        if record is None:
+            return _Due(None, None, next_offset, due, "unreadable")
+        stored = stored_properties(record)
+        topic, queue_id = stored.get("REAL_TOPIC"), find_number(stored.get("REAL_QID"))
+        if topic == HALF_TOPIC:
+            return _Due(record, None, next_offset, due, "half message")
+        if topic is None or queue_id is None:
+            # upstream: an exception, on which 4.9 tries again and again, and 5.x goes on with the next one.
+            return _Due(record, None, next_offset, due, "stuck" if self._version is Version.V4_9 else "no place")
+        text = text_of(stored, self._version)
+        for name in self._dropped:
+            stored.pop(name, None)
+        message = stored_again(record, topic, queue_id, stored)
+        message.property_text = text
+        return _Due(record, message, next_offset, due)
+
+    def _deliver(self, level: int, run: Sequence[_Due]) -> Generator[Happened, None, bool]:
+        """Put messages, and tell each one; return whether all could be put."""
+        tickets = self._store.put_many([one.message for one in run if one.message is not None])
+        for one, ticket in zip(run, tickets, strict=True):
+            about = {"level": level, "dueTimestamp": one.due}
+            if not ticket.is_ok:
+                yield Happened(Service.DELAY, "stuck", one.record, None, {**about, "status": str(ticket.status)})
+                return False
+            self._set(level, one.next_offset)
+            yield Happened(Service.DELAY, "delivered", one.record, ticket, about)
+        return True
+
+    def _skip(self, level: int, one: _Due) -> Iterator[Happened]:
+        about = {"level": level, "dueTimestamp": one.due, "reason": one.reason}
+        if one.reason == "stuck":
+            yield Happened(Service.DELAY, "stuck", one.record, None, about | {"reason": "no place"})
+            return
+        self._set(level, one.next_offset)
+        yield Happened(Service.DELAY, "skipped", one.record, None, about)
+
+    def _set(self, level: int, offset: int) -> None:
+        self.offsets[level] = offset
+        self._changed = True
+        self._updates += 1
+        if self._version is not Version.V4_9 and self._updates % self._version_step == 0:
+            self._data_version["counter"] += 1
+            self._data_version["timestamp"] = self._store.setup.clock.now()
+
+    def encode(self) -> bytes:
+        """Return the file as a broker of the version writes it."""
+        value = {"dataVersion": self._data_version, "offsetTable": dict(sorted(self.offsets.items()))}
+        if self._version is Version.V4_9:
+            del value["dataVersion"]
+        return encode_config(DELAY_OFFSET, value, dialect_of(self._version.value))
+
+    def save(self) -> bool:
+        """Write the file if anything changed since; what was delivered must be durable before."""
+        if not self._changed:
+            return False
+        self._text.write(self.encode())
+        self._changed = False
+        return True
+
+
+def _end_of_run(found: Sequence[_Due], start: int) -> int:
+    return next((index for index in range(start, len(found)) if found[index].message is None), len(found))
+
+
+def _decode(data: bytes) -> dict[str, Any] | Flaw:
+    decoded = decode_config(DELAY_OFFSET, data)
+    return decoded if isinstance(decoded, Flaw) else decoded.value

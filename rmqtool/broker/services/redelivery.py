@@ -1,0 +1,59 @@
+"""A stored message as a broker puts it once more: delivered, committed, checked, sent back, revived.
+
+Upstream makes a ``MessageExtBrokerInner`` of a ``MessageExt`` in many places; they differ in what they keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rmqtool.config import Version
+from rmqtool.engine.message import NewMessage, property_text
+from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.java import parse_int
+from rmqtool.formats.properties import BUILT_BINS, CRC_PROPERTY, DECODED_BINS, decode_properties
+
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+
+
+def stored_properties(record: Message) -> dict[str, str]:
+    """Return the properties of a record, without the checksum that belongs to the record alone."""
+    # Not the record's own, which it would keep: many are looked at once.
+    found = decode_properties(record.raw_properties)
+    found.pop(CRC_PROPERTY, None)
+    return found
+
+
+def text_of(properties: Mapping[str, str], version: Version) -> bytes:
+    """Return the property text that a broker makes of a map that it got by decoding."""
+    is_4_9 = version is Version.V4_9
+    return property_text(properties, BUILT_BINS if is_4_9 else DECODED_BINS, terminated=not is_4_9)
+
+
+def stored_again(record: Message, topic: str, queue_id: int, properties: Mapping[str, str]) -> NewMessage:
+    """Return a record as a new message: body, flag, born time, hosts and reconsume times stay."""
+    return NewMessage(
+        topic,
+        record.raw_body,
+        queue_id,
+        properties,
+        record.flag,
+        record.sys_flag & ~_HOST_BITS,
+        record.born_timestamp,
+        (record.born_host_ip, record.born_host_port),
+        (record.store_host_ip, record.store_host_port),
+        record.reconsume_times,
+    )
+
+
+def with_transaction_type(sys_flag: int, kind: int) -> int:
+    """Return a system flag with another transaction type. upstream: resetTransactionValue"""
+    return sys_flag & ~TRANSACTION_MASK | kind
+
+
+@lru_cache(maxsize=256)
+def find_number(text: str | None) -> int | None:
+    """Return the Java int of a property, None when it is none."""
+    return None if text is None else parse_int(text)

@@ -1,0 +1,118 @@
+"""Everything a broker does by itself to one open store, and the progress that it keeps about it.
+
+Upstream: the services that ``BrokerController`` starts. Here nothing runs by itself: ``iter_due`` does what is due by
+the clock, one thing at a time, and ``save`` writes down how far it is. Progress is saved after what it speaks of is
+durable: cut short anywhere, things happen again rather than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rmqtool.broker.offsets import ConsumerOffsets, progress_file
+from rmqtool.broker.saved_text import SavedText, SaveSchedule
+from rmqtool.broker.services.delay import AT_ONCE, DelayService
+from rmqtool.broker.services.events import Happened, Service
+from rmqtool.broker.services.pop import Pops, Revival
+from rmqtool.broker.services.retry import Retries
+from rmqtool.broker.services.timers import Timers
+from rmqtool.broker.services.transactions import TransactionCheck, Transactions
+from rmqtool.broker.topics import TopicConfigs
+from rmqtool.engine.store import MessageStore
+from rmqtool.errors import WriteFailed
+from rmqtool.formats import paths
+
+
+class Services:
+    """What is due in one store. ``text_of`` gives the file of a configuration by its name.
+
+    ``offsets`` is the progress of groups, where the process has it open already: there must not be two of it.
+    """
+
+    def __init__(
+        self, store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
+    ) -> None:
+        config, clock = store.setup.config, store.setup.clock
+        self.store = store
+        self.offsets = offsets or ConsumerOffsets(
+            text_of(progress_file(enable_lmq=config.enable_lmq)), config.version, clock, enable_lmq=config.enable_lmq
+        )
+        self.topics = TopicConfigs(text_of(paths.TOPICS), config.version, clock)
+        self.delay = DelayService(store, text_of(paths.DELAY_OFFSET))
+        self.timers = Timers(store)
+        self.retry = Retries(store, self.topics)
+        self.transactions = Transactions(store)
+        self.check = TransactionCheck(store, self.offsets, self.topics, self.transactions)
+        self.pops = Pops(store, self.offsets)
+        self.revival = Revival(store, self.offsets, self.topics, self.pops)
+        self._schedule = SaveSchedule(clock)
+
+    def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
+        """Do what is due now, and tell each thing. Nothing is removed: that is what ``iter_expired`` is for."""
+        self.store.dispatch_now()
+        yield from self.delay.iter_due(at_once)
+        self.store.dispatch_now()
+        yield from self.timers.iter_due()
+        yield from self.check.iter_due()
+        self.store.dispatch_now()
+        yield from self.revival.iter_due()
+        self.store.dispatch_now()
+
+    def iter_expired(self) -> Iterator[Happened]:
+        """Remove what a broker would remove now, because it is old or the disk is full, and tell what went."""
+        removed = self.store.clean_now()
+        if removed.files:
+            yield Happened(Service.RETENTION, "expired", about=removed.as_json())
+        yield from self.timers.iter_clean()
+
+    def tick(self) -> list[Happened]:
+        """Do what is due now, and save progress if it is time to."""
+        happened = list(self.iter_due())
+        self.store.tick()
+        if self._schedule.is_due():
+            self.save()
+        return happened
+
+    def waiting(self) -> dict[str, dict[str, int | None]]:
+        """Return how much waits for its time with each service, and when the next of it is due."""
+        self.store.dispatch_now()
+        return {
+            Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()},
+            Service.TIMER.value: {"count": self.timers.waiting(), "nextDue": self.timers.next_due()},
+            Service.TRANSACTION.value: {"count": self.check.waiting(), "nextDue": self.check.next_due()},
+            Service.POP.value: {"count": self.revival.waiting(), "nextDue": self.revival.next_due()},
+        }
+
+    def save(self) -> None:
+        """Write down how far everything is, once it is durable."""
+        self.transactions.write_ops(at_once=True)
+        if not self.store.flush_now():
+            raise WriteFailed(
+                "what was delivered is not durable, so progress was not saved",
+                hint="it is delivered again; see what the store says: rmqtool check STORE",
+            )
+        self.delay.save()
+        self.timers.save()
+        self.offsets.save()
+        self.topics.save_changed()
+
+    def close(self) -> None:
+        """Close the files; nothing is saved."""
+        self.timers.close()
+
+
+@contextmanager
+def running(
+    store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
+) -> Iterator[Services]:
+    """Give the services of a store, and save their progress at the end, also after an error of the caller's."""
+    services = Services(store, text_of, offsets)
+    try:
+        yield services
+    finally:
+        try:
+            if store.condition().failure is None:
+                services.save()
+        finally:
+            services.close()

@@ -1,0 +1,436 @@
+"""Arbitrary timers of 5.x: from the timer topic into the wheel, and from the wheel to where they belong.
+
+Upstream: ``TimerMessageStore``. A slot is served once the clock has passed it. What is further away than the window
+rolls: it is put into the timer topic again. A message that cancels another one falls into the same slot. The read time
+moves on when a whole slot is done, and is saved after what was delivered: at least once, whatever happens.
+
+The timer log and the wheel of 5.x, being written.
+
+Upstream: ``TimerLog``, ``TimerWheel``, ``TimerMessageStore.recover``. The log chains the units of each slot, newest
+first; a slot of the wheel holds the place of the newest. Slots that changed are kept in memory until ``flush`` has
+forced the log: on the disk the wheel never leads to a unit that is not there, and lags the log at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rmqtool.broker.services.events import Happened, Service
+from rmqtool.broker.services.redelivery import find_number, stored_again, stored_properties
+from rmqtool.config import Version
+from rmqtool.engine.consume_queue import ConsumeQueue, DerivedFiles, DerivedQueue
+from rmqtool.engine.message import NewMessage, PutStatus
+from rmqtool.engine.store import MessageStore
+from rmqtool.formats import layouts
+from rmqtool.formats.checkpoints import PAGE_SIZE, decode_timer_checkpoint, encode_timer_checkpoint
+from rmqtool.formats.codes import BLANK_MAGIC
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.java import LONG_MAX, parse_long, string_hash
+from rmqtool.formats.layouts import TimerCheckpoint, TimerLogBlank, TimerLogUnit, TimerSlot
+from rmqtool.formats.paths import CONFIG, TIMER_CHECK, TIMER_LOG, TIMER_WHEEL, parse_segment_name
+from rmqtool.formats.timer import (
+    BLANK_SIZE,
+    MAGIC_DEFAULT,
+    MAGIC_DELETE,
+    MAGIC_ROLL,
+    SLOT_SIZE,
+    UNIT_SIZE,
+    WHEEL_SIZE,
+    WHEEL_SLOTS,
+    apply_to_slot,
+    decode_timer_unit,
+    wheel_slot,
+)
+from rmqtool.formats.topics import TIMER_TOPIC
+
+_CHUNK = 8192
+_EMPTY = TimerSlot(0, 0, 0, 0, 0)
+
+
+class TimerLog:
+    """Units one behind the other; a file ends with a blank."""
+
+    def __init__(self, files: DerivedFiles, file_size: int, start: int = 0) -> None:
+        # Where the next unit comes to.
+        self.end = start
+        self._queue = DerivedQueue(files, TIMER_LOG, file_size)
+        self._file_size = file_size
+
+    def append(self, unit: TimerLogUnit) -> int:
+        """Write a unit; return its place."""
+        room = self._file_size - self.end % self._file_size
+        if room < UNIT_SIZE + BLANK_SIZE:
+            self._queue.write(self.end, layouts.TIMER_LOG_BLANK.encode(TimerLogBlank(room, 0, BLANK_MAGIC)))
+            self.end += room
+        position = self.end
+        self._queue.write(position, layouts.TIMER_LOG_UNIT.encode(unit))
+        self.end += UNIT_SIZE
+        return position
+
+    def read(self, position: int) -> TimerLogUnit | None:
+        """Return the unit at a place, None when none stands there."""
+        if not 0 <= position < self.end:
+            return None
+        found = decode_timer_unit(self._queue.read(position, UNIT_SIZE))
+        return found if isinstance(found, TimerLogUnit) else None
+
+    def remove_file(self, start: int, lost_before: int) -> bool:
+        """Remove a full file if the message of its last unit, and so all of them, lay before a place in the log."""
+        last = (self._file_size - BLANK_SIZE) // UNIT_SIZE - 1
+        unit = self.read(start + last * UNIT_SIZE)
+        if unit is None or unit.offset_py >= lost_before:
+            return False
+        self._queue.remove(start)
+        return True
+
+    def iter_chain(self, position: int) -> Iterator[TimerLogUnit]:
+        """Yield the units of a slot, the newest first. Each lies before the one behind it, or the chain ends."""
+        while (unit := self.read(position)) is not None:
+            yield unit
+            if unit.prev_pos >= position:
+                return
+            position = unit.prev_pos
+
+    def iter_on(self) -> Iterator[tuple[int, TimerLogUnit]]:
+        """Yield the units that stand behind the end, with their places; each one moves the end behind it."""
+        while True:
+            data = self._queue.read(self.end, UNIT_SIZE * _CHUNK)
+            at = 0
+            while isinstance(unit := decode_timer_unit(data, at), TimerLogUnit):
+                position = self.end
+                self.end += UNIT_SIZE
+                at += UNIT_SIZE
+                yield position, unit
+            if isinstance(unit, TimerLogBlank) and unit.size > 0:
+                self.end += unit.size
+            elif not at or self.end % self._file_size == 0:
+                return
+
+
+class TimerWheel:
+    """The slots of two laps of seven days. ``changed`` holds those that the file does not have yet."""
+
+    def __init__(self, files: DerivedFiles, precision: int) -> None:
+        self.changed: dict[int, TimerSlot] = {}
+        self.exists = files.exists(TIMER_WHEEL)
+        self._files = files
+        self._precision = precision
+
+    def find(self, time: int) -> TimerSlot | None:
+        """Return the slot of a delivery time, None when it is empty, or left from an earlier lap."""
+        index = wheel_slot(time, self._precision)
+        slot = self.changed.get(index) or self._read(index)
+        return slot if slot.time == time // self._precision else None
+
+    def add(self, unit: TimerLogUnit, position: int) -> None:
+        """Let a slot lead to a unit of its; one that it knows changes nothing."""
+        index = wheel_slot(unit.write_time + unit.delay, self._precision)
+        slot = self.changed.get(index) or self._read(index)
+        if slot.time == (unit.write_time + unit.delay) // self._precision and slot.last_pos >= position:
+            return
+        self.changed[index] = apply_to_slot(slot, unit, position, self._precision)
+
+    def iter_slots(self, time: int, end: int) -> Iterator[TimerSlot]:
+        """Yield the slots in use of delivery times from ``time`` to before ``end``, in their order; one lap at most."""
+        first, last = time // self._precision, end // self._precision
+        last = min(last, first + WHEEL_SLOTS)
+        while first < last:
+            index = first % WHEEL_SLOTS
+            count = min(_CHUNK, last - first, WHEEL_SLOTS - index)
+            data = self._files.read(TIMER_WHEEL, count * SLOT_SIZE, index * SLOT_SIZE) if self.exists else b""
+            changed = self._changed_among(index, count)
+            if changed or data.count(0) != len(data):
+                for at in range(count):
+                    slot = changed.get(index + at)
+                    if slot is None:
+                        slot = layouts.TIMER_SLOT.decode(data, at * SLOT_SIZE) if data else _EMPTY
+                    if slot.time == first + at and slot.time:
+                        yield slot
+            first += count
+
+    def flush(self) -> None:
+        """Write and force the slots that changed; the log must be forced before."""
+        if not self.changed:
+            return
+        if not self.exists:
+            self._files.create(TIMER_WHEEL, WHEEL_SIZE)
+            self.exists = True
+        for index in sorted(self.changed):
+            self._files.write(TIMER_WHEEL, layouts.TIMER_SLOT.encode(self.changed[index]), index * SLOT_SIZE)
+        self._files.flush()
+        self.changed.clear()
+
+    def _changed_among(self, index: int, count: int) -> dict[int, TimerSlot]:
+        if len(self.changed) < count:
+            return {at: slot for at, slot in self.changed.items() if index <= at < index + count}
+        return {at: self.changed[at] for at in range(index, index + count) if at in self.changed}
+
+    def _read(self, index: int) -> TimerSlot:
+        if not self.exists:
+            return _EMPTY
+        return layouts.TIMER_SLOT.decode(self._files.read(TIMER_WHEEL, SLOT_SIZE, index * SLOT_SIZE))
+
+
+_CHECK_PATH = f"{CONFIG}/{TIMER_CHECK}"
+# So many messages of the timer topic are looked at before anything else happens.
+_AT_ONCE = 4096
+# What nobody ever put into the wheel, since it was due already, says so.
+_NEVER_ENQUEUED = LONG_MAX
+
+
+class DueTimer(NamedTuple):
+    """A message whose time has come: its record, when it was enqueued, and whether it rolls."""
+
+    record: Message
+    enqueued: int
+    rolls: bool
+
+
+class Timers:
+    """Wheel, log and progress of one store. Without a wheel, or with timers in RocksDB, nothing ever happens."""
+
+    def __init__(self, store: MessageStore) -> None:
+        config = store.setup.config
+        self._store = store
+        self._config = config
+        self._precision = config.timer_precision_ms
+        self.is_enabled = (
+            config.version is not Version.V4_9 and config.timer_wheel_enable and not config.timer_rocksdb_enable
+        )
+        self.read_time = self.queue_offset = 0
+        self._saved = TimerCheckpoint(0, 0, 0, 0, 0, 0, 0)
+        self._files = DerivedFiles(store.setup.files)
+        self.log = TimerLog(self._files, config.mapped_file_size_timer_log)
+        self.wheel = TimerWheel(self._files, self._precision)
+        if self.is_enabled:
+            self._recover()
+
+    def _recover(self) -> None:
+        """Go on where the checkpoint says, with what the log has behind it.
+
+        upstream: begins a whole file before the checkpoint; here the wheel is forced before the checkpoint is written.
+        """
+        has_check = self._files.exists(_CHECK_PATH)
+        if has_check:
+            self._saved = decode_timer_checkpoint(self._files.read(_CHECK_PATH, PAGE_SIZE, 0))
+        starts = self._log_starts()
+        whole = has_check and self.wheel.exists and not self._config.timer_wheel_snapshot_flush
+        self.log.end = self._saved.last_timer_log_flush_pos if whole else (starts[0] if starts else 0)
+        last = None
+        for position, unit in self.log.iter_on():
+            self.wheel.add(unit, position)
+            last = unit
+        low, high = self._store.reader.bounds(TIMER_TOPIC, 0)
+        offset = self._saved.last_timer_queue_offset
+        record = None if last is None else self._store.reader.message_at(last.offset_py)
+        if record is not None and record.topic == TIMER_TOPIC:
+            offset = max(offset, record.queue_offset + 1)
+        self.queue_offset = min(max(offset, low), high)
+        self.read_time = self._within_lap(self._saved.last_read_time_ms) if has_check or starts else self._rounded_now()
+
+    def _log_starts(self) -> list[int]:
+        files = self._store.setup.files
+        names = [entry.name for entry in files.listdir(TIMER_LOG)] if files.exists(TIMER_LOG) else []
+        return sorted(start for name in names if (start := parse_segment_name(name)) is not None)
+
+    def _rounded_now(self) -> int:
+        now = self._store.setup.clock.now()
+        return now - now % self._precision
+
+    def _within_lap(self, time: int) -> int:
+        """Return ``time``, or what lies a lap back without what is still to come: nobody can tell older slots apart."""
+        return max(time, self._rounded_now() - (WHEEL_SLOTS - self._config.timer_roll_window_slot) * self._precision)
+
+    def iter_due(self) -> Iterator[Happened]:
+        """Deliver what is due, take in what is new, and deliver what of that is due."""
+        if not self.is_enabled:
+            return
+        yield from self.iter_dequeue()
+        yield from self.iter_enqueue()
+        yield from self.iter_dequeue()
+
+    def iter_enqueue(self, most: int | None = None) -> Iterator[Happened]:
+        """Take messages of the timer topic into the wheel, ``most`` of them; what is due already is delivered."""
+        taken = 0
+        while most is None or taken < most:
+            queue = self._store.find_queue(TIMER_TOPIC, 0)
+            units = queue.read_units(self.queue_offset, _AT_ONCE) if isinstance(queue, ConsumeQueue) else []
+            for unit in units[: None if most is None else most - taken]:
+                taken += 1
+                record = self._store.reader.message_at(unit.physical_offset)
+                deliver = None if record is None else _deliver_time(record)
+                if record is None or deliver is None:
+                    yield Happened(Service.TIMER, "skipped", record, None, {"reason": "unreadable"})
+                elif deliver < self._rounded_now():
+                    (told,) = self._put([DueTimer(record, _NEVER_ENQUEUED, False)], deliver)
+                    yield told
+                    if told.event == "stuck":
+                        return
+                else:
+                    self._enqueue(record, deliver)
+                self.queue_offset += 1
+            if not units:
+                return
+
+    def _enqueue(self, record: Message, deliver: int) -> None:
+        """Note a message in log and wheel; one that is further away than the window rolls on the way."""
+        write_time = self._rounded_now()
+        delay, magic = deliver - write_time, MAGIC_DEFAULT
+        window = self._config.timer_roll_window_slot * self._precision
+        if delay >= window:
+            magic |= MAGIC_ROLL
+            delay = window // 2 if delay - window < window // 3 else window
+        if "TIMER_DEL_UNIQKEY" in record.properties:
+            magic |= MAGIC_DELETE
+        slot = self.wheel.find(write_time + delay)
+        unit = TimerLogUnit(
+            UNIT_SIZE,
+            -1 if slot is None else slot.last_pos,
+            magic,
+            write_time,
+            delay,
+            record.physical_offset,
+            record.total_size,
+            string_hash(record.properties.get("REAL_TOPIC", "")),
+            0,
+        )
+        self.wheel.add(unit, self.log.append(unit))
+
+    def iter_dequeue(self) -> Iterator[Happened]:
+        """Serve the slots that the clock has passed."""
+        now = self._rounded_now()
+        self.read_time = self._within_lap(self.read_time)
+        for slot in self.wheel.iter_slots(self.read_time, now):
+            time = slot.time * self._precision
+            self.read_time = time
+            for told in self._serve(slot, time):
+                yield told
+                if told.event == "stuck":
+                    return
+        self.read_time = max(self.read_time, now)
+
+    def _serve(self, slot: TimerSlot, time: int) -> Iterator[Happened]:
+        cancelled: set[str] = set()
+        units: list[TimerLogUnit] = []
+        for unit in self.log.iter_chain(slot.last_pos):
+            if unit.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE:
+                record = self._store.reader.message_at(unit.offset_py)
+                if record is not None:
+                    cancelled.add(record.properties.get("TIMER_DEL_UNIQKEY", ""))
+            else:
+                units.append(unit)
+        due: list[DueTimer] = []
+        for unit in reversed(units):
+            record = self._store.reader.message_at(unit.offset_py)
+            if record is None or record.topic != TIMER_TOPIC:
+                yield Happened(Service.TIMER, "skipped", None, None, {"dueTimestamp": time, "reason": "unreadable"})
+            elif self._is_cancelled(record, cancelled):
+                yield Happened(Service.TIMER, "cancelled", record, None, {"dueTimestamp": time})
+            else:
+                due.append(DueTimer(record, unit.write_time, bool(unit.magic & MAGIC_ROLL)))
+        yield from self._put(due, time)
+
+    def _is_cancelled(self, record: Message, cancelled: set[str]) -> bool:
+        key = record.uniq_key
+        if not key or not cancelled:
+            return False
+        # 5.4 takes the key alone; one with its topic before it is honoured all the same.
+        return f"{record.properties.get('REAL_TOPIC')}+{key}" in cancelled or (
+            self._config.version is Version.V5_4 and key in cancelled
+        )
+
+    def _put(self, due: Sequence[DueTimer], time: int) -> Iterator[Happened]:
+        """Put messages where they belong, or into the timer topic again."""
+        ready = [(one, message) for one in due if (message := self._made(one)) is not None]
+        for one in due:
+            if "TIMER_DEL_UNIQKEY" in one.record.properties and not one.rolls:
+                yield Happened(Service.TIMER, "cancel", one.record, None, {"dueTimestamp": time, "reason": "too late"})
+        tickets = self._store.put_many([message for _, message in ready])
+        for (one, _), ticket in zip(ready, tickets, strict=True):
+            about: dict[str, object] = {"dueTimestamp": time}
+            if ticket.is_ok:
+                yield Happened(Service.TIMER, "rolled" if one.rolls else "delivered", one.record, ticket, about)
+            elif ticket.status is not None and ticket.status.is_about_message:
+                about["status"] = ticket.status.value
+                yield Happened(Service.TIMER, "dropped", one.record, None, about)
+            else:
+                # upstream: dropped after three tries.
+                about["status"] = (ticket.status or PutStatus.UNKNOWN_ERROR).value
+                yield Happened(Service.TIMER, "stuck", one.record, None, about)
+                return
+
+    def _made(self, one: DueTimer) -> NewMessage | None:
+        """Return what is put of a message whose time has come; None of one that only cancels."""
+        properties = stored_properties(one.record)
+        properties["TIMER_ENQUEUE_MS"] = str(one.enqueued)
+        properties["TIMER_DEQUEUE_MS"] = str(self._store.setup.clock.now())
+        if one.rolls:
+            times = find_number(properties.get("TIMER_ROLL_TIMES")) or 0
+            properties["TIMER_ROLL_TIMES"] = str(times + 1)
+            return stored_again(one.record, TIMER_TOPIC, one.record.queue_id, properties)
+        queue_id = find_number(properties.get("REAL_QID"))
+        if "TIMER_DEL_UNIQKEY" in properties or queue_id is None:
+            return None
+        return stored_again(one.record, properties.get("REAL_TOPIC", ""), queue_id, properties)
+
+    def waiting(self) -> int:
+        """Return how many messages wait, in the wheel and before it."""
+        if not self.is_enabled:
+            return 0
+        end = self.read_time + WHEEL_SLOTS * self._precision
+        in_wheel = sum(max(slot.num, 0) for slot in self.wheel.iter_slots(self.read_time, end))
+        return in_wheel + max(self._store.reader.bounds(TIMER_TOPIC, 0).max_offset - self.queue_offset, 0)
+
+    def next_due(self) -> int | None:
+        """Return when the next slot in use is served, None when there is none."""
+        if not self.is_enabled:
+            return None
+        end = self.read_time + WHEEL_SLOTS * self._precision
+        first = next((slot for slot in self.wheel.iter_slots(self.read_time, end) if slot.num > 0), None)
+        return None if first is None else (first.time + 1) * self._precision
+
+    def save(self) -> None:
+        """Force log and wheel, then write down how far they are; what was delivered must be durable before."""
+        reached = self._saved._replace(
+            last_read_time_ms=self.read_time,
+            last_timer_log_flush_pos=self.log.end,
+            last_timer_queue_offset=self.queue_offset,
+            master_timer_queue_offset=self.queue_offset,
+        )
+        is_used = bool(self.log.end or self.queue_offset)
+        if not self.is_enabled or not is_used or reached == self._saved:
+            return
+        self._files.flush()
+        self.wheel.flush()
+        now = self._store.setup.clock.now()
+        reached = reached._replace(timestamp=now, counter=self._saved.counter + 1)
+        if not self._files.exists(_CHECK_PATH):
+            self._files.create(_CHECK_PATH, PAGE_SIZE)
+        self._files.write(_CHECK_PATH, encode_timer_checkpoint(reached), 0)
+        self._files.flush()
+        self._saved = reached
+
+    def iter_clean(self) -> Iterator[Happened]:
+        """Remove the files of the timer log whose messages the log has lost, and tell how many.
+
+        upstream: up to the last file; here only what the checkpoint has passed, so that recovery never begins in one.
+        """
+        if not self.is_enabled:
+            return
+        lost_before, removed = self._store.condition().min_offset, 0
+        for start in self._log_starts():
+            whole = start + self._config.mapped_file_size_timer_log <= self._saved.last_timer_log_flush_pos
+            if not whole or not self.log.remove_file(start, lost_before):
+                break
+            removed += 1
+        if removed:
+            yield Happened(Service.TIMER, "expired", about={"segments": removed})
+
+    def close(self) -> None:
+        """Close the files; nothing is forced."""
+        self._files.close()
+
+
+def _deliver_time(record: Message) -> int | None:
+    return parse_long(record.properties.get("TIMER_OUT_MS", ""))

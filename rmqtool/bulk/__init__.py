@@ -1,1 +1,0 @@
-"""Whole buffers to numpy and Arrow columns, and back. No policy, opens nothing."""

@@ -1,0 +1,248 @@
+"""The case: the store under judgement, what is known about it so far, and where a place of its log is."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.files.filesystem import LockState
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.paths import FileKind
+from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.config_files import Configs, read_configs
+from rmqtool.store.listing import FoundFile, QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.segments import Segment, SegmentQueue
+
+
+class Depth(IntEnum):
+    """How closely a store is looked at."""
+
+    QUICK = 0
+    DEFAULT = 1
+    DEEP = 2
+
+
+@dataclass
+class Damage:
+    """Bytes of the log that hold no right record, from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+class Walk(NamedTuple):
+    """The part of the log that a check has read through, and whether it begins and ends where the log does."""
+
+    start: int
+    end: int
+    begins: bool = True
+    ends: bool = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the log was read."""
+        return self.begins and self.ends
+
+
+@dataclass
+class Case:
+    """A store under judgement.
+
+    ``live`` says that somebody holds the lock: then nothing behind ``settled`` is judged, and what is on its way there
+    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
+    ``odd_times``, ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their
+    own, or other properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
+    ``row_queues`` are the queues that are rows of a database, once those were read.
+    """
+
+    store: Store
+    depth: Depth
+    lock: LockState | None
+    damage: list[Damage] = field(default_factory=list)
+    stale: list[Damage] = field(default_factory=list)
+    odd_times: list[Damage] = field(default_factory=list)
+    odd_records: set[int] = field(default_factory=set)
+    odd_properties: set[int] = field(default_factory=set)
+    last_seen: int = 0
+    missing: OptionalMissing | None = None
+    row_queues: frozenset[QueueId] = frozenset()
+
+    @classmethod
+    def of(cls, store: Store, depth: Depth) -> Case:
+        """Return the case of a store; a lock that is no file leaves ``lock`` unknown."""
+        try:
+            lock = store.filesystem.lock_state()
+        except ReadFailed:
+            lock = None
+        case = cls(store, depth, lock)
+        for gap in case.log.gaps():
+            case.damage.append(Damage(gap.start_offset, gap.end_offset))
+        return case
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker, or another writer, is at work."""
+        return self.lock is not None and self.lock.held
+
+    @cached_property
+    def abort(self) -> bool:
+        """Whether the last stop was not clean, as far as the marker says."""
+        return self.store.filesystem.find_stat(paths.ABORT) is not None
+
+    @cached_property
+    def log(self) -> SegmentQueue:
+        """The commit log: every file where its records say it belongs, none of those that lie across others."""
+        files = self.store.commit_log
+        size = files.segment_size
+        if not size:
+            return files
+        grid = Counter(segment.base_offset % size for segment in files).most_common(1)[0][0]
+        regular = [segment for segment in files if segment.base_offset % size == grid]
+        taken = {segment.base_offset for segment in regular}
+        for segment in files:
+            real = None if segment.base_offset % size == grid else self.real_base(segment)
+            if real is not None and real % size == grid and real not in taken:
+                taken.add(real)
+                regular.append(segment._replace(base_offset=real))
+        return files if len(regular) == len(files) and taken == set(_bases(files)) else SegmentQueue(regular, size)
+
+    def real_base(self, segment: Segment) -> int | None:
+        """Return where the first record of a segment says that the segment begins."""
+        with segment.filesystem.open_read(segment.path) as file:
+            what = SegmentWalk(file, None).place_at(0).what if file.size() else None
+        return what.physical_offset if isinstance(what, Message) else None
+
+    @cached_property
+    def queues(self) -> dict[QueueId, SegmentQueue]:
+        """The simple queues on disk."""
+        return self.store.listing.queues(FileKind.CONSUME_QUEUE)
+
+    @cached_property
+    def exts(self) -> dict[QueueId, SegmentQueue]:
+        """The extensions of queues."""
+        return self.store.listing.queues(FileKind.CONSUME_QUEUE_EXT)
+
+    @cached_property
+    def batch_queues(self) -> dict[QueueId, SegmentQueue]:
+        """The batch queues on disk."""
+        return self.store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)
+
+    @cached_property
+    def configs(self) -> Configs:
+        """Topics, groups and offsets, as far as they can be read; ``missing`` says why not all can."""
+        try:
+            return read_configs(self.store)
+        except OptionalMissing as error:
+            self.missing = error
+        except ReadFailed:  # the check of the databases says so
+            pass
+        return Configs()
+
+    def learn_end(self, end: LogEnd) -> None:
+        """Take the end of the log that reading it through has found."""
+        self.__dict__["end"] = end
+
+    @cached_property
+    def end(self) -> LogEnd:
+        """Where the log ends, found without reading it through; of a live store as it was at the first look."""
+        queues = (ConsumeQueueFiles(*item) for item in self.queues.items())
+        return find_log_end(self.log, queues, dledger=self.store.is_dledger)
+
+    @cached_property
+    def last_written(self) -> int:
+        """Offset of the last segment that holds anything but zeros; -1 for an empty log.
+
+        Of a live store that is the one where its log ended at the first look, whatever was written since.
+        """
+        if self.live:
+            last = self.log.find(self.end.physical_offset) or (self.log.segments[-1] if len(self.log) else None)
+            return -1 if last is None else last.base_offset
+        for segment in reversed(self.log.segments):
+            with segment.filesystem.open_read(segment.path) as file:
+                for extent in file.iter_data(0, min(segment.size, file.size())):
+                    if file.pread(min(extent.length, 1 << 16), extent.file_offset).strip(b"\0"):
+                        return segment.base_offset
+        return -1
+
+    @cached_property
+    def rules(self) -> DispatchRules:
+        """What a broker of the store's version makes of a record."""
+        config = self.store.config
+        try:
+            delays = parse_delay_levels(config.message_delay_level)
+        except ValueError:  # a broker does not start with it
+            delays = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+        return rules_of(config.version.value, delays)
+
+    def place(self, physical_offset: int, length: int | None = None) -> Place:
+        """Return the file and the place in it of an offset of the log."""
+        segment = self.log.find(physical_offset)
+        if segment is None:
+            return Place(paths.COMMIT_LOG, None, length)
+        return Place(self.shown(segment), physical_offset - segment.base_offset, length)
+
+    def shown(self, segment: Segment) -> str:
+        """Return a segment's path as findings have it: relative to the store when it lies there."""
+        if segment.filesystem is self.store.filesystem:
+            return segment.path
+        return os.path.relpath(segment.filesystem.shown(segment.path), self.store.root)
+
+    def unread(self, file: str | None, file_offset: int | None, message: str, *, is_gone: bool) -> Finding:
+        """Return the finding of what could not be read. A file that a broker at work removes is no damage."""
+        name = None if file is None else file.removeprefix(os.path.abspath(self.store.root) + "/")
+        severity = Severity.NOTICE if is_gone and self.live else None
+        return new_finding("ST-READ", message, Place(name or paths.COMMIT_LOG, file_offset), severity=severity)
+
+    def explains(self, physical_offset: int) -> Damage | None:
+        """Return the damage that takes a place of the log."""
+        return _covering(self.damage, physical_offset)
+
+    def is_odd_in_time(self, physical_offset: int) -> bool:
+        """Return whether the record at a place has a store time that cannot be."""
+        return _covering(self.odd_times, physical_offset) is not None
+
+    def is_stale(self, physical_offset: int) -> bool:
+        """Return whether a place lies among the bytes that a recovery left behind the end."""
+        return _covering(self.stale, physical_offset) is not None
+
+    def damaged_between(self, start: int, end: int) -> bool:
+        """Return whether damage begins or ends between two places of the log."""
+        at = bisect_right(self.damage, start, key=lambda damage: damage.end)
+        return at < len(self.damage) and self.damage[at].start < end
+
+    def files(self, *kinds: FileKind) -> list[FoundFile]:
+        """Return the files of these kinds."""
+        return list(self.store.listing.of_kind(*kinds))
+
+
+def _bases(segments: Iterable[Segment]) -> Iterator[int]:
+    return (segment.base_offset for segment in segments)
+
+
+def _covering(spans: list[Damage], physical_offset: int) -> Damage | None:
+    at = bisect_right(spans, physical_offset, key=lambda damage: damage.start) - 1
+    return spans[at] if at >= 0 and physical_offset < spans[at].end else None
+
+
+def joined(damage: Iterable[Damage]) -> list[Damage]:
+    """Return stretches in order, those that touch as one."""
+    found: list[Damage] = []
+    for one in sorted(damage, key=lambda damage: damage.start):
+        if found and one.start <= found[-1].end:
+            found[-1].end = max(found[-1].end, one.end)
+        else:
+            found.append(Damage(one.start, one.end))
+    return found

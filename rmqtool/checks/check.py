@@ -1,0 +1,307 @@
+"""``check``: every part of a store against every other, findings as they are found, and what was proven in the end."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rmqtool.checks import compaction, databases, dledger, files, internal, state, timers
+from rmqtool.checks.case import Case, Depth, Walk
+from rmqtool.checks.index_files import IndexJudge, check_index_quickly
+from rmqtool.checks.log import LogJudge
+from rmqtool.checks.queues import QueueJudge
+from rmqtool.checks.segments import iter_reports, start_crew
+from rmqtool.errors import FileMissing, ReadFailed, UsageError
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
+from rmqtool.formats import paths
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+
+if TYPE_CHECKING:
+    from rmqtool.audit.due import Half
+    from rmqtool.audit.reports import Sequence
+    from rmqtool.log.ranges import Effort
+
+_TOKEN = re.compile(r"log:(\d{1,19})")
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What is checked and how closely. ``only``: families or codes; ``resume``: where a check ended early."""
+
+    depth: Depth = Depth.DEFAULT
+    only: tuple[str, ...] = ()
+    topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
+    max_seconds: float | None = None
+    resume: str | None = None
+
+    def __post_init__(self) -> None:
+        for word in self.only:
+            if word.upper() not in FAMILIES and find_code(word) is None:
+                known = ", ".join(FAMILIES)
+                raise UsageError(f'"{word}" is no family and no code of findings', hint=f"families: {known}")
+        if self.resume is not None and not _TOKEN.fullmatch(self.resume):
+            raise UsageError(
+                f'"{self.resume}" is no token of a check that ended early', hint="it looks like log:393216"
+            )
+
+    def wants(self, *families: str) -> bool:
+        """Return whether findings of one of these families are asked for."""
+        return not self.only or any(word.upper().partition("-")[0] in families for word in self.only)
+
+    def takes(self, finding: Finding) -> bool:
+        """Return whether a finding is asked for."""
+        named = not self.only or any(finding.code.startswith(word.upper()) for word in self.only)
+        return named and (finding.topic is None or self.topics.matches(finding.topic))
+
+    @property
+    def start(self) -> int:
+        """Where in the log an earlier check ended."""
+        return int(self.resume.partition(":")[2]) if self.resume else 0
+
+
+@dataclass
+class Summary:
+    """What a check came to. ``lost``: how many messages of each queue the queues name and the log has no more.
+
+    ``resume`` goes on where it ended early.
+    """
+
+    errors: int = 0
+    warnings: int = 0
+    notices: int = 0
+    files: int = 0
+    queues: int = 0
+    indexes: int = 0
+    messages: int = 0
+    bytes: int = 0
+    lost: dict[QueueId, int] = field(default_factory=dict)
+    complete: bool = True
+    resume: str | None = None
+    proven: list[str] = field(default_factory=list)
+    not_proven: list[str] = field(default_factory=list)
+
+    def add(self, severity: Severity) -> None:
+        """Count one more finding."""
+        match severity:
+            case Severity.ERROR:
+                self.errors += 1
+            case Severity.WARNING:
+                self.warnings += 1
+            case Severity.NOTICE:
+                self.notices += 1
+
+    def as_json(self) -> dict[str, object]:
+        """Return the summary line of the contract."""
+        found: dict[str, object] = {
+            "errors": self.errors,
+            "warnings": self.warnings,
+            "notices": self.notices,
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "complete": self.complete,
+            "files": self.files,
+            "queues": self.queues,
+            "indexes": self.indexes,
+            "lost": [
+                {"topic": queue.topic, "queueId": queue.queue_id, "messages": messages}
+                for queue, messages in sorted(self.lost.items())
+            ],
+            "proven": self.proven,
+            "notProven": self.not_proven,
+        }
+        if self.resume is not None:
+            found["resume"] = self.resume
+        return {"summary": found}
+
+
+class Check:
+    """One check of one store: iterate over its findings, then read ``summary``."""
+
+    def __init__(
+        self,
+        store: Store,
+        options: CheckOptions | None = None,
+        effort: Effort | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self.options = options or CheckOptions()
+        self._effort = effort
+        self.summary = Summary()
+        self._repair_helps = False
+        self._other_fix: str | None = None
+        self.case = Case.of(store, self.options.depth)
+        self._now = now
+        self._sequences: dict[tuple[str, int], Sequence] | None = None
+        self._deadline = None if self.options.max_seconds is None else now() + self.options.max_seconds
+
+    def __repr__(self) -> str:
+        found = self.summary
+        return f"<Check of {self.store.root!r}: {found.errors} errors, {found.warnings} warnings so far>"
+
+    def __iter__(self) -> Iterator[Finding]:
+        for finding in self._all():
+            if self.options.takes(finding):
+                self.summary.add(finding.severity)
+                yield self._completed(finding)
+
+    def _all(self) -> Iterator[Finding]:
+        case, options = self.case, self.options
+        self.summary.files = len(self.store.listing.files)
+        self.summary.queues = len(case.queues) + len(case.batch_queues)
+        if not options.resume and options.wants("ST", "CL", "CQ", "CF"):
+            yield from self._guarded(files.check_files(case))
+        if options.depth is Depth.QUICK:
+            if options.wants("IX"):
+                yield from self._guarded(check_index_quickly(case))
+        elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX") and not files.is_unmounted(case):
+            yield from self._messages()
+        for families, check in (
+            (("CP",), state.check_checkpoint),
+            (("CF",), state.check_configs),
+            (("OF",), state.check_offsets),
+        ):
+            if options.wants(*families):
+                yield from self._guarded(check(case))
+        if options.depth is not Depth.QUICK and not files.is_unmounted(case):
+            yield from self._parts()
+        self.summary.proven, self.summary.not_proven = self._proofs()
+
+    def _completed(self, finding: Finding) -> Finding:
+        """Return a finding with the command to type, and what the broker of this store would do about it."""
+        if finding.severity is Severity.NOTICE:
+            return finding
+        entry = find_code(finding.code)
+        version, fix = self.store.version.value, finding.fix
+        broker = None if entry is None else broker_text(entry, version, abnormal=self.case.abort)
+        if fix is not None:
+            fix = fix.replace("{store}", shlex.quote(self.store.root))
+            if fix.startswith("rmqtool repair"):
+                self._repair_helps = True
+            elif self._other_fix is None:
+                self._other_fix = fix
+        return replace(finding, fix=fix, broker=broker)
+
+    def _proofs(self) -> tuple[list[str], list[str]]:
+        """Say what has been proven, findings apart, and what has not."""
+        read = self.options.depth is not Depth.QUICK
+        found = self.summary.errors + self.summary.warnings + self.summary.notices
+        apart = "apart from what is said above: " if found else ""
+        proven = [f"{apart}names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        open_ends = []
+        if self.options.only or self.options.topics.patterns:
+            proven = []
+            open_ends.append("whatever was not asked for")
+        elif files.is_unmounted(self.case):
+            open_ends.append("messages, and whatever leads to them: the log is not there")
+        elif not read:
+            open_ends.append("messages, queue units and index entries: only their edges were read")
+        else:
+            proven.append(
+                f"{apart}every record is whole, in its place and has right checksums; each has its units and index "
+                "entries, and all of those lead to their records"
+            )
+        if read and self.options.depth is not Depth.DEEP and not files.is_unmounted(self.case):
+            open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
+        if self.case.live:
+            open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
+        if self.summary.resume is not None:
+            open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
+        if self.options.resume:
+            open_ends.append("whether a queue is nobody's: a check in one go tells")
+        open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
+        return proven, open_ends
+
+    def next_commands(self, name: str) -> list[str]:
+        """Return what to type next; ``name`` is the store as it was named."""
+        store = shlex.quote(name)
+        if self.summary.resume is not None:
+            return [f"rmqtool check {store} --resume {self.summary.resume}"]
+        if files.is_unmounted(self.case):
+            return [f"findmnt --target {store}/{paths.COMMIT_LOG}"]
+        if self.summary.errors or self.summary.warnings:
+            repair = f"rmqtool repair {store}"
+            return [repair if self._repair_helps else self._other_fix or repair]
+        return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
+
+    def _parts(self) -> Iterator[Finding]:
+        """Judge what only some stores have."""
+        for families, check in (
+            (("TM", "CP"), timers.check_timers),
+            (("TX", "PO"), internal.check_internal),
+            (("DL",), dledger.check_dledger),
+            (("CM",), compaction.check_compaction),
+        ):
+            if self.options.wants(*families):
+                yield from self._guarded(check(self.case))
+        if self.options.wants("RX", "CQ"):
+            yield from self._guarded(databases.check_databases(self.case, self._sequences))
+            self.summary.queues = len(self.case.queues.keys() | self.case.row_queues) + len(self.case.batch_queues)
+
+    def _messages(self) -> Iterator[Finding]:
+        """Read the log through, and judge queues and index by it."""
+        with closing(IndexJudge(self.case)) as index:
+            yield from self._by_the_log(index)
+
+    def _by_the_log(self, index: IndexJudge) -> Iterator[Finding]:
+        log, queues = LogJudge(self.case), QueueJudge(self.case)
+        start = max(self.options.start, self.case.log.min_offset)
+        commits: list[Half] = []
+        crew = start_crew(self.case, self._effort)
+        reports = iter_reports(self.case, index, self.options.start, self._effort, crew)
+        with nullcontext() if crew is None else closing(crew), closing(reports):
+            yield from self._guarded(index.examine())
+            self.summary.indexes = len(index.examined)
+            for report in reports:
+                yield from self._guarded(log.take(report))
+                commits += report.commits
+                queues.take(report)
+                index.take(report)
+                self.summary.messages, self.summary.bytes = log.records, log.record_bytes
+                if self._is_late(report.base_offset + report.size):
+                    break
+        self.summary.complete = self.summary.complete and log.is_complete
+        log.finish(learn_end=self.summary.complete and not self.case.live)
+        walk = self._walk(start, log.end if log.records or not self.options.resume else self.case.end.physical_offset)
+        yield from self._guarded(log.odd_hosts())
+        yield from self._guarded(index.iter_files())
+        yield from self._guarded(queues.settle(walk))
+        self.summary.lost = queues.lost()
+        yield from self._guarded(index.settle())
+        yield from self._guarded(queues.iter_findings())
+        yield from self._guarded(index.iter_findings(walk))
+        if self.options.wants("TX"):
+            yield from self._guarded(internal.check_commits(self.case, commits))
+        self._sequences = queues.sequences if walk.is_whole else None
+
+    def _is_late(self, reached: int) -> bool:
+        """Return whether time is over, and remember where to go on."""
+        late = self._deadline is not None and self._now() >= self._deadline
+        if not late or reached >= self.case.log.end_offset:
+            return False
+        self.summary.complete = False
+        self.summary.resume = f"log:{reached}"
+        return True
+
+    def _walk(self, start: int, log_end: int) -> Walk:
+        """Return which part of the log was read through."""
+        begins = start <= self.case.log.min_offset
+        if self.summary.resume is None:
+            return Walk(start, log_end, begins, ends=True)
+        return Walk(start, int(self.summary.resume.partition(":")[2]), begins, ends=False)
+
+    def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """Turn a part that cannot be read into a finding: the other parts are still judged."""
+        try:
+            yield from findings
+        except ReadFailed as error:
+            self.summary.complete = False
+            is_gone = isinstance(error, FileMissing)
+            yield self.case.unread(error.file, error.offset, error.message, is_gone=is_gone)

@@ -1,0 +1,69 @@
+"""Compacted topics: their logs by themselves, their queues against the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.checks.case import Case
+from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.formats import consume_queue, layouts
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import FileKind
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.listing import FoundFile, QueueId
+
+_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
+_NAMED = 100
+
+
+def check_compaction(case: Case) -> Iterator[Finding]:
+    """Yield what is wrong with the compaction store; what is still being written there is left alone."""
+    logs = _by_queue(case, FileKind.COMPACTION_LOG)
+    queues = _by_queue(case, FileKind.COMPACTION_QUEUE)
+    for queue, files in logs.items():
+        sizes: dict[int, int] = {}
+        for file in files:
+            yield from _check_log(case, queue, file, sizes)
+        of_queue = queues.get(queue, [])
+        for file in of_queue:
+            yield from _check_queue(case, queue, file, sizes)
+        if {file.what.base_offset for file in of_queue} == set() and sizes:
+            text = "the compacted log has no queue"
+            yield new_finding("CM-WRONG", text, Place(files[0].path, None, None, *queue))
+
+
+def _by_queue(case: Case, kind: FileKind) -> dict[QueueId, list[FoundFile]]:
+    found: dict[QueueId, list[FoundFile]] = {}
+    for file in case.files(kind):
+        what = file.what
+        if what.topic is not None and what.queue_id is not None and what.stage is None:
+            found.setdefault(QueueId(what.topic, what.queue_id), []).append(file)
+    return found
+
+
+def _check_log(case: Case, queue: QueueId, file: FoundFile, sizes: dict[int, int]) -> Iterator[Finding]:
+    """Yield the flaws of one file; ``sizes`` gets the place and the size of each record."""
+    base = file.what.base_offset or 0
+    named = 0
+    with case.store.filesystem.open_read(file.path) as opened:
+        for place in SegmentWalk(opened, base, compacted=True).places():
+            if isinstance(place.what, Message):
+                sizes[base + place.file_offset] = place.what.total_size
+            elif isinstance(place.what, Flaw) and not case.live and named < _NAMED:
+                named += 1
+                text = f"{place.what.code}: {place.what.message}"
+                yield new_finding("CM-WRONG", text, Place(file.path, place.file_offset, place.length, *queue))
+
+
+def _check_queue(case: Case, queue: QueueId, file: FoundFile, sizes: dict[int, int]) -> Iterator[Finding]:
+    named = 0
+    with case.store.filesystem.open_read(file.path) as opened:
+        data = opened.pread(file.size, 0)
+    for number, unit in enumerate(_UNIT.iter_decode(data)):
+        if not consume_queue.is_batch_written(unit):
+            return
+        if sizes.get(unit.physical_offset) != unit.size and not case.live and named < _NAMED:
+            named += 1
+            text = f"the unit leads to {unit.physical_offset} ({unit.size} bytes), where no such record begins"
+            yield new_finding("CM-WRONG", text, Place(file.path, number * _UNIT.size, _UNIT.size, *queue))

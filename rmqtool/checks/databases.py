@@ -1,0 +1,250 @@
+"""RocksDB databases: whether they open, whether their rows parse, and what queue rows say of the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqtool.checks.case import Case
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import layouts, paths, rocksdb_rows
+from rmqtool.formats.dispatch import tags_code
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import decode_text
+from rmqtool.formats.rocksdb_rows import QueueRowKey
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.log.end import read_record
+from rmqtool.store.listing import QueueId
+from rmqtool.store.rocksdb import Database, has_rows, open_database
+
+if TYPE_CHECKING:
+    from rmqtool.audit.reports import Queue, Sequence
+
+_NAMED = 100
+_QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
+_CHECKPOINT_VALUE = layouts.LONG
+# Rows of bookkeeping in 5.4's store: plain names, one number each.
+_BOOKKEEPING = (b"last", b"sys_", b"timeline")
+
+
+def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    """Yield what is wrong with the databases; ``sequences``: the queue offsets in the log, where it was read."""
+    for directory in case.store.listing.databases():
+        if not has_rows(case.store, directory):
+            continue
+        try:
+            with open_database(case.store, directory) as database:
+                yield from _check_database(case, directory, database, sequences)
+        except OptionalMissing as error:
+            case.missing = error
+        except ReadFailed as error:
+            severity = Severity.NOTICE if case.live else None
+            yield new_finding("RX-OPEN", error.message, Place(directory), severity=severity)
+
+
+def _check_database(
+    case: Case, directory: str, database: Database, sequences: dict[Queue, Sequence] | None
+) -> Iterator[Finding]:
+    if directory == paths.CONSUME_QUEUE:
+        yield from _check_queue_rows(case, database, sequences)
+        yield from _check_bounds(case, database)
+        return
+    for family in database.families:
+        check = _CHECKS.get((directory, family), _check_json if directory.startswith(paths.CONFIG) else None)
+        if check is None:
+            continue
+        bad = 0
+        for key, value in database.iter_rows(family):
+            text = check(case, key, value)
+            if text is not None:
+                bad += 1
+                if bad <= _NAMED:
+                    yield new_finding("RX-ROW", f"{family}: {text}", Place(directory), key=key.hex())
+
+
+@dataclass
+class _Rows:
+    """What the rows of one queue came to."""
+
+    queue: Queue
+    first: int
+    last: int
+    rows: int = 0
+    wrong: int = 0
+
+
+def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    current: _Rows | None = None
+    seen: set[Queue] = set()
+    for key, value in database.iter_rows("default"):
+        decoded = rocksdb_rows.decode_queue_key(key)
+        if isinstance(decoded, Flaw) or len(value) != _QUEUE_VALUE.size:
+            text = decoded.message if isinstance(decoded, Flaw) else f"a value of {len(value)} bytes"
+            yield new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex())
+            continue
+        queue = (decoded.topic, decoded.queue_id)
+        if current is None or current.queue != queue:
+            yield from _end_of_queue(case, current, sequences)
+            seen.add(queue)
+            current = _Rows(queue, decoded.queue_offset, decoded.queue_offset - 1)
+            yield from _begin_of_queue(case, current, sequences)
+        if decoded.queue_offset != current.last + 1 and current.wrong < _NAMED:
+            current.wrong += 1
+            text = f"rows {current.last + 1} to {decoded.queue_offset - 1} are missing"
+            yield _queue_finding("CQ-MISSING", text, queue, current.last + 1)
+        current.last = decoded.queue_offset
+        current.rows += 1
+        fault = _row_fault(case, decoded, _QUEUE_VALUE.decode(value))
+        if fault is not None and current.wrong < _NAMED:
+            current.wrong += 1
+            yield _queue_finding("CQ-WRONG", fault, queue, decoded.queue_offset)
+    yield from _end_of_queue(case, current, sequences)
+    case.row_queues = frozenset(QueueId(*queue) for queue in seen)
+    for queue, sequence in (sequences or {}).items():
+        if queue not in seen and not case.store.has_file_queues:
+            text = f"{counted(sequence.records, 'message has', 'messages have')} no row"
+            yield _queue_finding("CQ-MISSING", text, queue, sequence.first)
+
+
+def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
+    return new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+
+
+def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    """Compare the first row of a queue with the first message that the log has of it."""
+    sequence = None if sequences is None else sequences.get(rows.queue)
+    if sequence is None or case.live or case.store.has_file_queues or sequence.first >= rows.first:
+        return
+    rows.wrong += 1
+    text = f"rows {sequence.first} to {rows.first - 1} are missing: their messages are in the log"
+    yield _queue_finding("CQ-MISSING", text, rows.queue, sequence.first)
+
+
+def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
+    """Compare the last row of a queue with the last message that the log has of it."""
+    sequence = None if rows is None or sequences is None else sequences.get(rows.queue)
+    if rows is None or sequence is None or case.live or case.store.has_file_queues:
+        return
+    if sequence.last > rows.last:
+        some = counted(sequence.last - rows.last, "message has", "messages have")
+        text = f"{some} no row, from queue offset {rows.last + 1} on"
+        severity = Severity.WARNING if case.abort else None
+        place = Place(paths.CONSUME_QUEUE, None, None, *rows.queue)
+        yield new_finding("CQ-MISSING", text, place, severity=severity, queueOffset=rows.last + 1)
+
+
+def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -> str | None:
+    """Return what is wrong with a queue row whose message should be in the log."""
+    place = value.physical_offset
+    if place < case.log.min_offset or case.explains(place) is not None:
+        return None
+    if place >= case.end.physical_offset:
+        return None if case.live else f"row {key.queue_offset} leads to {place}, behind the end of the log"
+    record = read_record(case.log, place)
+    if record is None:
+        return f"row {key.queue_offset} leads to {place}, where no record begins"
+    said = (record.topic, record.queue_id, record.queue_offset)
+    if said != tuple(key) and "INNER_MULTI_DISPATCH" not in record.properties:
+        return f"row {key.queue_offset} leads to {place}, the record of {said[0]}/{said[1]} @ {said[2]}"
+    if record.total_size != value.size:
+        return f"row {key.queue_offset} says {value.size} bytes, its record has {record.total_size}"
+    if record.store_timestamp != value.store_time:
+        return f"row {key.queue_offset} says store time {value.store_time}, its record {record.store_timestamp}"
+    code = tags_code(record, case.rules.delays)
+    if value.tags_code != code and record.topic != SCHEDULE_TOPIC:
+        return f"row {key.queue_offset} has tags code {value.tags_code}, the message has {code}"
+    return None
+
+
+def _check_bounds(case: Case, database: Database) -> Iterator[Finding]:
+    for key, value in database.iter_rows("offset"):
+        decoded = rocksdb_rows.decode_bound_key(key)
+        bound = rocksdb_rows.decode_bound_value(value)
+        if isinstance(decoded, Flaw) or (bound is None and len(value) != _CHECKPOINT_VALUE.size):
+            text = decoded.message if isinstance(decoded, Flaw) else f"a bound of {len(value)} bytes"
+            yield new_finding("RX-ROW", text, Place(paths.CONSUME_QUEUE), key=key.hex())
+            continue
+        place = _CHECKPOINT_VALUE.decode(value).value if bound is None else bound.physical_offset
+        if place > case.end.physical_offset and not case.live:
+            text = f"the {decoded.bound} bound leads to {place}, the log ends at {case.end.physical_offset}"
+            place_of = Place(paths.CONSUME_QUEUE, None, None, decoded.topic, decoded.queue_id)
+            yield new_finding("CQ-AHEAD", text, place_of)
+
+
+def _check_json(_case: Case, key: bytes, value: bytes) -> str | None:
+    """Return what is wrong with a row whose value is JSON, a version, or one number."""
+    if len(value) in (layouts.LONG.size, layouts.ROCKSDB_DATA_VERSION.size):
+        return None
+    for text in (value, value[1:]):
+        try:
+            json.loads(text)
+        except ValueError:
+            continue
+        return None
+    return f"the value of {decode_text(key[:64])!r} is no JSON"
+
+
+def _check_config_key(case: Case, key: bytes, value: bytes) -> str | None:
+    decoded = rocksdb_rows.decode_config_key(key)
+    return decoded.message if isinstance(decoded, Flaw) else _check_json(case, key, value)
+
+
+def _check_pop_row(case: Case, key: bytes, value: bytes) -> str | None:
+    decoded = rocksdb_rows.decode_pop_key(key)
+    return decoded.message if isinstance(decoded, Flaw) else _check_json(case, key, value)
+
+
+def _check_index_row(case: Case, key: bytes, _value: bytes) -> str | None:
+    if key.startswith(_BOOKKEEPING):
+        return None
+    decoded = rocksdb_rows.decode_index_key(key)
+    if isinstance(decoded, Flaw):
+        return decoded.message
+    return _fault_at(case, decoded.physical_offset, None)
+
+
+def _check_timer_row(case: Case, key: bytes, value: bytes) -> str | None:
+    if key.startswith(_BOOKKEEPING):
+        return None
+    decoded = rocksdb_rows.decode_timer_key(key)
+    layout = layouts.ROCKSDB_TIMER_VALUE
+    if isinstance(decoded, Flaw) or len(value) != layout.size:
+        return decoded.message if isinstance(decoded, Flaw) else f"a timer of {len(value)} bytes"
+    found = layout.decode(value)
+    return _fault_at(case, found.physical_offset, found.size)
+
+
+def _check_trans_row(case: Case, key: bytes, value: bytes) -> str | None:
+    if key.startswith(_BOOKKEEPING):
+        return None
+    decoded = rocksdb_rows.decode_trans_key(key)
+    layout = layouts.ROCKSDB_TRANS_VALUE
+    if isinstance(decoded, Flaw) or len(value) != layout.size:
+        return decoded.message if isinstance(decoded, Flaw) else f"a transaction of {len(value)} bytes"
+    return _fault_at(case, decoded.physical_offset, layout.decode(value).size)
+
+
+def _fault_at(case: Case, physical_offset: int, size: int | None) -> str | None:
+    """Return what is wrong with a row that leads to a record, of ``size`` bytes where the row says so."""
+    inside = case.log.min_offset <= physical_offset < case.end.physical_offset
+    if not inside or case.explains(physical_offset) is not None:
+        return None
+    record = read_record(case.log, physical_offset)
+    if record is None:
+        return f"the row leads to {physical_offset}, where no record begins"
+    if size is not None and record.total_size != size:
+        return f"the row says {size} bytes at {physical_offset}, the record has {record.total_size}"
+    return None
+
+
+_CHECKS: dict[tuple[str, str], Callable[[Case, bytes, bytes], str | None]] = {
+    (f"{paths.CONFIG}/rdb", "default"): _check_config_key,
+    (paths.KV_STORE, "popState"): _check_pop_row,
+    (paths.ROCKSDB_STORE, "default"): _check_index_row,
+    (paths.ROCKSDB_STORE, "timer"): _check_timer_row,
+    (paths.ROCKSDB_STORE, "trans"): _check_trans_row,
+}

@@ -1,0 +1,226 @@
+"""The store as a whole: names, sizes, what is missing, what does not belong there, lock and abort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.checks.case import Case, Depth
+from rmqtool.checks.quick import no_lock_file
+from rmqtool.files.filesystem import Kind, join
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import control_texts, paths
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import FileKind
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import BROKER_CONF, linked_findings
+from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+
+# So many bytes of a queue file tell whether its last or its first units are written.
+_TAIL = 20
+
+
+def check_files(case: Case) -> Iterator[Finding]:
+    """Yield what names, sizes and markers say."""
+    yield from case.store.config.findings
+    yield from check_lock(case)
+    yield from check_abort(case)
+    yield from check_mount(case)
+    yield from check_strangers(case)
+    yield from check_segments(case)
+    yield from check_queue_files(case)
+
+
+def check_lock(case: Case) -> Iterator[Finding]:
+    """Yield what is odd about the lock."""
+    if case.lock is None:
+        yield no_lock_file()
+    elif case.live:
+        by = f"process {case.lock.pid} holds the lock" if case.lock.pid else "somebody holds the lock"
+        yield new_finding("ST-LOCK", f"{by}: what it is about to write is in flight, not damage", Place(paths.LOCK))
+    data = case.store.read_file(paths.LOCK, 1 << 16)
+    flaw = control_texts.check_lock(data) if data is not None else None
+    if flaw is not None:
+        yield new_finding(flaw.code, f"lock holds {flaw.message}", Place(paths.LOCK, flaw.at, flaw.length))
+
+
+def check_abort(case: Case) -> Iterator[Finding]:
+    """Yield what the abort marker says."""
+    if not case.abort:
+        return
+    status = case.store.filesystem.find_stat(paths.ABORT)
+    if status is not None and status.kind is not Kind.FILE:
+        text = f"abort is a {status.kind}; a 5.x broker recovers, then fails to start"
+        yield new_finding("ST-ABORT", text, Place(paths.ABORT), severity=Severity.ERROR)
+        return
+    decoded = control_texts.decode_abort(case.store.read_file(paths.ABORT, 1 << 12) or b"")
+    if isinstance(decoded, Flaw):
+        text = f"abort is {decoded.message}"
+        yield new_finding("ST-ABORT", text, Place(paths.ABORT, 0, decoded.length), severity=Severity.NOTICE)
+    if case.live:
+        text = "abort is present: a broker is running"
+        yield new_finding("ST-ABORT", text, Place(paths.ABORT), severity=Severity.NOTICE)
+        return
+    by = f" (process {decoded.pid})" if not isinstance(decoded, Flaw) and decoded.pid else ""
+    yield new_finding("ST-ABORT", f"abort is present: the last stop was not clean{by}", Place(paths.ABORT))
+
+
+def is_unmounted(case: Case) -> bool:
+    """Return whether queues exist without a log: then what leads to the log cannot be judged."""
+    return not len(case.log) and (case.store.has_file_queues or paths.CONSUME_QUEUE in case.store.listing.databases())
+
+
+def check_mount(case: Case) -> Iterator[Finding]:
+    """Yield a finding when queues exist without a log."""
+    if is_unmounted(case):
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
+
+
+def check_strangers(case: Case) -> Iterator[Finding]:
+    """Yield what does not belong into a store; among segments it stops a broker."""
+    log_directories = set(case.store.listing.log_directories) or {paths.COMMIT_LOG}
+    yield from linked_findings(case.store.listing)
+    for stranger in case.store.listing.strangers:
+        directory, _, name = stranger.path.rpartition("/")
+        if stranger.path == BROKER_CONF:
+            continue
+        if stranger.kind is Kind.SYMLINK:
+            text = f"{stranger.path} is a symbolic link; it is not followed"
+            yield new_finding("ST-LINK", text, Place(stranger.path))
+        elif stranger.kind is Kind.FILE and directory in log_directories and paths.parse_numeric_name(name) is not None:
+            text = f"{name} is a number, and not 20 digits: a broker takes it for a place of the log"
+            yield new_finding("CL-NAME", text, Place(stranger.path))
+        else:
+            yield _foreign(stranger.path, stranger.kind, directory in log_directories or _is_queue(directory))
+    yield from _check_directories(case, log_directories)
+
+
+def _is_queue(directory: str) -> bool:
+    parts = directory.split("/")
+    known = (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
+    return len(parts) == 3 and parts[0] in known and parts[2].isdecimal()
+
+
+def _foreign(path: str, kind: Kind, stops: bool) -> Finding:
+    text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
+    if stops:
+        return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR)
+    return new_finding("ST-FOREIGN", text, Place(path), consequence="brokers pass over it")
+
+
+def _check_directories(case: Case, log_directories: set[str]) -> Iterator[Finding]:
+    """Yield directories where only files belong."""
+    queues = {f"{paths.CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}" for queue in case.queues}
+    for directory in sorted(log_directories | queues | {paths.INDEX}):
+        status = case.store.filesystem.find_stat(directory)
+        if status is None or status.kind is not Kind.DIRECTORY:
+            continue
+        for entry in case.store.filesystem.listdir(directory):
+            if entry.kind is Kind.DIRECTORY:
+                yield _foreign(join(directory, entry.name), entry.kind, directory in log_directories)
+
+
+def check_segments(case: Case) -> Iterator[Finding]:
+    """Yield wrong names and sizes of the log's files, and what is missing between them."""
+    size = _segment_size(case, case.log)
+    for segment in case.log:
+        if segment.size != size and not _is_being_made(case, case.log, segment):
+            text = f"{segment.size} bytes, the others have {size}"
+            yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
+    yield from _check_names(case)
+    for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
+        if segment.base_offset > before.end_offset and before.size == size:
+            yield from _gap(case, before, segment)
+
+
+def _is_being_made(case: Case, segments: SegmentQueue, segment: Segment) -> bool:
+    """Return whether a file may get its size at this moment: the last one of a store at work."""
+    return case.live and segment == segments.segments[-1]
+
+
+def _check_names(case: Case) -> Iterator[Finding]:
+    right = {(segment.path, segment.base_offset) for segment in case.log}
+    for segment in case.store.commit_log:
+        if (segment.path, segment.base_offset) in right:
+            continue
+        real = case.real_base(segment)
+        text = f"lies across the other files, which begin every {case.log.segment_size} bytes"
+        if real is not None:
+            text = f"its records say that the file begins at {real}"
+        yield new_finding("CL-NAME", text, Place(case.shown(segment)))
+
+
+def _segment_size(case: Case, log: SegmentQueue) -> int:
+    config = case.store.config
+    if len(log) == 1 and "mappedFileSizeCommitLog" in config.origins:
+        return config.mapped_file_size_commit_log
+    return log.segment_size
+
+
+def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
+    length = segment.base_offset - before.end_offset
+    led = max((_last_place(queue, segments) for queue, segments in case.queues.items()), default=-1)
+    if segment.base_offset > case.last_written and led < before.end_offset:
+        text = f"holds nothing and lies {length} bytes behind the end of the log: a broker deletes it"
+        yield new_finding("CL-NAME", text, Place(case.shown(segment)))
+        return
+    directory = case.shown(before).rpartition("/")[0]
+    file = join(directory, paths.segment_name(before.end_offset))
+    units = sum(_units_into(queue, segments, before, segment) for queue, segments in case.queues.items())
+    missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
+    lead = counted(units, "queue unit leads", "queue units lead")
+    text = f"{missing} missing from {before.end_offset} on; {lead} there"
+    yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length, units=units)
+
+
+def _units_into(queue: QueueId, segments: SegmentQueue, before: Segment, after: Segment) -> int:
+    """Return how many units of a queue lead to between two files of the log; they stand in its order."""
+    files = ConsumeQueueFiles(queue, segments)
+    return files.find_offset(after.base_offset) - files.find_offset(before.end_offset)
+
+
+def _last_place(queue: QueueId, segments: SegmentQueue) -> int:
+    unit = ConsumeQueueFiles(queue, segments).last_unit
+    return -1 if unit is None else unit.physical_offset
+
+
+def check_queue_files(case: Case) -> Iterator[Finding]:
+    """Yield wrong sizes of queue files, and what is missing between them."""
+    for kind, queues in (
+        (FileKind.CONSUME_QUEUE, case.queues),
+        (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues),
+        (FileKind.CONSUME_QUEUE_EXT, case.exts),
+    ):
+        size = usual_size(segment for queue in queues.values() for segment in queue)
+        for (topic, queue_id), segments in queues.items():
+            if kind is not FileKind.CONSUME_QUEUE_EXT:
+                yield from _check_last(case, segments, Place(None, None, None, topic, queue_id))
+            for segment in segments:
+                if segment.size != size and not _is_being_made(case, segments, segment):
+                    text = f"{segment.size} bytes, other {kind}s have {size}"
+                    place = Place(segment.path, 0, segment.size, topic, queue_id)
+                    yield new_finding("CQ-SIZE", text, place, size=size)
+            # A closer look names the messages instead.
+            for gap in segments.gaps() if case.depth is Depth.QUICK else ():
+                directory = segments.segments[0].path.rpartition("/")[0]
+                length = gap.end_offset - gap.start_offset
+                file = join(directory, paths.segment_name(gap.start_offset))
+                text = f"{length} bytes of the queue are missing from its offset {gap.start_offset} on"
+                yield new_finding("CQ-SIZE", text, Place(file, 0, length, topic, queue_id))
+
+
+def _check_last(case: Case, segments: SegmentQueue, place: Place) -> Iterator[Finding]:
+    """Yield a last file that holds nothing although the one before it has room."""
+    if len(segments) < 2 or case.live:
+        return
+    before, last = segments.segments[-2:]
+    data = segments.open(before).pread(min(_TAIL, before.size), max(before.size - _TAIL, 0))
+    if not data.strip(b"\0") and last.size and not _has_data(segments, last):
+        text = "the file holds nothing, and the one before it is not full"
+        yield new_finding("CQ-SIZE", text, place._replace(file=last.path), severity=Severity.NOTICE)
+
+
+def _has_data(segments: SegmentQueue, segment: Segment) -> bool:
+    return bool(segments.open(segment).pread(min(_TAIL, segment.size), 0).strip(b"\0"))

@@ -1,0 +1,181 @@
+"""The commit log: what the reports of its segments come to, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.checks.case import Case, Damage, joined
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import layouts
+from rmqtool.formats.hosts import format_host
+from rmqtool.log.end import LogEnd, read_record
+
+if TYPE_CHECKING:
+    from rmqtool.audit.due import HostRun
+    from rmqtool.audit.reports import FlawRun, OddTime, SegmentReport
+
+# A clock that is set back by so little is no news.
+_SMALL_STEP_MS = 1000
+# Where more of the records than one in so many have a host of their own, hosts say nothing.
+_RECORDS_PER_ODD_HOST = 200
+_PORT_SIZE = layouts.INT.size
+# Why these are worth a line, though nobody needs to do a thing.
+_WHY = {
+    "CL-BRIDGE": "readers step over it; the messages that stood here stay lost",
+    "BD-INFLATE": "it was sent like this: consumers fail to decode it",
+}
+
+
+class LogJudge:
+    """Takes the reports of the segments in order, and tells the case what the other parts need to know."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.end = case.log.min_offset
+        self.records = 0
+        self.record_bytes = 0
+        self.damaged_bytes = 0
+        self.is_complete = True
+        self._before: SegmentReport | None = None
+        self._hosts: list[HostRun] = []
+
+    def take(self, report: SegmentReport) -> Iterator[Finding]:
+        """Yield the findings of one segment."""
+        is_last = report.base_offset >= self.case.last_written
+        for run in report.flaws:
+            yield from self._flaw(report, run, is_last)
+        if report.unread is not None:
+            yield self._unread(report, *report.unread)
+        elif not is_last and not report.closed:
+            yield from self._unclosed(report)
+        if is_last and report.closed and report.base_offset == self.case.log.segments[-1].base_offset:
+            yield from self._no_next(report)
+        for odd in self._odd_times(report):
+            far = abs(odd.store_timestamp - odd.neighbour) > _SMALL_STEP_MS
+            text = f"store time {odd.store_timestamp} beside {odd.neighbour}"
+            if odd.records > 1:
+                text = f"{odd.records} records in a row were stored before the one in front: {text}"
+            place = self.case.place(odd.physical_offset, odd.length)
+            self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
+            why = None if far else "searches by time are off by no more than that"
+            yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
+        for place_of, size, flaw in report.record_flaws:
+            if flaw.code == "CL-BRIDGE":
+                self.case.damage.append(Damage(place_of, place_of + size))
+            # Clients of other languages may send anything within a batch.
+            severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
+            yield new_finding(
+                flaw.code,
+                flaw.message,
+                self.case.place(place_of, size),
+                severity=severity,
+                consequence=_WHY.get(flaw.code),
+            )
+        self._hosts += report.hosts
+        self.records += report.records
+        self.record_bytes += report.record_bytes
+        if report.records:
+            self.end = report.end
+            self._before = report
+
+    def odd_hosts(self) -> Iterator[Finding]:
+        """Yield single records between others that another host stored: a broker keeps its address while it runs."""
+        for size in {len(run.host) for run in self._hosts}:
+            runs = [run for run in self._hosts if len(run.host) == size]
+            alone = [
+                run
+                for before, run, after in zip(runs, runs[1:], runs[2:], strict=False)
+                if run.records == 1 and before.host == after.host != run.host
+            ]
+            if len(alone) > max(1, self.records // _RECORDS_PER_ODD_HOST):
+                continue
+            for run in alone:
+                host = format_host(run.host[:-_PORT_SIZE], layouts.INT.unpack_from(run.host, size - _PORT_SIZE)[0])
+                text = f"it was stored by {host}, unlike the records before and behind it"
+                yield new_finding("CL-HEAD", text, self.case.place(run.physical_offset, run.length))
+
+    def finish(self, *, learn_end: bool) -> None:
+        """Put the damage in order, and tell where the log ends if it was read through; everything has been taken."""
+        if self._before is not None and learn_end:
+            self.case.learn_end(LogEnd(self.end, read_record(self.case.log, self._before.tail[-1].physical_offset)))
+        self.case.damage = joined(self.case.damage)
+        self.case.odd_times = joined(self.case.odd_times)
+
+    def _flaw(self, report: SegmentReport, run: FlawRun, is_last: bool) -> Iterator[Finding]:
+        start = report.base_offset + run.file_offset
+        place = self.case.place(start, run.length)
+        code, message = run.flaw.code, run.flaw.message
+        if code == "CL-TIME":
+            self.case.odd_times.append(Damage(start, start + run.length))
+            yield new_finding(code, message, place, severity=Severity.WARNING)
+            return
+        span = Damage(start, start + run.length)
+        if run.first is not None:
+            self.case.last_seen = max(self.case.last_seen, run.first.store_timestamp)
+        if is_last and code == "CL-STALE":
+            self.case.stale.append(span)
+            why = "an earlier recovery cut them off, and no consumer gets them; rmqtool cat FILE --carve shows them"
+            yield new_finding(code, message, place, consequence=why)
+            return
+        if not (is_last and code == "CL-TORN"):  # what queues and index know of a torn end is a matter of its own
+            self.case.damage.append(span)
+        self.damaged_bytes += run.length
+        if code in ("CL-TORN", "CL-STALE") and not is_last:
+            code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
+        elif code == "CL-MAGIC" and report.is_zero(run):
+            code = "CL-MID"
+        elif code == "CL-TORN":
+            message = f"the last record is not whole: {message}"
+        if run.records > 1:
+            message = _run_words(run, start)
+        yield new_finding(code, message, _with_queue(place, run), records=run.records)
+
+    def _unread(
+        self, report: SegmentReport, file: str | None, file_offset: int | None, message: str, is_gone: bool
+    ) -> Finding:
+        """Return the finding of a segment that was not read to its end; nothing that leads there is judged."""
+        self.case.damage.append(Damage(report.end, report.base_offset + report.size))
+        self.is_complete = False
+        return self.case.unread(file, file_offset, message, is_gone=is_gone)
+
+    def _unclosed(self, report: SegmentReport) -> Iterator[Finding]:
+        flawed = (report.base_offset + run.file_offset + run.length for run in report.flaws)
+        start = max(report.end, *flawed, report.base_offset)
+        length = report.base_offset + report.size - start
+        if length <= 0:
+            return
+        self.case.damage.append(Damage(start, start + length))
+        self.damaged_bytes += length
+        text = "the segment ends without the blank that should close it, and records follow in the next one"
+        yield new_finding("CL-MID", text, self.case.place(start, length))
+
+    def _no_next(self, report: SegmentReport) -> Iterator[Finding]:
+        if self.case.live:
+            return
+        place = self.case.place(report.end, report.base_offset + report.size - report.end)
+        text = "the last segment is closed and the next one is not there: nothing was written to it, or it is lost"
+        yield new_finding("CL-GAP", text, place, severity=Severity.NOTICE)
+
+    def _odd_times(self, report: SegmentReport) -> Iterator[OddTime]:
+        from rmqtool.audit.reports import find_odd_edge, iter_odd_times
+
+        edge = None if self._before is None else find_odd_edge(self._before, report)
+        for odd in (*((edge,) if edge is not None else ()), *iter_odd_times(report, edge)):
+            if odd.store_timestamp > 0:  # a time that cannot be is a flaw of its own
+                yield odd
+
+
+def _run_words(run: FlawRun, start: int) -> str:
+    if not run.moved:
+        return f"{counted(run.records, 'flaw')}, the first: {run.flaw.message}"
+    way = "further on" if run.moved > 0 else "further back"
+    say = counted(run.records, "record says that it lies", "records say that they lie")
+    return f"{say} {counted(abs(run.moved), 'byte')} {way}, from {start + run.moved} on"
+
+
+def _with_queue(place: Place, run: FlawRun) -> Place:
+    if run.first is None or run.records > 1:
+        return place
+    return place._replace(topic=run.first.topic, queue_id=run.first.queue_id)

@@ -1,0 +1,556 @@
+"""The consume queues against the log: what each unit leads to, and which messages have none.
+
+The reports of the segments say for every record whether its unit is right. What is left are units that no record
+claims; each of them is judged by what stands where it leads.
+
+Units of a queue that no record of the log claims: where they lead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.checks.case import Case, Walk
+from rmqtool.files.filesystem import join
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import consume_queue, layouts, paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.consume_queue import are_fillers, is_filler
+from rmqtool.formats.paths import FileKind
+from rmqtool.log.end import read_record
+from rmqtool.store.listing import QueueId
+from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.segments import SegmentQueue, usual_size
+
+if TYPE_CHECKING:
+    from rmqtool.audit.queues import BatchApart, QueueComparison, UnitsApart
+    from rmqtool.audit.reports import Jump, Queue, SegmentReport, Sequence
+
+_UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
+_AT_ONCE = 1 << 16
+# So many units of one queue are judged one by one.
+_NAMED = 2000
+
+
+class Leading(NamedTuple):
+    """A unit, and where it leads."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+
+
+@dataclass
+class Unclaimed:
+    """The unclaimed units of one queue.
+
+    ``before`` lead to before the log, ``ahead`` behind its end, those in ``leading`` (and ``more`` that are not named)
+    into the log; ``fillers`` keep the numbers of messages before it; ``explained`` lead into damage. ``holds_nothing``
+    says that no unit of the queue stands for a message.
+    """
+
+    before: int = 0
+    ahead: int = 0
+    ahead_from: int = -1
+    ahead_first: int = -1
+    leading: list[Leading] = field(default_factory=list)
+    more: int = 0
+    fillers: int = 0
+    explained: int = 0
+    holds_nothing: bool = False
+
+
+def find_unclaimed(
+    case: Case, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison | None, walk: Walk
+) -> Unclaimed:
+    """Return the unclaimed units of a queue; what leads outside of the log is before or ahead.
+
+    What leads to where the log was not walked is not judged. Units behind the end that a broker would find are left
+    from before a truncation and count for nothing.
+    """
+    found = Unclaimed()
+    limit = ConsumeQueueFiles(queue, segments).end // _UNIT_SIZE
+    for low, high in _uncovered(segments, comparison, limit):
+        for at in range(low, high, _AT_ONCE):
+            _judge(case, found, segments, at, min(at + _AT_ONCE, high), walk)
+    led = found.before or found.fillers or found.ahead or found.leading or found.explained
+    found.holds_nothing = comparison is None and not led
+    if not walk.begins:
+        found.before = 0
+    if not walk.ends:
+        found.ahead = 0
+    return found
+
+
+def _uncovered(segments: SegmentQueue, comparison: QueueComparison | None, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield the spans of queue offsets on disk whose units the log's records leave unclaimed."""
+    covered = sorted(
+        [(span.start, span.end) for span in comparison.hits]
+        + [(apart.queue_offset, apart.queue_offset + apart.units) for apart in comparison.apart]
+        if comparison is not None
+        else []
+    )
+    for segment in segments:
+        at, end = segment.base_offset // _UNIT_SIZE, min(segment.end_offset // _UNIT_SIZE, limit)
+        for low, high in covered:
+            if high <= at:
+                continue
+            if low >= end:
+                break
+            if at < low:
+                yield at, low
+            at = high
+        if at < end:
+            yield at, end
+
+
+def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high: int, walk: Walk) -> None:
+    import numpy as np
+
+    from rmqtool.audit.queues import QueueUnits
+
+    units = QueueUnits(segments).read(low, high - low)
+    places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+    fillers = are_fillers(places, sizes)
+    written = (places >= 0) & (sizes > 0) & ~fillers
+    # In a log that does not begin at 0 a filler leads to what is gone, too.
+    found.fillers += int(np.count_nonzero(fillers & (walk.start > 0)))
+    found.before += int(np.count_nonzero(written & (places < walk.start)))
+    for row in _unexplained(case, found, np.flatnonzero(written & (places >= walk.end)), places):
+        if not found.ahead:
+            found.ahead_from, found.ahead_first = low + row, int(places[row])
+        found.ahead += 1
+    inside = np.flatnonzero(written & (places >= walk.start) & (places < walk.end))
+    for row in _unexplained(case, found, inside, places):
+        if len(found.leading) < _NAMED:
+            found.leading.append(Leading(low + row, int(places[row]), int(sizes[row])))
+        else:
+            found.more += 1
+
+
+def _unexplained(case: Case, found: Unclaimed, rows: Any, places: Any) -> Iterator[int]:
+    for row in rows.tolist():
+        damage = case.explains(int(places[row]))
+        if damage is None:
+            yield row
+        else:
+            found.explained += 1
+
+
+# So many queue offsets that the log leaves out are looked for one by one.
+_LOOKED_FOR = 10_000
+_BATCHES_NAMED = 1000
+_BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
+# Of a store at work it is looked so often in all, in pauses of so many seconds, whether units come that are missing.
+_LOOKS, _PAUSE = 20, 0.05
+_COMPARED = ("size", "tags_code", "store_time", "msg_base_offset", "batch_size")
+
+
+class Claim(NamedTuple):
+    """What a record says of its place in the queues."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id} @ {self.queue_offset}"
+
+
+class QueueJudge:
+    """Takes the reports of the segments in order; then everything about the queues can be said."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.comparisons: dict[Queue, QueueComparison] = {}
+        self.sequences: dict[Queue, Sequence] = {}
+        self.jumps: list[Jump] = []
+        self.batch_apart: list[BatchApart] = []
+        self._sizes = usual_size(segment for queue in case.queues.values() for segment in queue)
+        self._accounted: set[Claim] = set()
+        self._unclaimed: dict[QueueId, Unclaimed] = {}
+        self._walk = Walk(0, 0)
+        self._looks_left = _LOOKS
+
+    def take(self, report: SegmentReport) -> None:
+        """Add what one segment says."""
+        from rmqtool.audit.queues import QueueComparison
+        from rmqtool.audit.reports import iter_jumps, join_sequences
+
+        for queue, more in report.queues.items():
+            self.comparisons.setdefault(queue, QueueComparison()).join(more)
+        self.jumps += [*iter_jumps(self.sequences, report.sequences), *report.jumps]
+        self.sequences = join_sequences(self.sequences, report.sequences)
+        self.batch_apart += report.batch_apart
+
+    def settle(self, walk: Walk) -> Iterator[Finding]:
+        """Yield the records that do not belong where they say."""
+        self._walk = walk
+        self._forget_former_lives()
+        self._unclaimed = {
+            queue: find_unclaimed(self.case, queue, segments, self.comparisons.get(queue), walk)
+            for queue, segments in self.case.queues.items()
+        }
+        yield from self._strays()
+        yield from self._pair(self._unclaimed)
+
+    def lost(self) -> dict[QueueId, int]:
+        """Return how many units of each queue lead into damage, or behind the end of the log: lost messages.
+
+        What an earlier recovery cut off is not counted again, and what is on its way to a log at work is not lost.
+        """
+        lost = {}
+        for queue, found in self._unclaimed.items():
+            cut_off = 0 if self.case.live or self._is_left_over(found) else found.ahead
+            if found.explained + cut_off:
+                lost[queue] = found.explained + cut_off
+        return lost
+
+    def iter_findings(self) -> Iterator[Finding]:
+        """Yield what is wrong with the queues."""
+        unclaimed = self._unclaimed
+        is_apart = bool(self.batch_apart) or any(comparison.apart for comparison in self.comparisons.values())
+        dispatched = self._dispatched() if is_apart else -1
+        for queue in sorted({QueueId(*queue) for queue in self.comparisons} | self.case.queues.keys()):
+            segments = self.case.queues.get(queue, SegmentQueue(()))
+            if queue in unclaimed:
+                yield from self._unclaimed_units(queue, segments, unclaimed[queue])
+            comparison = self.comparisons.get(queue)
+            if comparison is not None:
+                yield from self._apart(queue, segments, comparison, dispatched)
+        yield from self._batches(dispatched)
+        yield from self._jumps()
+        yield from self._before(unclaimed)
+        yield from self._left_over(unclaimed)
+
+    def _forget_former_lives(self) -> None:
+        """Leave out what belongs to a queue of the same name that was deleted: there the offsets began anew."""
+        for jump in self.jumps:
+            begins_anew = jump.offset == 0 and not any(
+                other.queue == jump.queue and other.before == 0 and other.before_at == jump.at for other in self.jumps
+            )
+            comparison = self.comparisons.get(jump.queue)
+            if begins_anew and comparison is not None:
+                comparison.apart = [apart for apart in comparison.apart if int(apart.physical_offsets[-1]) >= jump.at]
+                self.case.odd_records.add(jump.at)
+
+    def _strays(self) -> Iterator[Finding]:
+        """Yield records that stand between two neighbours of their queue and do not belong there."""
+        jumps = {(jump.queue, jump.before_at): jump for jump in self.jumps}
+        for jump in self.jumps:
+            back = jumps.get((jump.queue, jump.at))
+            if back is None or back.offset not in (jump.before + 1, jump.before + 2):
+                continue
+            self.case.odd_records.add(jump.at)
+            self._accounted.add(Claim(*jump.queue, jump.offset))
+            self._accounted.add(Claim(*jump.queue, jump.before + 1))
+            said = Claim(*jump.queue, jump.offset)
+            text = f"the record says {said}, those before and behind it in this queue {jump.before} and {back.offset}"
+            record = read_record(self.case.log, jump.at)
+            place = self.case.place(jump.at, record.total_size if record is not None else None)
+            yield new_finding("CL-QOFF", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
+
+    def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
+        claims = self._open_claims() if any(found.leading for found in unclaimed.values()) else {}
+        for queue, found in unclaimed.items():
+            left = []
+            for leading in found.leading:
+                record = self._odd_record(queue, leading, claims)
+                if record is None:
+                    left.append(leading)
+                    continue
+                unit = Claim(*queue, leading.queue_offset)
+                self._accounted.add(unit)
+                if leading.physical_offset not in self.case.odd_records:
+                    self.case.odd_records.add(leading.physical_offset)
+                    yield self._contradiction(record, unit)
+            found.leading = left
+
+    def _open_claims(self) -> dict[int, Claim]:
+        """Return the claims that no unit answers, by the place of their record."""
+        return {
+            int(place): Claim(apart.topic, apart.queue_id, apart.queue_offset + number)
+            for comparison in self.comparisons.values()
+            for apart in comparison.apart
+            for number, place in enumerate(apart.physical_offsets.tolist())
+        }
+
+    def _odd_record(self, queue: QueueId, leading: Leading, claims: dict[int, Claim]) -> Message | None:
+        """Return the record that ``leading`` leads to when it is the record that is wrong, not the unit."""
+        record = read_record(self.case.log, leading.physical_offset)
+        if record is None or record.total_size != leading.size:
+            return None
+        said = Claim(record.topic, record.queue_id, record.queue_offset)
+        if said == Claim(*queue, leading.queue_offset):  # only a prepared or rolled back record claims nothing
+            return record
+        if claims.get(leading.physical_offset) != said:
+            return None
+        self._accounted.add(said)
+        return record
+
+    def _contradiction(self, record: Message, unit: Claim) -> Finding:
+        said = Claim(record.topic, record.queue_id, record.queue_offset)
+        place = self.case.place(record.physical_offset, record.total_size)
+        if said == unit:
+            text = f"the record is part of an open or rolled back transaction, yet the unit {unit} leads to it"
+        else:
+            text = f"the record says {said}, the unit {unit} leads to it"
+        return new_finding("CL-QOFF", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
+
+    def _dispatched(self) -> int:
+        """Return the place of the last record whose unit is right: what lies behind it may not be dispatched yet."""
+        found = -1
+        for queue, comparison in self.comparisons.items():
+            segments = self.case.queues.get(QueueId(*queue))
+            if segments is None or not comparison.hits:
+                continue
+            last = max(span.end for span in comparison.hits) - 1
+            data = segments.read(last * _UNIT_SIZE, _UNIT_SIZE)
+            if len(data) == _UNIT_SIZE:
+                found = max(found, layouts.CONSUME_QUEUE_UNIT.decode(data).physical_offset)
+        return found
+
+    def _apart(
+        self, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison, dispatched: int
+    ) -> Iterator[Finding]:
+        for apart in comparison.apart:
+            if apart.units == 1 and Claim(*queue, apart.queue_offset) in self._accounted:
+                continue
+            if (
+                apart.units == 1
+                and apart.apart == "tags"
+                and int(apart.physical_offsets[0]) in self.case.odd_properties
+            ):
+                continue
+            in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
+            if self.case.live and (in_flight or (apart.apart == "missing" and self._comes(queue, apart))):
+                continue
+            if apart.apart != "missing":
+                yield self._wrong(queue, apart)
+            elif not len(segments) and self._is_deleted(queue.topic):
+                some = counted(apart.units, "message of the log belongs", "messages of the log belong")
+                text = f"{some} to a topic that topics.json does not name"
+                why = "it was deleted, or the file is an old one; what is left of it expires with the log"
+                place = Place(paths.config_path(paths.TOPICS), None, None, *queue)
+                yield new_finding("CF-TOPIC", text, place, consequence=why)
+            else:
+                yield self._missing(queue, apart, in_flight)
+
+    def _comes(self, queue: QueueId, apart: UnitsApart) -> bool:
+        """Return whether missing units are there by now, or come in a moment: a queue may be behind the others."""
+        rows = (0, len(apart.physical_offsets) - 1)
+        while not all(
+            self._is_there(queue, apart.queue_offset + row, int(apart.physical_offsets[row])) for row in rows
+        ):
+            if self._looks_left == 0:
+                return False
+            self._looks_left -= 1
+            time.sleep(_PAUSE)
+        return True
+
+    def _is_there(self, queue: QueueId, queue_offset: int, physical_offset: int) -> bool:
+        """Return whether a unit leads to a place now, maybe in a file that was made since the store was listed."""
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+        at = queue_offset * _UNIT_SIZE
+        filesystem = self.case.store.filesystem
+        for entry in filesystem.listdir(directory) if filesystem.is_directory(directory) else ():
+            base = paths.parse_segment_name(entry.name)
+            if base is None or not base <= at < base + self._sizes:
+                continue
+            with filesystem.open_read(join(directory, entry.name)) as file:
+                data = file.pread(_UNIT_SIZE, at - base)
+            unit = layouts.CONSUME_QUEUE_UNIT.decode(data) if len(data) == _UNIT_SIZE else None
+            return unit is not None and unit.physical_offset == physical_offset
+        return False
+
+    def _is_deleted(self, topic: str) -> bool:
+        known = self.case.store.listing.find(paths.config_path(paths.TOPICS)) is not None
+        return known and bool(self.case.configs.topics) and topic not in self.case.configs.topics
+
+    def _missing(self, queue: QueueId, apart: UnitsApart, in_flight: bool) -> Finding:
+        first = self.case.place(int(apart.physical_offsets[0]))
+        some = "a message has" if apart.units == 1 else f"{apart.units} messages have"
+        text = f"{some} no unit, from queue offset {apart.queue_offset} on; the first is {first.file}@{first.offset}"
+        crash = in_flight and self.case.abort
+        return new_finding(
+            "CQ-MISSING",
+            text + (" (not dispatched when the broker stopped)" if crash else ""),
+            self.unit_place(queue, apart.queue_offset, apart.units),
+            severity=Severity.WARNING if crash else None,
+            consequence="consumers see them only when the next start has dispatched them" if crash else None,
+            messages=apart.units,
+            queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
+        )
+
+    def _wrong(self, queue: QueueId, apart: UnitsApart) -> Finding:
+        place = self.unit_place(queue, apart.queue_offset, apart.units)
+        first = self.case.place(int(apart.physical_offsets[0]))
+        due, found = layouts.ConsumeQueueUnit(*apart.due), layouts.ConsumeQueueUnit(*apart.found)
+        if apart.apart == "ext":
+            text = (
+                f"the tags code leads to {consume_queue.ext_offset(found.tags_code)} of the extension: no unit is there"
+            )
+            return new_finding("CQ-EXT", text, place)
+        if apart.apart == "tags":
+            text = f"tags code {found.tags_code}, the message has {due.tags_code}"
+        else:
+            text = (
+                f"the unit leads to {found.physical_offset} ({found.size} bytes), "
+                f"its message is {first.file}@{first.offset} ({due.size} bytes)"
+            )
+        if apart.units > 1:
+            text = f"{apart.units} units in a row are wrong; the first: {text}"
+        return new_finding(
+            "CQ-WRONG",
+            text,
+            place,
+            units=apart.units,
+            queueOffset=apart.queue_offset,
+            physicalOffset=int(apart.physical_offsets[0]),
+        )
+
+    def _unclaimed_units(self, queue: QueueId, segments: SegmentQueue, found: Unclaimed) -> Iterator[Finding]:
+        if found.ahead and not self._is_left_over(found):
+            yield self._ahead(queue, found, self._walk.end)
+        units = len(found.leading) + found.more
+        if not units and not found.holds_nothing:
+            return
+        if self._walk.is_whole and queue not in self.sequences and not self._is_configured(queue):
+            text = (
+                f"a queue that no message names: its {counted(units, 'unit leads', 'units lead')} to messages of others"
+                if units
+                else "a queue that no message and no configuration names; brokers serve its empty units"
+            )
+            directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+            length = units * _UNIT_SIZE or None
+            file = segments.segments[0].path if len(segments) else directory
+            yield new_finding("CQ-ORPHAN", text, Place(file, 0, length, *queue), units=units)
+            return
+        for leading in found.leading:
+            self._accounted.add(Claim(*queue, leading.queue_offset))
+            yield self._leads_nowhere(queue, leading)
+        if found.more:
+            text = f"{counted(found.more, 'more unit', 'more units')} that no message claims"
+            directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+            yield new_finding("CQ-WRONG", text, Place(directory, None, None, *queue), units=found.more)
+
+    def _is_configured(self, queue: QueueId) -> bool:
+        config = self.case.configs.topics.get(queue.topic)
+        if config is None:
+            return False
+        numbers = (config.get("readQueueNums"), config.get("writeQueueNums"))
+        return any(isinstance(number, int) and queue.queue_id < number for number in numbers)
+
+    def _leads_nowhere(self, queue: QueueId, leading: Leading) -> Finding:
+        record = read_record(self.case.log, leading.physical_offset)
+        if record is None:
+            text = f"the unit leads to {leading.physical_offset}, where no record begins"
+        else:
+            said = Claim(record.topic, record.queue_id, record.queue_offset)
+            text = f"the unit leads to {leading.physical_offset}, the record of {said}"
+            if record.total_size != leading.size:
+                text += f", with {leading.size} bytes instead of {record.total_size}"
+        place = self.unit_place(queue, leading.queue_offset, 1)
+        return new_finding("CQ-WRONG", text, place, units=1, queueOffset=leading.queue_offset)
+
+    def _ahead(self, queue: QueueId, found: Unclaimed, end: int) -> Finding:
+        some = "a unit leads" if found.ahead == 1 else f"{found.ahead} units from here on lead"
+        text = f"{some} behind the end of the log at {end}: to {found.ahead_first}"
+        if found.ahead_first == end:
+            text = f"{some} to the end of the log at {end}, where nothing stands"
+        severity = Severity.WARNING if self.case.abort else Severity.ERROR
+        severity = Severity.NOTICE if self.case.live else severity
+        place = self.unit_place(queue, found.ahead_from, found.ahead)
+        return new_finding("CQ-AHEAD", text, place, severity=severity, units=found.ahead, queueOffset=found.ahead_from)
+
+    def _is_left_over(self, found: Unclaimed) -> bool:
+        """Return whether units lead to what a recovery left behind the end, and nothing was lost."""
+        return self.case.is_stale(found.ahead_first)
+
+    def _left_over(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        queues = [queue for queue, found in unclaimed.items() if found.ahead and self._is_left_over(found)]
+        if queues:
+            units = sum(unclaimed[queue].ahead for queue in queues)
+            text = (
+                f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} "
+                f"{'leads' if units == 1 else 'lead'} to what a recovery left behind the end of the log"
+            )
+            place = Place(paths.CONSUME_QUEUE)
+            why = "that recovery cut their messages off; new units take their places"
+            yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, consequence=why, units=units)
+
+    def _batches(self, dispatched: int) -> Iterator[Finding]:
+        """Yield units of batch queues that are not what their records are due."""
+        for topic, queue_id, due, found, file, file_offset in self.batch_apart[:_BATCHES_NAMED]:
+            directory = paths.segment_directory(FileKind.BATCH_CONSUME_QUEUE, topic, queue_id)
+            place = Place(file or directory, file_offset, None if file is None else _BATCH_SIZE, topic, queue_id)
+            wanted = None if due is None else layouts.BatchConsumeQueueUnit(*due)
+            there = None if found is None else layouts.BatchConsumeQueueUnit(*found)
+            if wanted is not None and there is None:
+                if wanted.physical_offset > dispatched and self.case.live:
+                    continue
+                text = (
+                    f"the message at {wanted.physical_offset} has no unit, due at queue offset {wanted.msg_base_offset}"
+                )
+                yield new_finding("CQ-MISSING", text, place, physicalOffset=wanted.physical_offset)
+            elif wanted is None and there is not None:
+                yield new_finding(
+                    "CQ-WRONG", f"the unit leads to {there.physical_offset}, no message of this queue", place
+                )
+            elif wanted is not None and there is not None:
+                names = [n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in _COMPARED]
+                text = f"{', '.join(names)} of the unit of {wanted.physical_offset} are not the message's"
+                yield new_finding("CQ-WRONG", text, place, physicalOffset=wanted.physical_offset)
+
+    def _jumps(self) -> Iterator[Finding]:
+        for jump in self.jumps:
+            if {jump.at, jump.before_at} & self.case.odd_records or self.case.damaged_between(jump.before_at, jump.at):
+                continue
+            left_out = range(jump.before + 1, jump.offset)
+            if 0 < len(left_out) <= _LOOKED_FOR and all(Claim(*jump.queue, at) in self._accounted for at in left_out):
+                continue
+            if self._is_left_free(jump):
+                continue
+            text = f"the queue offset is {jump.offset}, that of the record before in this queue is {jump.before}"
+            place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
+            yield new_finding("CL-QOFF", text, place, severity=Severity.WARNING)
+
+    def _is_left_free(self, jump: Jump) -> bool:
+        """Return whether the queue has fillers where two records leave numbers free: messages were left out there."""
+        segments = self.case.queues.get(QueueId(*jump.queue))
+        if segments is None or jump.offset <= jump.before:
+            return False
+        queue = ConsumeQueueFiles(QueueId(*jump.queue), segments)
+        units = [unit for _, unit in queue.iter_units(jump.before + 1, min(jump.offset, jump.before + 1 + _LOOKED_FOR))]
+        return bool(units) and all(is_filler(unit) for unit in units)
+
+    def _before(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
+        queues = [queue for queue, found in unclaimed.items() if found.before]
+        if not queues:
+            return
+        units = sum(unclaimed[queue].before for queue in queues)
+        start = self.case.log.min_offset
+        lead = f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} {'leads' if units == 1 else 'lead'}"
+        text = f"{lead} to before {start}, where the log begins"
+        place = Place(paths.CONSUME_QUEUE) if len(queues) > 1 else self.unit_place(queues[0], 0, 1)
+        place = place._replace(offset=None, length=None)
+        yield new_finding("CQ-BEFORE", text, place, consequence="normal: their messages have expired", units=units)
+
+    def unit_place(self, queue: QueueId, queue_offset: int, units: int) -> Place:
+        """Return the file and the place of units, also where the file is missing."""
+        at = queue_offset * _UNIT_SIZE
+        segments = self.case.queues.get(queue)
+        segment = segments.find(at) if segments is not None else None
+        if segment is not None:
+            return Place(segment.path, at - segment.base_offset, units * _UNIT_SIZE, *queue)
+        directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
+        if not self._sizes or not 0 <= at < 1 << 62:
+            return Place(directory, None, None, *queue)
+        base = at - at % self._sizes
+        return Place(f"{directory}/{paths.segment_name(base)}", at - base, units * _UNIT_SIZE, *queue)

@@ -1,0 +1,124 @@
+"""What can be said against a store without reading it through: the findings of ``info``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from rmqtool.files.filesystem import join
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import checkpoints, index, paths
+from rmqtool.formats.paths import FileKind
+from rmqtool.store.open import Store
+from rmqtool.store.segments import SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.look.overview import Overview
+
+
+def check_overview(store: Store, overview: Overview) -> Iterator[Finding]:
+    """Yield what the overview shows to be wrong, each with the command to type."""
+    root = quote(store.root)
+    for finding in _findings(store, overview):
+        yield finding if finding.fix is None else replace(finding, fix=finding.fix.replace("{store}", root))
+
+
+def _findings(store: Store, overview: Overview) -> Iterator[Finding]:
+    yield from _check_log(store.commit_log)
+    yield from _check_end(store.commit_log, overview)
+    yield from _check_mount(overview)
+    yield from _check_abort(overview)
+    yield from _check_checkpoint(store, overview)
+    yield from _check_index(store)
+    yield from _check_offsets(overview)
+
+
+def no_lock_file() -> Finding:
+    """Return what is said of a ``lock`` that is a directory, or cannot be opened."""
+    text = "the lock is no file that can be opened"
+    return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
+
+
+def _check_abort(overview: Overview) -> Iterator[Finding]:
+    if not overview.abort:
+        return
+    if overview.lock == "held":
+        yield Finding("ST-ABORT", Severity.NOTICE, "abort is present: a broker is running", file=paths.ABORT)
+        return
+    text = "abort is present: the last stop was not clean"
+    # At a glance nobody knows yet what there is to mend: what the next start would do comes first.
+    yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix="rmqtool recover {store}")
+
+
+def _check_log(log: SegmentQueue) -> Iterator[Finding]:
+    for before, after in pairwise(log):
+        length = after.base_offset - before.end_offset
+        # What a file lacks of its own size is said of the file.
+        if length > 0 and after.base_offset - before.base_offset != log.segment_size:
+            file = join(before.path.rpartition("/")[0], paths.segment_name(before.end_offset))
+            missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
+            text = f"{missing} missing from {before.end_offset} on"
+            yield new_finding("CL-GAP", text, Place(file, 0, length))
+    for segment in log:
+        if segment.size != log.segment_size:
+            text = f"{counted(segment.size, 'byte')}, the others have {log.segment_size}"
+            yield new_finding("CL-SIZE", text, Place(segment.path))
+
+
+def _check_end(log: SegmentQueue, overview: Overview) -> Iterator[Finding]:
+    # A broker that is running may have made a file since they were listed.
+    if log.segments and overview.queues_end > log.end_offset and overview.lock != "held":
+        last = log.segments[-1]
+        file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
+        text = f"the log ends at {last.end_offset}, queues name messages up to {overview.queues_end}"
+        yield new_finding("CL-GAP", text, Place(file, 0, overview.queues_end - last.end_offset))
+
+
+def _check_mount(overview: Overview) -> Iterator[Finding]:
+    if not overview.log_files and any(topic.queues for topic in overview.topics.values()):
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
+
+
+def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
+    data = store.read_file(paths.CHECKPOINT, 1 << 20)
+    if data is None and not overview.log_files:
+        return
+    if data is None and len(store.listing.files) == 1:  # one file that was named, or saved: it has nothing beside it
+        return
+    if data is None:
+        yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
+        return
+    flaw = checkpoints.check_checkpoint(data)
+    if flaw is not None:
+        yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
+    last = overview.log_end.last
+    times = checkpoints.decode_checkpoint(data)
+    if last is not None and checkpoints.min_timestamp(times) > last.store_timestamp:
+        text = "the checkpoint is ahead of the log: its times lie behind the last message"
+        yield new_finding("CP-AHEAD", text, Place(paths.CHECKPOINT))
+
+
+def _check_index(store: Store) -> Iterator[Finding]:
+    for file in store.listing.of_kind(FileKind.INDEX):
+        if file.size < index.HEADER_SIZE:
+            text = f"{file.path} is shorter than a header"
+            yield new_finding("IX-HEAD", text, Place(file.path, 0, file.size))
+
+
+def _check_offsets(overview: Overview) -> Iterator[Finding]:
+    for group, topics in overview.groups.items():
+        for topic, places in topics.items():
+            for queue_id, place in places.items():
+                if place.committed < 0 or place.lag < 0:
+                    known = overview.topics.get(topic)
+                    if known is None or queue_id not in known.queues:
+                        continue
+                    maximum = known.queues[queue_id].max_offset
+                    text = f"group {group} committed {place.committed}, the queue ends at {maximum}"
+                    file = paths.config_path(paths.CONSUMER_OFFSET)
+                    yield new_finding("OF-RANGE", text, Place(file, topic=topic, queue_id=queue_id))

@@ -1,0 +1,93 @@
+"""The reports of the log's segments: where queues and index are found, and which processes do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqtool.checks.case import Case, Depth
+from rmqtool.checks.index_files import IndexJudge
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.formats import paths
+
+if TYPE_CHECKING:
+    from rmqtool.audit.reports import FileName, Queue, SegmentReport
+    from rmqtool.files.filesystem import ReadableFileSystem
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.workers import Crew
+    from rmqtool.store.listing import QueueId
+    from rmqtool.store.segments import SegmentQueue
+
+
+def iter_reports(
+    case: Case, index: IndexJudge, start: int, effort: Effort | None, crew: Crew | None
+) -> Generator[SegmentReport, None, None]:
+    """Yield the report of each segment from ``start`` of the log on, in order; tell ``index`` of its links before."""
+    from rmqtool.audit.due import Inflating, Wanted
+    from rmqtool.audit.reports import IndexFileName, LinkReport, ReportWork, SegmentFile, iter_work_reports
+    from rmqtool.log.ranges import Effort
+
+    wanted = Wanted(
+        case.rules,
+        frozenset(queue.topic for queue in case.batch_queues),
+        Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
+        tag_keys=index.tagged,
+    )
+    has_files = case.store.has_file_queues or paths.CONSUME_QUEUE not in case.store.listing.databases()
+    work = ReportWork(
+        wanted,
+        case.store.root,
+        _names(case.queues) if has_files else None,
+        _names(case.exts),
+        _names(case.batch_queues),
+        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _, _ in index.examined],
+        case.store.is_dledger,
+        case.end.physical_offset if case.live else None,
+        _only_here(case),
+    )
+    segments = [
+        SegmentFile(segment.base_offset, segment.size, segment.filesystem.shown(""), segment.path)
+        for segment in case.log
+        if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
+    ]
+    entries = [examined.examination.entries for examined in index.examined]
+    effort = effort or Effort()
+    for report in iter_work_reports(work, segments, entries, effort if crew else replace(effort, jobs=1), crew):
+        if isinstance(report, LinkReport):
+            index.take_links(report)
+        else:
+            yield report
+
+
+def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
+    """Return the file systems, by their roots, that no other process can open."""
+    found = {segment.filesystem.shown(""): segment.filesystem for segment in case.log}
+    found[case.store.root] = case.store.filesystem
+    return {root: files for root, files in found.items() if not isinstance(files, PosixReadableFileSystem)}
+
+
+def start_crew(case: Case, effort: Effort | None) -> Crew | None:
+    """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
+    from rmqtool.log import workers
+
+    if effort is None or effort.jobs < 2 or not _is_longer(case, workers.ALONE):
+        return None
+    return workers.Crew(effort.jobs, "rmqtool.audit.reports")
+
+
+def _is_longer(case: Case, length: int) -> bool:
+    """Return whether the log holds more bytes; mostly its files tell, and nobody has to find its very end."""
+    least = case.log.min_offset + length
+    return case.last_written > least or case.end.physical_offset > least
+
+
+def _names(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, list[FileName]]:
+    from rmqtool.audit.reports import FileName
+
+    return {
+        (queue.topic, queue.queue_id): [
+            FileName(segment.base_offset, segment.size, segment.path) for segment in segments
+        ]
+        for queue, segments in queues.items()
+    }

@@ -1,0 +1,220 @@
+"""What a store remembers beside its messages: checkpoint, configuration, offsets of consumers and delays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rmqtool.checks.case import Case
+from rmqtool.findings import Finding, Place, Severity, find_code, new_finding
+from rmqtool.formats import checkpoints, control_texts, layouts, paths
+from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_shapes import OWN_GROUPS
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import StoreCheckpoint
+from rmqtool.formats.paths import Copy, FileKind
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+from rmqtool.log.end import read_record
+from rmqtool.store.config_files import loads
+from rmqtool.store.index_files import read_header
+from rmqtool.store.listing import QueueId
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+
+_LAYOUT = layouts.STORE_CHECKPOINT
+_READS_MORE = "after a crash a broker reads more of the log than it needs"
+_LARGEST = 256 << 20
+
+
+def check_checkpoint(case: Case) -> Iterator[Finding]:
+    """Yield what the checkpoint contradicts."""
+    data = case.store.read_file(paths.CHECKPOINT, 1 << 20)
+    if data is None:
+        yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
+        return
+    flaw = checkpoints.check_checkpoint(data)
+    if flaw is not None:
+        yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
+    checkpoint = checkpoints.decode_checkpoint(data)
+    if not case.live:  # else it is written again and again while the store is read
+        yield from _check_ahead(case, checkpoint)
+    is_told = flaw is None and not case.abort and not case.live
+    if is_told and case.store.has_file_queues:
+        yield from _check_old(case, checkpoint)
+    yield from _check_confirmed(case, checkpoint)
+
+
+def _place_of(name: str) -> Place:
+    field = _LAYOUT.field(name)
+    return Place(paths.CHECKPOINT, field.offset, field.size)
+
+
+def _check_ahead(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    last = case.end.last
+    if last is None:
+        return
+    for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
+        said = getattr(checkpoint, name)
+        if said > max(last.store_timestamp, case.last_seen):
+            text = (
+                f"{_LAYOUT.field(name).upstream_name} is {said}, the last message was stored at {last.store_timestamp}"
+            )
+            yield new_finding("CP-AHEAD", text, _place_of(name))
+    newest = max((end for _, end in _index_times(case)), default=None)
+    if newest is not None and checkpoint.index_msg_timestamp > newest:
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, the newest index ends at {newest}"
+        yield new_finding("CP-AHEAD", text, _place_of("index_msg_timestamp"))
+    for name in ("master_flushed_offset", "confirm_phy_offset"):
+        said = getattr(checkpoint, name)
+        if said > case.end.physical_offset:
+            text = f"{_LAYOUT.field(name).upstream_name} is {said}, the log ends at {case.end.physical_offset}"
+            yield new_finding("CP-AHEAD", text, _place_of(name))
+
+
+def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    """Yield what a clean stop does not leave: it writes the time of the last dispatched message."""
+    last = case.end.last
+    if last is not None and has_queue_unit(last.sys_flag):
+        said, due = checkpoint.logics_msg_timestamp, last.store_timestamp
+        if said < due:
+            text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
+            yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"), consequence=_READS_MORE)
+    full = [end for is_full, end in _index_times(case) if is_full]
+    newest = max((end for _, end in _index_times(case)), default=0)
+    if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp <= newest:
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
+        yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"), consequence=_READS_MORE)
+
+
+def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
+    """Yield a confirm offset where no record begins: a recovery leaves the start of the last one."""
+    said = checkpoint.confirm_phy_offset
+    inside = case.log.min_offset < said < case.end.physical_offset
+    if inside and case.explains(said) is None and read_record(case.log, said) is None:
+        text = f"confirmPhyOffset is {said}, where no record begins"
+        yield new_finding("CP-OLD", text, _place_of("confirm_phy_offset"), consequence=_READS_MORE)
+
+
+def _index_times(case: Case) -> list[tuple[bool, int]]:
+    """Return for each index file whether another follows, and its end time."""
+    found = []
+    files = case.files(FileKind.INDEX)
+    for file in files:
+        with case.store.filesystem.open_read(file.path) as opened:
+            header = read_header(opened)
+        if header is not None:
+            found.append((file is not files[-1], header.end_timestamp))
+    return found
+
+
+def check_configs(case: Case) -> Iterator[Finding]:
+    """Yield what is wrong with the configuration files and their copies."""
+    return (_with_cure(case, finding) for finding in _iter_configs(case))
+
+
+def _iter_configs(case: Case) -> Iterator[Finding]:
+    told = {finding.file for finding in case.configs.findings}
+    yield from map(_with_registered, case.configs.findings)
+    yield from _check_tables(case)
+    read = {
+        paths.TOPICS,
+        paths.SUBSCRIPTION_GROUP,
+        paths.CONSUMER_OFFSET,
+        paths.LMQ_CONSUMER_OFFSET,
+        paths.DELAY_OFFSET,
+    }
+    for file in case.files(FileKind.CONFIG, FileKind.COMPACTION_POSITION):
+        name = file.what.name or paths.POSITION_CHECKPOINT
+        if (name in read and file.what.copy is Copy.MAIN) or file.path in told:
+            continue
+        yield from _check_text(case, file.path, file.what.copy, partial(decode_config, name))
+    others: dict[FileKind, Callable[[bytes], Any]] = {
+        FileKind.EPOCH: control_texts.decode_epoch_file,
+        FileKind.BROKER_IDENTITY: control_texts.decode_broker_identity,
+    }
+    for kind, decode in others.items():
+        for file in case.files(kind):
+            yield from _check_text(case, file.path, file.what.copy, decode)
+
+
+def _with_registered(finding: Finding) -> Finding:
+    """Return a finding of the readers with what is registered for its code."""
+    entry = find_code(finding.code)
+    return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
+
+
+def _with_cure(case: Case, finding: Finding) -> Finding:
+    """Return a finding with another next step where a repair has no copy to take: what a broker would start with."""
+    lost = find_code("CF-EMPTY")
+    if finding.code != "CF-JSON" or finding.fix is None or finding.file is None or lost is None:
+        return finding
+    what = paths.classify(finding.file, ())
+    if what.kind is FileKind.CONFIG and what.name is not None:
+        others = {paths.config_path(what.name, copy) for copy in (Copy.MAIN, Copy.BAK)} - {finding.file}
+        texts = [case.store.read_file(path, _LARGEST) for path in others]
+        if any(loads(what.name, text) for text in texts if text is not None):
+            return finding
+        if texts == [None]:  # what does not parse, and has no copy, is an empty table
+            return replace(finding, consequence=lost.consequence, fix=lost.fix)
+    return replace(finding, fix=lost.fix)
+
+
+def _check_tables(case: Case) -> Iterator[Finding]:
+    """Yield tables that hold nothing, or are not there, although others speak of them."""
+    configs = case.configs
+    groups = {group for group in configs.groups if group not in OWN_GROUPS}
+    for name, table, is_empty, others in (
+        (paths.TOPICS, b"topicConfigTable", not configs.topics, len(configs.offsets) or len(groups)),
+        (paths.SUBSCRIPTION_GROUP, b"subscriptionGroupTable", not configs.groups, len(configs.offsets)),
+        (paths.CONSUMER_OFFSET, b"offsetTable", not configs.offsets, len(groups)),
+    ):
+        path = paths.config_path(name)
+        bad = any(finding.file == path for finding in configs.findings)
+        if not is_empty or not others or bad or case.store.listing.databases():
+            continue
+        data = case.store.read_file(path, _LARGEST)
+        text = "it is not there" if data is None else "it holds nothing"
+        # A broker writes the table also when nothing is in it: groups that never committed leave this.
+        as_written = data is not None and table in data
+        place = Place(path, None if data is None else 0, None if data is None else len(data))
+        severity = Severity.NOTICE if as_written else None
+        yield new_finding("CF-EMPTY", f"{text}, yet other files speak of what belongs there", place, severity=severity)
+
+
+def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:
+    data = case.store.read_file(path, _LARGEST)
+    if data is None or copy is Copy.TMP:
+        return
+    decoded = decode(data) if data else Flaw("CF-JSON", "it is empty")
+    if isinstance(decoded, Flaw):
+        severity = None if copy is Copy.MAIN else Severity.WARNING
+        place = Place(path, decoded.at, decoded.length or None)
+        yield new_finding(decoded.code, f"does not parse: {decoded.message}", place, severity=severity)
+
+
+def check_offsets(case: Case) -> Iterator[Finding]:
+    """Yield offsets of groups and of delay levels that lie outside of their queues."""
+    bounds = _bounds(case) if case.configs.offsets or case.configs.delay_offsets else {}
+    for (topic, group), queues in sorted(case.configs.offsets.items()):
+        for queue_id, committed in sorted(queues.items()):
+            found = bounds.get(QueueId(topic, queue_id))
+            if committed < 0 or (found is not None and committed > found):
+                text = f"group {group} committed {committed}, the queue ends at {found}"
+                place = Place(paths.config_path(paths.CONSUMER_OFFSET), None, None, topic, queue_id)
+                yield new_finding("OF-RANGE", text, place, group=group, committed=committed, maxOffset=found)
+    for level, offset in sorted(case.configs.delay_offsets.items()):
+        found = bounds.get(QueueId(SCHEDULE_TOPIC, level - 1))
+        if offset < 0 or (found is not None and offset > found):
+            text = f"delay level {level} is at {offset}, its queue ends at {found}"
+            place = Place(paths.config_path(paths.DELAY_OFFSET), None, None, SCHEDULE_TOPIC, level - 1)
+            yield new_finding("OF-RANGE", text, place, level=level, committed=offset, maxOffset=found)
+
+
+def _bounds(case: Case) -> dict[QueueId, int]:
+    """Return the greatest offset of each queue that has files."""
+    bounds = {queue: ConsumeQueueFiles(queue, segments).max_offset for queue, segments in case.queues.items()}
+    for queue, segments in case.batch_queues.items():
+        bounds[queue] = BatchQueueFiles(queue, segments).max_offset
+    return bounds

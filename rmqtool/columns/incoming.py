@@ -1,0 +1,320 @@
+"""Many messages that come as lines of JSON, taken at once: from the lines to columns, and what became of them to lines.
+
+Arrow's reader takes no line that Python's refuses, and reads the others alike, but for what is looked at before: lines
+that are no single object, bytes that are no UTF-8, and nesting, which it follows however deep. Whatever is not plain is
+declined as a whole, for somebody to look at line by line.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from rmqtool.columns.gather import Ints, as_bytes, find_bytes
+from rmqtool.columns.hosts import hex_texts
+from rmqtool.columns.json_parts import TEXT, coded_pieces, join_pieces, number_pieces, text_pieces
+from rmqtool.columns.pieces import Coded, coded, values_of
+from rmqtool.formats import layouts
+from rmqtool.formats.java import INT_MAX, INT_MIN
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+NO_QUEUE = -1
+
+_STRING, _LONG = pa.utf8(), pa.int64()
+_PROPERTIES, _KEY = "properties", "UNIQ_KEY"
+# Members that say when a message is delivered: that is nothing for columns.
+_LATER = ("delayLevel", "deliverAt")
+_STORED = "commitLogOffset"
+_MEMBERS = {
+    **dict.fromkeys(("topic", "body", "bodyEncoding"), _STRING),
+    **dict.fromkeys(("queueId", "flag", _STORED), _LONG),
+}
+_ENDS = (b"}\n", b"}\r\n", b"}")
+_NEWLINE, _OPENS, _CLOSES = b"\n{}"
+# How the bytes that separate properties stand in JSON, where they must be escaped.
+_SEPARATORS = (b"\\u0001", b"\\u0002")
+# What one thread parses at a time.
+_BLOCK = 1 << 20
+# Deeper than this nothing is read that recurses.
+_DEEPEST = 1000
+# So many names of properties are known at most: a combination of them is a number of 64 bits.
+_MOST_NAMES = 50
+# After so many declined pieces in turn nothing is tried any more.
+_PATIENCE = 3
+# What stands for a value in a text that is to be cut there: no text of properties holds two separators in turn.
+_MARK = 2 * PROPERTY_SEPARATOR
+_MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
+
+# The values of a property: one for all messages, or a column with nulls where a message does not have it.
+Values: TypeAlias = str | pa.StringArray
+Lines: TypeAlias = bytes | bytearray
+TextOf: TypeAlias = Callable[[Mapping[str, str]], bytes]
+
+
+class Incoming(NamedTuple):
+    """Messages by columns: ``queue_ids`` may be ``NO_QUEUE``; of ``properties`` each message has some."""
+
+    topics: Coded
+    bodies: list[bytes]
+    queue_ids: Ints
+    flags: Ints
+    properties: dict[str, Values]
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+class Defaults(NamedTuple):
+    """What holds for all messages: members and properties that a message may lack, members that are properties.
+
+    ``dropped`` are the properties that no message keeps, ``dropped_of_stored`` those of one that lay in a store before.
+    """
+
+    members: Mapping[str, Any]
+    properties: Mapping[str, str]
+    own: Mapping[str, str]
+    dropped: AbstractSet[str]
+    dropped_of_stored: AbstractSet[str]
+    keeps_keys: bool
+
+
+def _plain_lengths(data: Lines) -> Ints | None:
+    """Return how long the lines are; None unless each begins and ends as an object, and none nests deeply."""
+    codes = as_bytes(data)
+    ends = find_bytes(codes, lambda some: some == _NEWLINE) + 1
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    starts = np.concatenate((ends[:1] * 0, ends[:-1]))
+    lasts = codes[np.maximum(ends - 2, 0)]
+    if (codes[starts] != _OPENS).any():
+        return None
+    for row in np.flatnonzero(lasts != _CLOSES).tolist():
+        if not data.endswith(_ENDS, starts[row], ends[row]):
+            return None
+    lengths = ends - starts
+    # What is opened is closed: a line nests half as deep as it is long at most.
+    for row in np.flatnonzero(lengths > 2 * _DEEPEST).tolist():
+        if sum(data.count(bracket, starts[row], ends[row]) for bracket in (b"{", b"[")) > _DEEPEST:
+            return None
+    return lengths
+
+
+def _chunk(table: pa.Table, name: str) -> Any:
+    column = table.column(name)
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _numbers(column: Any, default: int) -> Ints | None:
+    numbers: Ints = column.fill_null(default).to_numpy()
+    return numbers if INT_MIN <= numbers.min() <= numbers.max() <= INT_MAX else None
+
+
+def _add(found: dict[str, Values], name: str, column: Any) -> None:
+    """Put values before those that a property has already."""
+    before = found.get(name)
+    if column.null_count < len(column):
+        found[name] = column if before is None else pc.coalesce(column, before)
+
+
+def _bodies(texts: Any, encodings: Any) -> list[bytes] | None:
+    """Return the bodies; None when one is not what its encoding says."""
+    kinds = coded(encodings.fill_null(""))
+    if not {"", "utf8", "base64", "none"}.issuperset(kinds.values):
+        return None
+    bodies: list[Any] = texts.cast(pa.binary()).to_pylist()
+    if kinds.values in (["utf8"], [""], ["utf8", ""], ["", "utf8"]) and not texts.null_count:
+        return bodies
+    try:
+        return [_body(body, kinds.values[code]) for body, code in zip(bodies, kinds.codes.tolist(), strict=True)]
+    except (ValueError, TypeError):
+        return None
+
+
+def _body(text: bytes | None, encoding: str) -> bytes:
+    if encoding == "none" or (text is None and not encoding):
+        return b""
+    if text is None:
+        raise TypeError
+    return base64.b64decode(text, validate=True) if encoding == "base64" else text
+
+
+def property_texts(
+    properties: Mapping[str, Values], count: int, text_of: Callable[[tuple[str, ...]], TextOf]
+) -> list[bytes]:
+    """Return the texts of the properties of ``count`` messages. ``text_of`` makes a text of properties named so."""
+    columns = {name: values for name, values in properties.items() if not isinstance(values, str)}
+    partial = {name: column for name, column in columns.items() if column.null_count}
+    if not partial:
+        return _joined_texts(properties, count, text_of(tuple(properties)))
+    have = np.zeros(count, np.int64)
+    for number, column in enumerate(partial.values()):
+        have |= column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64) << number
+    texts: list[bytes] = [b""] * count
+    for pattern in np.unique(have).tolist():
+        rows = np.flatnonzero(have == pattern)
+        lacking = {name for number, name in enumerate(partial) if not pattern >> number & 1}
+        taken = {
+            name: values if isinstance(values, str) else values.take(pa.array(rows))
+            for name, values in properties.items()
+            if name not in lacking
+        }
+        for row, text in zip(rows.tolist(), _joined_texts(taken, len(rows), text_of(tuple(taken))), strict=True):
+            texts[row] = text
+    return texts
+
+
+def _joined_texts(properties: Mapping[str, Values], count: int, text_of: TextOf) -> list[bytes]:
+    """Return the texts of messages that all have all the properties."""
+    names = list(properties)
+    marked = {
+        name: values if isinstance(values, str) else f"{_MARK}{number}{_MARK}"
+        for number, (name, values) in enumerate(properties.items())
+    }
+    constants = _MARKED.split(text_of(marked).decode())
+    operands: list[Any] = [pa.scalar(constants[0])]
+    for number, constant in zip(constants[1::2], constants[2::2], strict=True):
+        operands += [properties[names[int(number)]], pa.scalar(constant)]
+    if len(operands) == 1:
+        return [constants[0].encode()] * count
+    joined = pc.binary_join_element_wise(*operands, pa.scalar(""))
+    return joined.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+
+
+class Put(Protocol):
+    """Where messages were stored."""
+
+    @property
+    def physical_offsets(self) -> Ints:
+        """Their places in the log."""
+
+    @property
+    def queue_offsets(self) -> Ints:
+        """Their numbers in their queues."""
+
+    @property
+    def store_timestamp(self) -> int:
+        """When."""
+
+
+def spell_put(keys: pa.StringArray, topics: Coded, queue_ids: Ints, put: Put, id_prefix: str) -> bytes:
+    """Return the contract's lines of messages that were stored; all offset message ids begin with ``id_prefix``."""
+    offsets = put.physical_offsets.astype(layouts.LONG.dtype()[0][1])
+    ids = hex_texts(offsets.view(np.uint8).reshape(len(offsets), -1))
+    lines = join_pieces(
+        [
+            '{"status": "PUT_OK", "msgId": ',
+            *text_pieces(keys.cast(TEXT)),
+            f', "offsetMsgId": "{id_prefix}',
+            ids,
+            '", "topic": ',
+            *coded_pieces(topics),
+            ', "queueId": ',
+            *number_pieces(queue_ids),
+            ', "queueOffset": ',
+            *number_pieces(put.queue_offsets),
+            ', "commitLogOffset": ',
+            *number_pieces(put.physical_offsets),
+            f', "storeTimestamp": {put.store_timestamp}}}\n',
+        ]
+    )
+    values, _ = values_of(lines)
+    return values.tobytes()
+
+
+class IncomingLines:
+    """Reads piece after piece, and knows which properties there were."""
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._own = {member: name for member, name in defaults.own.items() if member not in _LATER}
+        self._names: list[str] = []
+        # Defaults that no message may have are told with the messages.
+        texts = "".join(map(str, (*defaults.members.values(), *defaults.properties, *defaults.properties.values())))
+        is_plain = NAME_VALUE_SEPARATOR not in texts and PROPERTY_SEPARATOR not in texts
+        self._declined = 0 if is_plain else _PATIENCE
+
+    def read(self, data: Lines) -> Incoming | None:
+        """Return the messages of lines; None: they want to be looked at one by one."""
+        if self._declined >= _PATIENCE or not data:
+            return None
+        lengths = _plain_lengths(data)
+        table = None if lengths is None else self._parse(data, int(lengths.max()))
+        is_whole = lengths is not None and table is not None and table.num_rows == len(lengths)
+        found = self._columns_of(table) if is_whole else None
+        self._declined = 0 if found is not None else self._declined + 1
+        return found
+
+    @staticmethod
+    def keys(properties: Mapping[str, Values], generated: Sequence[str]) -> pa.StringArray:
+        """Return the unique keys of messages: the one that a message has, else the one made for it."""
+        made = pa.array(generated, _STRING)
+        return pc.coalesce(properties[_KEY], made) if _KEY in properties else made
+
+    texts = staticmethod(property_texts)
+    lines = staticmethod(spell_put)
+
+    def _parse(self, data: Lines, longest: int) -> pa.Table | None:
+        if b"\\" in data and any(separator in data for separator in _SEPARATORS):
+            return None
+        try:
+            if not data.isascii():
+                str(data, "utf-8")
+            # No line may be longer than a block, of which it must not begin in one and end in the next but one.
+            block = max(_BLOCK, 2 * longest)
+            table = self._read_json(data, block)
+            kind = table.schema.field(_PROPERTIES).type
+            new = [field.name for field in kind if field.name not in self._names]
+            self._names += new
+            if len(self._names) > _MOST_NAMES:
+                return None
+            if new:
+                # Their types were guessed: read again, as texts.
+                table = self._read_json(data, block)
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        return table
+
+    def _read_json(self, data: Lines, block: int) -> pa.Table:
+        fields = {**_MEMBERS, **dict.fromkeys(self._own, _STRING)}
+        fields[_PROPERTIES] = pa.struct([(name, _STRING) for name in self._names])
+        reading = pj.ReadOptions(use_threads=True, block_size=block)
+        parsing = pj.ParseOptions(explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="infer")
+        return pj.read_json(pa.BufferReader(data), reading, parsing).combine_chunks()
+
+    def _columns_of(self, table: pa.Table) -> Incoming | None:
+        count, defaults = table.num_rows, self._defaults.members
+        columns = {name: _chunk(table, name) for name in table.column_names}
+        if any(name in columns and columns[name].null_count < count for name in _LATER):
+            return None
+        for name, value in defaults.items():
+            columns[name] = columns[name].fill_null(value)
+        stored = count - columns[_STORED].null_count
+        topics, queue_ids = columns["topic"], _numbers(columns["queueId"], NO_QUEUE)
+        flags = _numbers(columns["flag"], 0)
+        bodies = _bodies(columns["body"], columns["bodyEncoding"])
+        if bodies is None or queue_ids is None or flags is None or stored not in (0, count) or topics.null_count:
+            return None
+        dropped = self._defaults.dropped_of_stored if stored else self._defaults.dropped
+        return Incoming(coded(topics), bodies, queue_ids, flags, self._properties(columns, dropped))
+
+    def _properties(self, columns: Mapping[str, Any], dropped: AbstractSet[str]) -> dict[str, Values]:
+        """Return the properties of the messages: an own member goes before ``properties``, both before a default."""
+        given = columns[_PROPERTIES]
+        found: dict[str, Values] = dict(self._defaults.properties)
+        nested = dict(zip(self._names, given.flatten(), strict=True))
+        for name, column in nested.items():
+            if name not in dropped:
+                _add(found, name, column)
+        for member, name in self._own.items():
+            _add(found, name, columns[member])
+        if self._defaults.keeps_keys and _KEY in nested:
+            _add(found, _KEY, pc.if_else(pc.equal(nested[_KEY], ""), None, nested[_KEY]))
+        return found

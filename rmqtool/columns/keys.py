@@ -1,0 +1,99 @@
+"""What many records are indexed under: the hash of every text, in the order of the entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.gather import Ints, Mask, find_bytes
+from rmqtool.columns.hashes import java_hashes
+from rmqtool.columns.pieces import Coded
+from rmqtool.columns.properties import Properties
+from rmqtool.columns.records import Records
+from rmqtool.formats import index
+from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
+from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.java import string_hash
+
+_KEY_SEPARATOR = ord(" ")
+_INT_MIN = 1 << 31
+
+
+class IndexKeys(NamedTuple):
+    """The entries that records get: entry i is record ``rows[i]`` under the hash ``key_hashes[i]``."""
+
+    rows: Ints
+    key_hashes: npt.NDArray[np.int32]
+
+
+def index_keys(records: Records, properties: Properties, rules: DispatchRules) -> IndexKeys:
+    """Return the index entries of ``records``: unique key, keys one by one, then the tag where it is indexed."""
+    topics = records.topics
+    indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
+    parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
+    hashes = [_key_hashes(properties, part, topics, index.key_text) for part in parts]
+    if rules.tag_entries:
+        parts.append(_whole_values(properties, "TAGS", indexed))
+        hashes.append(_key_hashes(properties, parts[-1], topics, index.tag_key_text))
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows, kind="stable")
+    return IndexKeys(rows[order], np.concatenate(hashes)[order])
+
+
+def tag_keys(records: Records, properties: Properties) -> IndexKeys:
+    """Return the entries that the tags of ``records`` get where tags are indexed."""
+    topics = records.topics
+    indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
+    tags = _whole_values(properties, "TAGS", indexed)
+    return IndexKeys(tags.rows, _key_hashes(properties, tags, topics, index.tag_key_text))
+
+
+class _Texts(NamedTuple):
+    """Texts that records are indexed under, in the order of the records: places in the text of the properties."""
+
+    rows: Ints
+    offsets: Ints
+    lengths: Ints
+
+
+def _whole_values(properties: Properties, name: str, wanted: Mask) -> _Texts:
+    found = properties.find(name)
+    rows = np.flatnonzero(found.present & wanted)
+    return _Texts(rows, found.offsets[rows], found.lengths[rows])
+
+
+def _tokens(properties: Properties, name: str, wanted: Mask) -> _Texts:
+    """Return the words of a property between single spaces, the empty ones left out."""
+    whole = _whole_values(properties, name, wanted)
+    begins, ends = whole.offsets, whole.offsets + whole.lengths
+    spaces = find_bytes(properties.text, lambda some: some == _KEY_SEPARATOR)
+    if not len(spaces):
+        return whole
+    firsts, counts = np.searchsorted(spaces, begins), np.searchsorted(spaces, ends)
+    counts -= firsts
+    if not counts.any():
+        return whole
+    # Word i of a row begins behind its space i - 1 and ends before its space i.
+    rows = np.repeat(np.arange(len(begins)), counts + 1)
+    words = np.arange(len(rows)) - np.repeat(np.cumsum(counts + 1) - counts - 1, counts + 1)
+    spaces = np.append(spaces, 0)
+    starts = np.where(words > 0, spaces[firsts[rows] + words - 1] + 1, begins[rows])
+    stops = np.where(words < counts[rows], spaces[firsts[rows] + np.minimum(words, counts[rows])], ends[rows])
+    some = stops > starts
+    return _Texts(whole.rows[rows[some]], starts[some], (stops - starts)[some])
+
+
+def _key_hashes(
+    properties: Properties, texts: _Texts, topics: Coded, spell: Callable[[str, str], str]
+) -> npt.NDArray[np.int32]:
+    """Return the hashes that index entries hold, of what ``spell`` makes of topic and text."""
+    if not len(texts.rows):
+        return np.empty(0, np.int32)
+    prefixes = topics.each(lambda topic: string_hash(spell(topic, "")) & 0xFFFFFFFF, np.uint32)
+    hashes = java_hashes(properties.text, texts.offsets, texts.lengths).behind(prefixes[texts.rows])
+    # The hash whose absolute value is no int counts as 0.
+    signed = np.where(hashes == _INT_MIN, 0, hashes).astype(np.uint32).view(np.int32)
+    return np.abs(signed)

@@ -1,0 +1,85 @@
+"""Many pieces of a buffer as one Arrow column: bytes, text by Java's rules, dictionaries.
+
+Arrow wants the values of a column back to back. So the buffer itself is dressed as a column whose values are, in
+turn, a wanted piece and what lies up to the next; taking every other value copies the wanted ones at C speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.columns.gather import Bytes, Ints, Mask
+from rmqtool.formats.java import decode_text
+
+
+def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None = None) -> pa.LargeBinaryArray:
+    """Return the piece of ``data`` at each offset as a column; null where it is not ``present``."""
+    count = len(file_offsets)
+    offsets = np.empty(2 * count + 1, np.int64)
+    offsets[:-1:2] = file_offsets
+    offsets[1::2] = file_offsets + lengths
+    # Arrow only looks at the values it takes, in whatever order they lie. But it reserves room by the span of the
+    # first offset and the last one, which ends a value that is never taken: so that tells what will be needed.
+    offsets[-1] = min(int(offsets[0]) + 2 * int(lengths.sum()), len(data)) if count else 0
+    dressed = pa.Array.from_buffers(pa.large_binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    wanted = np.arange(0, 2 * count, 2)
+    indices = as_numbers(wanted) if present is None else pa.array(wanted, mask=~present)
+    return pc.take(dressed, indices, boundscheck=False)
+
+
+def as_numbers(values: npt.NDArray[np.int64]) -> pa.Int64Array:
+    """Return numbers as a column, uncopied. Arrow itself would load a part of numpy that nothing else here needs."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def values_of(column: pa.LargeBinaryArray) -> tuple[Bytes, Ints]:
+    """Return the bytes of a column back to back, and where each value begins in them (one more: the end)."""
+    if not len(column):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, offsets_buffer, values_buffer = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64, len(column) + 1, column.offset * np.dtype(np.int64).itemsize)
+    values = np.frombuffer(values_buffer, np.uint8) if values_buffer is not None else np.empty(0, np.uint8)
+    return values[: offsets[-1]], offsets
+
+
+def as_text(column: pa.LargeBinaryArray) -> pa.LargeStringArray:
+    """Return a column as text: malformed UTF-8 becomes U+FFFD by Java's rule."""
+    try:
+        return column.cast(pa.large_utf8())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else decode_text(value) for value in column.to_pylist()]
+        return pa.array(texts, pa.large_utf8())
+
+
+class Coded(NamedTuple):
+    """A column of repeated values: each row's number, and what the numbers stand for."""
+
+    codes: npt.NDArray[np.int32]
+    values: list[Any]
+
+    def each(self, function: Callable[[Any], Any], dtype: Any) -> Any:
+        """Return ``function`` of every row's value, called once for each distinct one."""
+        return np.array([function(value) for value in self.values], dtype)[self.codes]
+
+
+def coded(column: pa.Array) -> Coded:
+    """Return a column without nulls as numbers of its distinct values, in the order of their first appearance."""
+    encoded = column.dictionary_encode()
+    return Coded(encoded.indices.to_numpy(), encoded.dictionary.to_pylist())
+
+
+def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
+    """Return the texts at some offsets as numbers of the distinct ones, by Java's rule for malformed UTF-8."""
+    raw = coded(pieces(data, file_offsets, lengths))
+    texts = [decode_text(value) for value in raw.values]
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) == len(texts):
+        return Coded(raw.codes, texts)
+    number = {text: code for code, text in enumerate(distinct)}
+    return Coded(raw.each(lambda value: number[decode_text(value)], np.int32), distinct)

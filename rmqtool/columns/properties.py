@@ -1,0 +1,195 @@
+"""Properties of many records: named ones as columns, all of them as a map column, without a loop over messages.
+
+All property blocks are copied back to back, each closed by 0x02; then every 0x02 of the copy ends a piece, and the
+first 0x01 of a piece parts name and value. What counts as a property is decided as ``formats.properties`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.columns.gather import Bytes, Ints, Mask, find_bytes, gather, windows
+from rmqtool.columns.pieces import Coded, as_text, coded_texts, pieces, values_of
+from rmqtool.columns.records import Records
+from rmqtool.formats.java import encode_text
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+_NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
+_PIECE_END = ord(PROPERTY_SEPARATOR)
+_REPLACEMENT = "\ufffd"
+_HEAD = 8
+_BLOCK = 1 << 16
+# The names of records with more properties are compared by sorting them.
+_MOST_COMPARED = 16
+# Which bytes of a head belong to a name of that length.
+_HEAD_MASKS = np.frombuffer(b"".join((b"\xff" * length).ljust(_HEAD, b"\0") for length in range(_HEAD + 1)), np.uint64)
+
+
+class Found(NamedTuple):
+    """One property of every record: where its value lies in ``Properties.text``; length 0 where there is none."""
+
+    offsets: Ints
+    lengths: Ints
+
+    @property
+    def present(self) -> Mask:
+        """Which records have the property; its value is never empty."""
+        return self.lengths > 0
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The properties of ``count`` records: pair i belongs to record ``rows[i]``, in the order they are stored."""
+
+    count: int
+    text: Bytes
+    rows: Ints
+    name_offsets: Ints
+    name_lengths: Ints
+    value_offsets: Ints
+    value_lengths: Ints
+
+    def find(self, name: str) -> Found:
+        """Return the property called ``name``; of one that occurs twice the last."""
+        pairs = self._pairs_called(name)
+        found = Found(np.zeros(self.count, np.int64), np.zeros(self.count, np.int64))
+        # Where an index repeats, the last value stays: the last pair of the record.
+        found.offsets[self.rows[pairs]] = self.value_offsets[pairs]
+        found.lengths[self.rows[pairs]] = self.value_lengths[pairs]
+        return found
+
+    def _pairs_called(self, name: str) -> Ints:
+        if _REPLACEMENT in name:
+            codes = self.names()
+            return np.flatnonzero(codes.each(lambda text: text == name, np.bool_)).astype(np.int64)
+        raw = encode_text(name)
+        head = np.frombuffer(raw[:_HEAD].ljust(_HEAD, b"\0"), np.uint64)
+        alike = np.flatnonzero(self._name_heads == head)
+        as_long = self.name_lengths[alike] == len(raw)
+        alike = alike if as_long.all() else alike[as_long]
+        if len(raw) <= _HEAD or not len(alike):
+            return alike
+        stored = windows(self.text, len(raw))[self.name_offsets[alike]].view(np.uint8).reshape(len(alike), -1)
+        same: Ints = alike[(stored == np.frombuffer(raw, np.uint8)).all(axis=1)]
+        return same
+
+    @cached_property
+    def _name_heads(self) -> npt.NDArray[np.uint64]:
+        """The first bytes of each name as a number: comparing those is faster than comparing bytes."""
+        heads = gather(self.text, self.name_offsets, _HEAD).view(np.uint64).reshape(-1)
+        heads &= _HEAD_MASKS[np.minimum(self.name_lengths, _HEAD)]
+        return heads
+
+    def raw_values(self, name: str) -> pa.LargeBinaryArray:
+        """Return the stored bytes of the property called ``name`` as a column, null where there is none."""
+        found = self.find(name)
+        return pieces(self.text, found.offsets, found.lengths, found.present)
+
+    def values(self, name: str) -> pa.LargeStringArray:
+        """Return the property called ``name`` as a column of text, null where there is none."""
+        return as_text(self.raw_values(name))
+
+    def names(self) -> Coded:
+        """Return the names of all pairs."""
+        return coded_texts(self.text, self.name_offsets, self.name_lengths)
+
+    def maps(self) -> pa.MapArray:
+        """Return the properties of each record as a column of maps from text to text."""
+        names, kept, values = self.distinct()
+        counts = np.bincount(self.rows[kept], minlength=self.count)
+        offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
+        keys = pa.array(names.values, pa.utf8()).take(pa.array(names.codes[kept]))
+        items = as_text(pieces(self.text, self.value_offsets[values], self.value_lengths[values]))
+        return pa.MapArray.from_arrays(pa.array(offsets), keys, items.cast(pa.utf8()))
+
+    def are_in_turn(self, are_special: Callable[[Bytes], Mask]) -> bool:
+        """Return whether the text is names and values in turn, each of which counts, and nothing else special in it.
+
+        The two separators are special themselves. Each pair has one of both; so there are no others.
+        """
+        blocks = (self.text[at : at + _BLOCK] for at in range(0, len(self.text), _BLOCK))
+        return sum(int(np.count_nonzero(are_special(block))) for block in blocks) == 2 * len(self.rows)
+
+    def may_repeat_names(self) -> bool:
+        """Return whether a record may have two properties of one name."""
+        if not len(self.rows):
+            return False
+        most = int(np.bincount(self.rows).max())
+        alike = self._name_heads ^ self.name_lengths.view(np.uint64)
+        return most > _MOST_COMPARED or any(
+            bool(((alike[apart:] == alike[:-apart]) & (self.rows[apart:] == self.rows[:-apart])).any())
+            for apart in range(1, most)
+        )
+
+    def distinct(self) -> tuple[Coded, Ints, Ints]:
+        """Return the names of all pairs, the pairs that make the maps, and for each the pair that gives its value.
+
+        The two differ where a name occurs twice in a record: it keeps its first place and takes its last value.
+        """
+        names = self.names()
+        keys = self.rows * max(len(names.values), 1) + names.codes
+        pairs = np.arange(len(keys))
+        ordered = np.sort(keys)
+        if not (ordered[1:] == ordered[:-1]).any():
+            return names, pairs, pairs
+        order = np.argsort(keys, kind="stable")
+        first = np.append(True, keys[order][1:] != keys[order][:-1])
+        last = np.append(first[1:], True)
+        value_of = pairs.copy()
+        value_of[order[first]] = order[last]
+        kept = np.sort(order[first])
+        return names, kept, value_of[kept]
+
+
+def decode_properties(records: Records) -> Properties:
+    """Return the properties of ``records``."""
+    text, ends = _closed_blocks(records)
+    piece_ends, parts = _pieces_and_parts(text)
+    begins = np.concatenate((np.zeros(1, np.int64), piece_ends[:-1] + 1))[: len(piece_ends)]
+    rows = np.repeat(np.arange(len(records)), _counts(piece_ends, ends))
+    columns = [rows, begins, parts - begins, parts + 1, piece_ends - parts - 1]
+    good = (parts > begins) & (piece_ends > parts + 1)
+    if not good.all():
+        columns = [column[good] for column in columns]
+    return Properties(len(records), text, *columns)
+
+
+def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:
+    """Return how many of the pieces end before each of ``ends``, and not before the one in front."""
+    each, rest = divmod(len(piece_ends), max(len(ends), 1))
+    if each and not rest and (piece_ends[each - 1 :: each] == ends - 1).all():
+        return each  # mostly all records have as many
+    return np.diff(np.searchsorted(piece_ends, ends), prepend=0)
+
+
+def _closed_blocks(records: Records) -> tuple[Bytes, Ints]:
+    """Return all property blocks back to back, each that is not empty ending in 0x02, and where each ends."""
+    offsets, lengths = records.properties_offsets, records.properties_lengths
+    blocks = pieces(records.data, offsets, lengths)
+    last = records.data[offsets + lengths - 1]
+    unclosed = (lengths > 0) & (last != _PIECE_END)
+    if unclosed.any():
+        endings = pa.array([b"", PROPERTY_SEPARATOR.encode()], pa.large_binary())
+        closing = endings.take(pa.array(unclosed.astype(np.int8)))
+        blocks = pc.binary_join_element_wise(blocks, closing, pa.scalar(b"", pa.large_binary()))
+    text, bounds = values_of(blocks)
+    return text, bounds[1:]
+
+
+def _pieces_and_parts(text: Bytes) -> tuple[Ints, Ints]:
+    """Return where each piece ends, and the first 0x01 from its beginning on, be it in the piece or behind it."""
+    separators = find_bytes(text, lambda some: (some - np.uint8(_NAME_VALUE)) <= _PIECE_END - _NAME_VALUE)
+    is_end = text[separators] == _PIECE_END
+    if not len(separators) % 2 and is_end[1::2].all() and not is_end[::2].any():
+        return separators[1::2], separators[::2]
+    ends, parts = separators[is_end], separators[~is_end]
+    begins = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))[: len(ends)]
+    return ends, np.append(parts, len(text))[np.searchsorted(parts, begins)]

@@ -1,0 +1,228 @@
+"""Queue units of many records: decoding files, building units, packing them for files.
+
+Which record gets which units, and what they hold, is decided as ``formats.dispatch`` does. Records that only its pure
+functions know how to handle (delayed ones, inner batches, those with further queues) go through them one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.declined import Declined
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.hashes import java_hashes
+from rmqtool.columns.pieces import Coded, as_numbers, coded
+from rmqtool.columns.properties import Properties
+from rmqtool.columns.records import Records
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import TRANSACTION_MASK
+from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER, UNIT_SIZE
+from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, has_queue_unit, tags_code
+from rmqtool.formats.layout import Buffer
+from rmqtool.formats.topics import SCHEDULE_TOPIC
+
+Units = npt.NDArray[np.void]
+
+_UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
+_BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
+_WITH_UNIT = np.array([has_queue_unit(flag) for flag in range(TRANSACTION_MASK + 1)])
+
+
+def decode_units(data: Buffer) -> Units:
+    """Return the units of a simple queue's bytes, written or not, uncopied; a rest shorter than a unit is left out."""
+    return np.frombuffer(data, _UNIT, len(data) // UNIT_SIZE)
+
+
+def decode_batch_units(data: Buffer) -> Units:
+    """Return the units of a batch or sparse queue's bytes, as ``decode_units`` does."""
+    return np.frombuffer(data, _BATCH_UNIT, len(data) // BATCH_UNIT_SIZE)
+
+
+class QueueRun(NamedTuple):
+    """Units of one queue in the order of the log, and the queue offsets that their records claim."""
+
+    topic: str
+    queue_id: int
+    queue_offsets: Ints
+    units: Units
+
+
+def queue_runs(records: Records, properties: Properties, rules: DispatchRules) -> list[QueueRun]:
+    """Return the units that ``records`` get, queue by queue: their own queue's and those of their extra targets.
+
+    An inner batch belongs to a batch queue; leaving it out is the caller's matter, as in ``formats.dispatch``.
+    """
+    return runs_of([queue_entries(records, properties, rules)])
+
+
+class QueueEntries(NamedTuple):
+    """Units in the order of the log; ``topic_codes`` are places in ``topics``."""
+
+    topics: list[str]
+    topic_codes: Ints
+    queue_ids: Ints
+    queue_offsets: Ints
+    units: Units
+
+    def select(self, rows: Mask) -> QueueEntries:
+        """Return some of the units, in their order."""
+        topics, codes, queue_ids, queue_offsets, units = self
+        return QueueEntries(topics, codes[rows], queue_ids[rows], queue_offsets[rows], units[rows])
+
+
+def queue_entries(records: Records, properties: Properties, rules: DispatchRules) -> QueueEntries:
+    """Return the units that ``records`` get, one behind the other: many of these are put to their queues at once."""
+    topics = records.topics
+    codes = tags_codes(records, properties, topics, rules)
+    rows = np.flatnonzero(have_queue_unit(records))
+    entries = _Entries(
+        topics.values,
+        rows,
+        topics.codes[rows].astype(np.int64),
+        records.column("queue_id")[rows].astype(np.int64),
+        records.column("queue_offset")[rows],
+    )
+    if rules.multi_dispatch:
+        entries = entries.with_targets(records, properties, rules)
+    units = np.empty(len(entries.rows), _UNIT)
+    units["physical_offset"] = records.prefixes["physical_offset"][entries.rows]
+    units["size"] = records.prefixes["total_size"][entries.rows]
+    units["tags_code"] = codes[entries.rows]
+    return QueueEntries(entries.topics, entries.topic_codes, entries.queue_ids, entries.queue_offsets, units)
+
+
+def have_queue_unit(records: Records) -> Mask:
+    """Return which records stand in their queue."""
+    found: Mask = _WITH_UNIT[records.column("sys_flag") & TRANSACTION_MASK]
+    return found
+
+
+def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
+    """Return the tags code of each record's unit, before any extension."""
+    tags = properties.find("TAGS")
+    codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
+    delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
+    for row in delayed:
+        codes[row] = tags_code(_message(records, int(row)), rules.delays)
+    return codes
+
+
+def _message(records: Records, row: int) -> Message:
+    message = decode_record(records.data.data, int(records.file_offsets[row]))
+    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+    return message
+
+
+class _Entries(NamedTuple):
+    """Which queue each unit belongs to, in the order of the log."""
+
+    topics: list[str]
+    rows: Ints
+    topic_codes: Ints
+    queue_ids: Ints
+    queue_offsets: Ints
+
+    def with_targets(self, records: Records, properties: Properties, rules: DispatchRules) -> _Entries:
+        """Return these and the entries of the extra queues that records name, each behind its record's own."""
+        named = properties.find("INNER_MULTI_DISPATCH").present & have_queue_unit(records)
+        topics = {topic: code for code, topic in enumerate(self.topics)}
+        extra = [
+            (row, topics.setdefault(topic, len(topics)), queue_id, queue_offset)
+            for row in np.flatnonzero(named).tolist()
+            for topic, queue_id, queue_offset in dispatch_targets(_message(records, row), rules)
+        ]
+        if not extra:
+            return self
+        columns = np.concatenate((np.stack(self[1:], axis=1), np.array(extra, np.int64)))
+        return _Entries(list(topics), *columns[np.argsort(columns[:, 0], kind="stable")].T)
+
+
+def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
+    """Return the units of ``parts``, which follow each other in the log, queue by queue."""
+    if not any(len(part.units) for part in parts):
+        return []
+    numbers: dict[str, int] = {}
+    known = [np.array([numbers.setdefault(topic, len(numbers)) for topic in part.topics], np.int64) for part in parts]
+    codes = np.concatenate([of[part.topic_codes] for of, part in zip(known, parts, strict=True) if len(part.units)])
+    queue_ids = np.concatenate([part.queue_ids for part in parts])
+    queue_offsets = np.concatenate([part.queue_offsets for part in parts])
+    units = np.concatenate([part.units for part in parts], dtype=_UNIT)
+    topics = list(numbers)
+    queues = coded(as_numbers(codes << 32 | queue_ids & 0xFFFFFFFF))
+    # A stable sort of 16 bits is a radix sort.
+    narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
+    order = np.argsort(queues.codes.astype(narrow), kind="stable")
+    ends = np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
+    queue_offsets = queue_offsets[order]
+    # The bare bytes: structures would be gathered field by field.
+    units = units.view(f"V{UNIT_SIZE}")[order].view(_UNIT)
+    firsts = order[[0, *ends[:-1]]]
+    runs = []
+    begin = 0
+    for end, code, queue_id in zip(ends, codes[firsts].tolist(), queue_ids[firsts].tolist(), strict=True):
+        runs.append(QueueRun(topics[code], queue_id, queue_offsets[begin:end], units[begin:end]))
+        begin = end
+    return runs
+
+
+def join_runs(runs: Iterable[QueueRun]) -> dict[tuple[str, int], QueueRun]:
+    """Return the runs of each queue as one, in the order given."""
+    of_queue: dict[tuple[str, int], list[QueueRun]] = {}
+    for run in runs:
+        of_queue.setdefault((run.topic, run.queue_id), []).append(run)
+    return {
+        queue: QueueRun(
+            *queue,
+            np.concatenate([run.queue_offsets for run in found]),
+            # Left to itself numpy would turn the units into the machine's byte order.
+            np.concatenate([run.units for run in found], dtype=_UNIT),
+        )
+        for queue, found in of_queue.items()
+    }
+
+
+class PackedFile(NamedTuple):
+    """What a queue file holds: ``data``, and zeros behind it. ``file_offset`` is the file's place in its queue."""
+
+    file_offset: int
+    data: bytes
+
+
+def pack_files(run: QueueRun, units_per_file: int) -> list[PackedFile] | Declined:
+    """Return the files of a queue that begins with ``run``: each unit at its queue offset, fillers before the first.
+
+    Declines where the queue offsets are not consecutive: what then happens is not a matter of packing.
+    """
+    if not len(run.units):
+        return []
+    steps = np.flatnonzero(np.diff(run.queue_offsets) != 1)
+    first = int(run.queue_offsets[0])
+    if len(steps) or first < 0:
+        at = int(run.queue_offsets[steps[0] + 1]) if len(steps) else first
+        return Declined(f"queue offset {at} does not follow the one before", at * UNIT_SIZE)
+    fillers = first % units_per_file
+    units = np.concatenate((np.full(fillers, np.array(tuple(FILLER), _UNIT)), run.units), dtype=_UNIT)
+    return [
+        PackedFile((first - fillers + at) * UNIT_SIZE, units[at : at + units_per_file].tobytes())
+        for at in range(0, len(units), units_per_file)
+    ]
+
+
+def batch_units(records: Records, properties: Properties, rules: DispatchRules) -> Units:
+    """Return the units that ``records``, all of one batch queue, get in it."""
+    topics = records.topics
+    units = np.zeros(len(records), _BATCH_UNIT)
+    for name, of_record in (("physical_offset",) * 2, ("size", "total_size"), ("store_time", "store_timestamp")):
+        units[name] = records.prefixes[of_record]
+    units["tags_code"] = tags_codes(records, properties, topics, rules)
+    units["msg_base_offset"] = records.prefixes["queue_offset"]
+    units["batch_size"] = 1
+    units["compacted_offset"] = -1
+    for row in np.flatnonzero(properties.find("INNER_NUM").present).tolist():
+        units[row] = tuple(batch_unit(_message(records, row), rules.delays))
+    return units[have_queue_unit(records)]

@@ -1,0 +1,284 @@
+"""Columns of message records: every fixed field, and where body, topic and properties lie.
+
+The structural checks are those of ``formats.decode_record``, for all records at once; what it would not call a
+message ends the columns, and the reason is said. Checksums and places are masks beside the columns: judging them is
+the caller's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.checksums import Crc32, crc32_each
+from rmqtool.columns.declined import Declined
+from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, gather, windows
+from rmqtool.columns.pieces import Coded, coded_texts
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Blank, Message, Nothing, decode_record
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layout import Buffer
+from rmqtool.formats.properties import (
+    CRC_BLOCK_LENGTH,
+    CRC_DIGITS,
+    CRC_PROPERTY,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+)
+
+_SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
+_WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_SHORT_DTYPE, _WIDE_DTYPE = (np.dtype(prefix.dtype()) for prefix in (_SHORT_PREFIX, _WIDE_PREFIX))
+# What is only compared swaps no bytes: it is taken as it lies in memory.
+_NATIVE_DTYPE = _SHORT_DTYPE.newbyteorder("=")
+_NATIVE_V1, _NATIVE_V2, _NATIVE_HOST_BITS = (
+    np.array([value], _SHORT_DTYPE[name]).view(_NATIVE_DTYPE[name])[0]
+    for name, value in (("magic", MESSAGE_MAGIC_V1), ("magic", MESSAGE_MAGIC_V2), ("sys_flag", _HOST_BITS))
+)
+_LENGTH_SIZE = layouts.SHORT.size
+_LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
+_CRC_MASK = 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class Records:
+    """Columns of whole message records: row i is the record at ``file_offsets[i]`` of ``data``.
+
+    ``prefixes`` are the records' own bytes, with IPv4 addresses in sixteen bytes as soon as one record has IPv6.
+    """
+
+    data: Bytes
+    file_offsets: Ints
+    prefixes: npt.NDArray[np.void]
+    body_offsets: Ints
+    topic_offsets: Ints
+    topic_lengths: Ints
+    properties_offsets: Ints
+    properties_lengths: Ints
+    _columns: dict[str, Any] = field(default_factory=dict, repr=False)
+    _topics: Coded | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.file_offsets)
+
+    def column(self, name: str) -> Any:
+        """Return a number field of the prefix as a contiguous array in the machine's byte order."""
+        found = self._columns.get(name)
+        if found is None:
+            stored = self.prefixes[name]
+            found = self._columns[name] = stored.astype(stored.dtype.newbyteorder("="))
+        return found
+
+    @property
+    def topics(self) -> Coded:
+        """The topics as numbers of the distinct ones."""
+        if self._topics is None:
+            self._topics = coded_texts(self.data, self.topic_offsets, self.topic_lengths)
+        return self._topics
+
+    @property
+    def body_lengths(self) -> Ints:
+        """The lengths of the stored bodies."""
+        lengths: Ints = self.column("body_length").astype(np.int64)
+        return lengths
+
+    def select(self, rows: Ints | Mask | slice) -> Records:
+        """Return the columns of some rows, in their order."""
+        return Records(
+            self.data,
+            self.file_offsets[rows],
+            self.prefixes[rows],
+            self.body_offsets[rows],
+            self.topic_offsets[rows],
+            self.topic_lengths[rows],
+            self.properties_offsets[rows],
+            self.properties_lengths[rows],
+            {name: column[rows] for name, column in self._columns.items()},
+        )
+
+
+def decode_records(data: Buffer, file_offsets: Ints, end: int | None = None) -> tuple[Records, Declined | None]:
+    """Return the columns of the records at ``file_offsets``, up to the first that is no whole message; and why there.
+
+    Nothing at or behind ``end`` is looked at. Offsets may come in any order; they must not be negative.
+    """
+    piece = as_bytes(data)[:end]
+    end = len(piece)
+    left = end - file_offsets
+    starts = _before_first(left >= MIN_RECORD_SIZE, file_offsets)
+    prefixes, sizes = _gather_prefixes(piece, starts, left)
+    starts = starts[: len(prefixes)]
+    ends = starts + sizes
+    topic_sizes = _topic_sizes(prefixes)
+    body_offsets = starts + _prefix_sizes(prefixes)
+    body_lengths = prefixes["body_length"].astype(np.int64)
+    topic_offsets = body_offsets + body_lengths + topic_sizes
+    good = (body_lengths >= 0) & (topic_offsets + _LENGTH_SIZE <= ends)
+    topic_offsets = _before_first(good, topic_offsets)
+    topic_lengths = _topic_lengths(piece, topic_offsets, topic_sizes)
+    properties_offsets = topic_offsets + topic_lengths + _LENGTH_SIZE
+    good = (topic_lengths >= 0) & (properties_offsets <= ends[: len(topic_offsets)])
+    properties_offsets = _before_first(good, properties_offsets)
+    properties_lengths = _length_before(piece, properties_offsets)
+    ends = ends[: len(properties_offsets)]
+    properties_lengths = _before_first(properties_offsets + properties_lengths == ends, properties_lengths)
+    whole = slice(len(properties_lengths))
+    found = Records(
+        as_bytes(data),
+        file_offsets[whole],
+        prefixes[whole],
+        body_offsets[whole],
+        topic_offsets[whole],
+        topic_lengths[whole],
+        properties_offsets[whole],
+        properties_lengths,
+    )
+    return found, _why_it_ended(data, file_offsets, len(found), end)
+
+
+def _before_first(good: Mask, column: Any) -> Any:
+    """Return the rows of ``column`` before the first bad one."""
+    return column if good.all() else column[: int(np.argmin(good))]
+
+
+def _gather_prefixes(piece: Bytes, starts: Ints, left: Ints) -> tuple[npt.NDArray[np.void], Ints]:
+    """Return prefixes and sizes of the records at ``starts``, up to the first that cannot be a message."""
+    if not len(starts):
+        return np.empty(0, _SHORT_DTYPE), np.empty(0, np.int64)
+    # The bare windows first: a structured view of overlapping items would be gathered field by field.
+    prefixes = windows(piece, _SHORT_PREFIX.size)[starts].view(_SHORT_DTYPE)
+    sizes = prefixes["total_size"].astype(np.int64)
+    good = _are_messages(prefixes) & (sizes >= MIN_RECORD_SIZE) & (sizes <= left[: len(starts)])
+    prefixes, sizes = _before_first(good, prefixes), _before_first(good, sizes)
+    if (prefixes.view(_NATIVE_DTYPE)["sys_flag"] & _NATIVE_HOST_BITS).any():
+        return _widen(piece, starts, prefixes), sizes
+    return prefixes, sizes
+
+
+def _are_messages(prefixes: npt.NDArray[np.void]) -> Mask:
+    magic = prefixes.view(_NATIVE_DTYPE)["magic"]
+    found: Mask = magic == _NATIVE_V1
+    if not found.all():
+        found |= magic == _NATIVE_V2
+    return found
+
+
+def _topic_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
+    """Return how many bytes the length of each topic takes, or of all of them."""
+    is_long = prefixes.view(prefixes.dtype.newbyteorder("="))["magic"] == _NATIVE_V2
+    return np.where(is_long, _LENGTH_SIZE, 1) if is_long.any() else 1
+
+
+def _prefix_sizes(prefixes: npt.NDArray[np.void]) -> Ints | int:
+    """Return how long each prefix is in its record, or all of them."""
+    if prefixes.dtype == _SHORT_DTYPE:
+        return _SHORT_PREFIX.size
+    sizes = np.empty(_HOST_BITS + 1, np.int64)
+    for bits, layout in PREFIXES.items():
+        sizes[bits] = layout.size
+    found: Ints = sizes[prefixes["sys_flag"] & _HOST_BITS]
+    return found
+
+
+def _widen(piece: Bytes, starts: Ints, short: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """Return prefixes with room for IPv6 addresses, taken by each record's own layout."""
+    host_bits = short["sys_flag"] & _HOST_BITS
+    wide = np.zeros(len(short), _WIDE_DTYPE)
+    bytes_of = wide.view(np.uint8).reshape(-1, _WIDE_PREFIX.size)
+    for bits, layout in PREFIXES.items():
+        rows = np.flatnonzero(host_bits == bits)
+        stored = gather(piece, starts[rows], layout.size)
+        for to, at in zip(_WIDE_PREFIX.fields, layout.fields, strict=True):
+            bytes_of[rows, to.offset : to.offset + at.size] = stored[:, at.offset : at.offset + at.size]
+    return wide
+
+
+def _topic_lengths(piece: Bytes, topic_offsets: Ints, topic_sizes: Ints | int) -> Ints:
+    lengths = piece[topic_offsets - 1].view(np.int8).astype(np.int64)
+    if not isinstance(topic_sizes, int):
+        long = np.flatnonzero(topic_sizes[: len(topic_offsets)] != 1)
+        lengths[long] = _length_before(piece, topic_offsets[long])
+    return lengths
+
+
+def _length_before(piece: Bytes, file_offsets: Ints) -> Ints:
+    """Return the two-byte lengths that end at ``file_offsets``."""
+    if not len(file_offsets):
+        return np.empty(0, np.int64)
+    stored = windows(piece, _LENGTH_SIZE)[file_offsets - _LENGTH_SIZE]
+    return stored.view(_LENGTH).astype(np.int64)
+
+
+def _why_it_ended(data: Buffer, file_offsets: Ints, whole: int, end: int) -> Declined | None:
+    if whole == len(file_offsets):
+        return None
+    at = int(file_offsets[whole])
+    what = decode_record(data, at, end)
+    match what:
+        case Flaw():
+            return Declined(what.message, at)
+        case Blank():
+            return Declined("the blank that ends a segment stands here", at)
+        case Nothing():
+            return Declined("no record was ever written here", at)
+        case Message():
+            raise AssertionError(f"the record at {at} is whole")
+
+
+def body_crcs(records: Records, crc32: Crc32 | None = None) -> npt.NDArray[np.int32]:
+    """Return the checksum of each stored body, as records hold it."""
+    return _as_held(crc32_each(records.data, records.body_offsets, records.body_lengths, crc32))
+
+
+def _as_held(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    return (crcs & _CRC_MASK).astype(np.int32)
+
+
+def have_right_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
+    """Return which records have the body their checksum was made of, or none."""
+    found: Mask = body_crcs(records, crc32) == records.column("body_crc")
+    found |= records.body_lengths == 0
+    return found
+
+
+def lie_in_place(records: Records, first_physical_offset: int) -> Mask:
+    """Return which records lie where they say, byte 0 of the buffer being ``first_physical_offset`` of the log."""
+    found: Mask = records.column("physical_offset") == records.file_offsets + first_physical_offset
+    return found
+
+
+def have_store_time(records: Records) -> Mask:
+    """Return which records have a store time."""
+    found: Mask = records.column("store_timestamp") > 0
+    return found
+
+
+def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
+    """Return which records have no checksum block at the end of their properties, or one that is right."""
+    good = np.ones(len(records), np.bool_)
+    block_offsets = records.properties_offsets + records.properties_lengths - CRC_BLOCK_LENGTH
+    rows = np.flatnonzero(records.properties_lengths >= CRC_BLOCK_LENGTH)
+    if not len(rows):
+        return good
+    # Its name is as long as a number: comparing those is faster than comparing bytes.
+    name = np.frombuffer(CRC_PROPERTY.encode("ascii"), np.uint64)
+    names = windows(records.data, name.itemsize)[block_offsets if len(rows) == len(good) else block_offsets[rows]]
+    named = names.view(name.dtype) == name
+    if not named.any():
+        return good
+    rows = rows[named]
+    blocks = gather(records.data, block_offsets[rows], CRC_BLOCK_LENGTH)[:, name.itemsize :]
+    digits = blocks[:, 1:-1] - np.uint8(ord("0"))
+    framed = (blocks[:, 0] == ord(NAME_VALUE_SEPARATOR)) & (blocks[:, -1] == ord(PROPERTY_SEPARATOR))
+    whole = framed & (digits <= 9).all(axis=1)
+    rows = rows[whole]
+    stored = digits[whole].astype(np.int64) @ 10 ** np.arange(CRC_DIGITS)
+    covered = records.file_offsets[rows]
+    crcs = crc32_each(records.data, covered, block_offsets[rows] - covered, crc32)
+    good[rows] = _as_held(crcs) == stored
+    return good

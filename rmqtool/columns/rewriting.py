@@ -1,0 +1,110 @@
+"""Whole records on their way to another place: packed back to back, single fields of all of them written anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rmqtool.columns.checksums import CRC32
+from rmqtool.columns.gather import Bytes, Ints, Mask, windows
+from rmqtool.columns.records import Records
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY, NAME_VALUE_SEPARATOR, encode_property_crc
+
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+_CRC_MASK = 0x7FFFFFFF
+_SEAL = f"{CRC_PROPERTY}{NAME_VALUE_SEPARATOR}".encode("ascii")
+
+
+@dataclass(slots=True)
+class Packed:
+    """Records back to back in a buffer of their own: row i begins at ``starts[i]``.
+
+    ``host_bits`` tell where the fields behind the hosts stand; ``is_sealed``, which records end with a checksum of
+    themselves, which is wrong as soon as a field changes.
+    """
+
+    data: Bytes
+    starts: Ints
+    sizes: Ints
+    host_bits: Ints
+    is_sealed: Mask
+    last_store_timestamp: int
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def part(self, begin: int, end: int) -> Packed:
+        """Return the records from row ``begin`` to row ``end``, in the same buffer."""
+        first = int(self.starts[begin])
+        last = int(self.starts[end - 1] + self.sizes[end - 1])
+        rows = slice(begin, end)
+        return Packed(
+            self.data[first:last],
+            self.starts[rows] - first,
+            self.sizes[rows],
+            self.host_bits[rows],
+            self.is_sealed[rows],
+            self.last_store_timestamp,
+        )
+
+    def put(self, name: str, values: Any, rows: Ints | None = None) -> None:
+        """Write a number field of all records, or of some rows: ``values`` has one number for each of them."""
+        every = np.arange(len(self)) if rows is None else rows
+        bits = self.host_bits[every]
+        for which, layout in PREFIXES.items():
+            chosen = np.flatnonzero(bits == which)
+            if len(chosen):
+                where, dtype = layout.field(name), dict(layout.dtype())[name]
+                stored = np.ascontiguousarray(np.asarray(values)[chosen].astype(dtype)).view(f"V{where.size}")
+                windows(self.data, where.size)[self.starts[every[chosen]] + where.offset] = stored
+
+    def put_bytes(self, name: str, value: bytes) -> None:
+        """Write a field of bytes, the same for all records whose field has this length."""
+        for which, layout in PREFIXES.items():
+            where = layout.field(name)
+            rows = np.flatnonzero(self.host_bits == which)
+            if len(rows) and where.size == len(value):
+                windows(self.data, where.size)[self.starts[rows] + where.offset] = np.frombuffer(
+                    value, f"V{where.size}"
+                )
+
+    def seal(self) -> None:
+        """Make the checksums that records hold of themselves right again."""
+        data: Any = self.data.data
+        for row in np.flatnonzero(self.is_sealed).tolist():
+            begin = int(self.starts[row])
+            end = begin + int(self.sizes[row])
+            at = end - CRC_BLOCK_LENGTH
+            self.data[at:end] = np.frombuffer(encode_property_crc(CRC32(data[begin:at]) & _CRC_MASK), np.uint8)
+
+
+def pack(records: Records) -> Packed:
+    """Return the bytes of ``records``, in their order, in a buffer that may be changed."""
+    sizes = records.column("total_size").astype(np.int64)
+    ends = records.file_offsets + sizes
+    breaks = np.flatnonzero(records.file_offsets[1:] != ends[:-1]) + 1
+    begins = records.file_offsets[np.append(0, breaks)].tolist()
+    lasts = ends[np.append(breaks, len(ends)) - 1].tolist()
+    # Neighbours are taken together; np.concatenate makes a buffer of its own also of a single piece.
+    data = np.concatenate([records.data[begin:end] for begin, end in zip(begins, lasts, strict=True)])
+    return Packed(
+        data,
+        np.cumsum(sizes) - sizes,
+        sizes,
+        records.column("sys_flag").astype(np.int64) & _HOST_BITS,
+        _are_sealed(records, ends),
+        int(records.column("store_timestamp")[-1]),
+    )
+
+
+def _are_sealed(records: Records, ends: Ints) -> Mask:
+    found = records.properties_lengths >= CRC_BLOCK_LENGTH
+    rows = np.flatnonzero(found)
+    if len(rows):
+        names = windows(records.data, len(_SEAL))[ends[rows] - CRC_BLOCK_LENGTH].view(f"S{len(_SEAL)}")
+        found[rows] = names == _SEAL
+    return found

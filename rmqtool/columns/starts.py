@@ -1,0 +1,219 @@
+"""Where the records of a segment begin: the walk from size to size, in lock-step.
+
+Each hop of a walk is a miss in the caches whose address the hop before gives; one walk after the other cannot be
+fast. So thousands of walks start at once, from offsets that look like records, and every step hops all of them. The
+first one starts at a given record and is right; another is right exactly when the one before ended on its start.
+Where that fails (a body that holds a record) the walk goes on alone until it meets a start again. The answer is
+always that of the walk one by one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.declined import Declined
+from rmqtool.columns.gather import Bytes, Ints, as_bytes, windows
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Blank, Message, Nothing, decode_record
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layout import Buffer
+
+_START = layouts.RECORD_START
+_MAGIC_AT = _START.field("magic").offset
+_PHYSICAL_OFFSET_AT = layouts.MESSAGE_PREFIX_V4V4.field("physical_offset").offset
+_PHYSICAL_OFFSET = layouts.LONG
+_START_DTYPE = np.dtype(_START.dtype())
+_PLACE_DTYPE = np.dtype(_PHYSICAL_OFFSET.dtype())[0]
+_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+# The hot comparison swaps no bytes: it takes the magics as they lie in memory.
+_NATIVE_START = _START_DTYPE.newbyteorder("=")
+_NATIVE_V1, _NATIVE_V2 = (np.frombuffer(_START.packer.pack(0, magic), _NATIVE_START)["magic"][0] for magic in _MAGICS)
+# The two magics differ in their last byte only.
+_MAGIC_START = _START.packer.pack(0, MESSAGE_MAGIC_V1)[_MAGIC_AT:-1]
+
+# So many records are walked one by one to learn how long they are.
+_SAMPLE = 64
+# A step costs some microseconds however many walks it hops, a walk a hundred nanoseconds to start and to end.
+_STEP_COST_IN_WALKS = 24
+_MOST_WALKS = 4096
+# Half the cost of the method, which matters where arrays are small.
+_all = np.logical_and.reduce
+
+
+class Starts(NamedTuple):
+    """The starts of the records from a given one on, where the walk ended, and what stands there."""
+
+    file_offsets: Ints
+    stopped_at: int
+    stopped_by: Blank | Nothing | Flaw
+
+
+def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) -> Starts:
+    """Return the starts of the records from ``file_offset`` on; nothing at or behind ``end`` is looked at.
+
+    The walk trusts magic and size of each record. It ends at the first that is no message, or whose size cannot be.
+    """
+    view = memoryview(data)[:end]
+    end = len(view)
+    sample, at = _walk_one_by_one(view, file_offset, _SAMPLE)
+    if len(sample) < _SAMPLE or at > end - _START.size:
+        return _stopped(np.array(sample, np.int64), view, at)
+    piece = as_bytes(view)
+    longest = max(end - begin for begin, end in pairwise((*sample, at)))
+    seeds = _find_seeds(piece, at, ((at - file_offset) // _SAMPLE, longest), _physical_base(view, file_offset))
+    walks = _walk_in_lock_step(piece, seeds)
+    runs, at = _prove(view, walks)
+    return _stopped(np.concatenate((np.array(sample, np.int64), *runs)), view, at)
+
+
+def _stopped(file_offsets: Ints, view: memoryview, at: int) -> Starts:
+    what = decode_record(view, at)
+    assert not isinstance(what, Message), f"the walk stopped before the message at {at}"
+    return Starts(file_offsets, at, what)
+
+
+def _walk_one_by_one(
+    view: memoryview, at: int, most: int, meets: set[int] | frozenset[int] = frozenset()
+) -> tuple[list[int], int]:
+    """Return up to ``most`` starts from ``at`` on, and where the walk stands then; an offset of ``meets`` ends it."""
+    starts: list[int] = []
+    unpack = _START.unpack_from
+    end = len(view)
+    last = end - _START.size
+    while len(starts) < most and at <= last and at not in meets:
+        size, magic = unpack(view, at)
+        if magic not in _MAGICS or size < MIN_RECORD_SIZE or size > end - at:
+            break
+        starts.append(at)
+        at += size
+    return starts, at
+
+
+def _physical_base(view: memoryview, file_offset: int) -> int:
+    (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(view, file_offset + _PHYSICAL_OFFSET_AT)
+    return int(physical_offset) - file_offset
+
+
+def _find_seeds(piece: Bytes, at: int, lengths: tuple[int, int], base: int) -> Ints:
+    """Return ``at`` and, evenly spread behind it, offsets that look like records: a magic, and the right place.
+
+    ``lengths`` are how long records are, and the longest are, as far as is known.
+    """
+    mean, longest = lengths
+    left = len(piece) - at
+    walks = min(int((left / mean * _STEP_COST_IN_WALKS) ** 0.5), _MOST_WALKS)
+    stride = max(left // max(walks, 1), MIN_RECORD_SIZE)
+    length = min(longest, 2 * mean, stride)
+    last = len(piece) - max(length, MIN_RECORD_SIZE)
+    regions = np.arange(at + stride, min(at + walks * stride, last + 1), stride)
+    found = np.flatnonzero(windows(piece, length)[regions].view(np.uint8) == _MAGIC_START[0])
+    seeds = regions[found // length] + found % length - _MAGIC_AT
+    likely = seeds <= len(piece) - MIN_RECORD_SIZE
+    found, seeds = found[likely], seeds[likely]
+    magics = windows(piece, _START.size)[seeds].view(_NATIVE_START)["magic"]
+    places = windows(piece, _PHYSICAL_OFFSET.size)[seeds + _PHYSICAL_OFFSET_AT].view(_PLACE_DTYPE)
+    likely = ((magics == _NATIVE_V1) | (magics == _NATIVE_V2)) & (places == seeds + base)
+    numbers, seeds = found[likely] // length, seeds[likely]
+    is_first = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+    return np.append(np.int64(at), seeds[is_first])
+
+
+class _Walks(NamedTuple):
+    """What walks from ``seeds`` found: those of walk i stand in ``found`` from ``firsts[i]`` to ``firsts[i + 1]``."""
+
+    seeds: Ints
+    ends: Ints
+    found: Ints
+    firsts: Ints
+
+
+def _walk_in_lock_step(piece: Bytes, seeds: Ints) -> _Walks:
+    """Walk from each seed to the first record at or behind the next one, or to what is no record."""
+    end = len(piece)
+    last = end - _START.size
+    current = seeds.copy()
+    limits = np.append(seeds[1:], last + 1)
+    walk = np.arange(len(seeds))
+    ends = np.empty(len(seeds), np.int64)
+    heads = windows(piece, _START.size)
+    rows: list[tuple[npt.NDArray[np.intp], Ints]] = []
+    while len(current):
+        head = heads[current]
+        magics = head.view(_NATIVE_START)["magic"]
+        sizes = head.view(_START_DTYPE)["total_size"].astype(np.int64)
+        good = (magics == _NATIVE_V1) | (magics == _NATIVE_V2)
+        good &= sizes >= MIN_RECORD_SIZE
+        following = current + sizes
+        good &= following <= end
+        if not _all(good):
+            ends[walk[~good]] = current[~good]
+            walk, current, following, limits = walk[good], current[good], following[good], limits[good]
+        rows.append((walk, current))
+        current = following
+        going = current < limits
+        if not _all(going):
+            ends[walk[~going]] = current[~going]
+            walk, current, limits = walk[going], current[going], limits[going]
+    counts = np.zeros(len(seeds), np.int64)
+    for walk, _ in rows:
+        counts[walk] += 1
+    firsts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+    found = np.empty(int(firsts[-1]), np.int64)
+    for step, (walk, current) in enumerate(rows):
+        found[firsts[walk] + step] = current
+    return _Walks(seeds, ends, found, firsts)
+
+
+def _prove(view: memoryview, walks: _Walks) -> tuple[list[Ints], int]:
+    """Return the starts, in runs, that a walk from the first seed finds, and where it ends."""
+    seeds, ends = walks.seeds, walks.ends
+    breaks = np.append(np.flatnonzero(ends[:-1] != seeds[1:]), len(seeds) - 1)
+    all_seeds = set(seeds.tolist())
+    runs: list[Ints] = []
+    walk = 0
+    while True:
+        last = int(breaks[np.searchsorted(breaks, walk)])
+        runs.append(walks.found[walks.firsts[walk] : walks.firsts[last + 1]])
+        alone, at = _walk_one_by_one(view, int(ends[last]), len(view), all_seeds)
+        runs.append(np.array(alone, np.int64))
+        # The walk alone ends on a start further on, or for good; then it may stand on the last start itself.
+        if at not in all_seeds or at <= seeds[last]:
+            return runs, at
+        walk = int(np.searchsorted(seeds, at))
+
+
+class Covered(NamedTuple):
+    """Records as queue units name them, in the order of the log, and the stretches that no unit names.
+
+    Prepared and rolled-back transactions, undispatched records and blanks lie in gaps: those need a walk.
+    """
+
+    file_offsets: Ints
+    sizes: Ints
+    gap_offsets: Ints
+    gap_lengths: Ints
+
+
+def cover_with_units(file_offsets: Ints, sizes: Ints, begin: int, end: int) -> Covered | Declined:
+    """Return how the units of all queues cover the bytes from ``begin`` to ``end``; several may name one record.
+
+    Nothing of the log is looked at. Declines where two units contradict each other or one does not lie inside.
+    """
+    order = np.argsort(file_offsets, kind="stable")
+    starts, lengths = file_offsets[order], sizes[order].astype(np.int64)
+    again = np.append(False, (starts[1:] == starts[:-1]) & (lengths[1:] == lengths[:-1]))[: len(starts)]
+    starts, lengths = starts[~again], lengths[~again]
+    ends = np.concatenate((np.array([begin], np.int64), starts + lengths))
+    begins = np.concatenate((starts, np.array([end], np.int64)))
+    steps = begins - ends
+    bad = np.flatnonzero(steps < 0)
+    if len(bad) or (lengths <= 0).any():
+        at = int(begins[bad[0]]) if len(bad) else int(starts[np.argmax(lengths <= 0)])
+        return Declined("a queue unit overlaps another or the end", at)
+    gaps = steps > 0
+    return Covered(starts, lengths, ends[gaps], steps[gaps])

@@ -1,0 +1,483 @@
+"""Consume queues being written: simple ones with their extension, and batch queues.
+
+Upstream: ``ConsumeQueue.putMessagePositionInfo``, ``ConsumeQueueExt.put``, ``BatchConsumeQueue``. Units gather in
+memory during a pass of the dispatcher and go to their files together. Dispatching a record again changes nothing.
+
+The files that are made from the commit log: queues, their extensions, batch queues. Writing, forcing, naming.
+
+All of them can be made again, so their room is not reserved: a new file is a hole that fills up. What was written is
+remembered by pages until it is forced, and so are the directories that got a new name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple, Never, TypeAlias
+
+from rmqtool.engine.commit_log import PAGE_SIZE
+from rmqtool.engine.message import QueueKey
+from rmqtool.errors import WriteFailed
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, path_parts, split
+from rmqtool.findings import Finding, Place, new_finding
+from rmqtool.formats import layouts
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT_SIZE,
+    EXT_END_MARK,
+    EXT_END_ROOM,
+    FILLER,
+    UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    encode_ext_unit,
+    ext_address,
+    ext_unit_size,
+)
+from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.formats.paths import FileKind, segment_directory, segment_name
+
+# A store may have more queues than a process may have open files.
+_OPEN_FILES = 256
+
+
+class DerivedFiles:
+    """The open ones among many files of one file system, and what of them is not yet durable."""
+
+    def __init__(self, files: WritableFileSystem) -> None:
+        self._files = files
+        self._open: OrderedDict[str, WritableFile] = OrderedDict()
+        # path → the lowest and the highest place written since the last sync
+        self._dirty: dict[str, tuple[int, int]] = {}
+        self._new_names: set[str] = set()
+        self._known_directories: set[str] = {""}
+        self._syncing: str | None = None
+        self._lock = threading.RLock()
+
+    def create(self, path: str, size: int) -> None:
+        """Make a file of ``size`` zeros, and the directories on the way to it."""
+        directory, _ = split(path)
+        with self._lock:
+            self._make_directories(directory)
+            file = self._files.create(path)
+            try:
+                file.truncate(size)
+            except WriteFailed:
+                file.close()
+                # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
+                with suppress(WriteFailed):
+                    self._files.unlink(path)
+                raise
+            self._keep(path, file)
+            self._dirty.setdefault(path, (0, 0))
+            self._new_names.add(directory)
+
+    def write(self, path: str, data: bytes, file_offset: int) -> None:
+        """Write into a file that is there."""
+        with self._lock:
+            low, high = self._dirty.get(path, (file_offset, file_offset))
+            self._dirty[path] = (min(low, file_offset), max(high, file_offset + len(data)))
+            self._opened(path).pwrite(data, file_offset)
+
+    def read(self, path: str, length: int, file_offset: int) -> bytes:
+        """Read from a file that is there."""
+        with self._lock:
+            return self._opened(path).pread(length, file_offset)
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file is there."""
+        with self._lock:
+            return path in self._open or self._files.exists(path)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        with self._lock:
+            file = self._open.pop(path, None)
+            if file is not None:
+                file.close()
+            self._dirty.pop(path, None)
+            self._files.unlink(path)
+            self._new_names.add(split(path)[0])
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Force the files with so many pages written, and all new names; 0 pages: everything."""
+        with self._lock:
+            due = [
+                path
+                for path, (low, high) in self._dirty.items()
+                if not least_pages or high // PAGE_SIZE - low // PAGE_SIZE >= least_pages
+            ]
+        for path in due:
+            with self._lock:
+                file = self._opened(path)
+                self._dirty.pop(path, None)
+                self._syncing = path
+            file.fdatasync()
+        with self._lock:
+            self._syncing = None
+            new_names, self._new_names = sorted(self._new_names), set()
+        for directory in new_names:
+            self._files.fsync_dir(directory)
+
+    def close(self) -> None:
+        """Close the files; nothing is forced."""
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].close()
+
+    def _opened(self, path: str) -> WritableFile:
+        file = self._open.get(path)
+        if file is None:
+            file = self._files.open_write(path)
+            self._keep(path, file)
+        else:
+            self._open.move_to_end(path)
+        return file
+
+    def _keep(self, path: str, file: WritableFile) -> None:
+        self._open[path] = file
+        if len(self._open) > _OPEN_FILES:
+            oldest = next(name for name in self._open if name != self._syncing)
+            self._open.pop(oldest).close()
+
+    def _make_directories(self, path: str) -> None:
+        directory = ""
+        for name in path_parts(path):
+            below = join(directory, name)
+            if below not in self._known_directories:
+                status = self._files.find_stat(below)
+                if status is None:
+                    self._files.mkdir(below)
+                    self._new_names.add(directory)
+                self._known_directories.add(below)
+            directory = below
+
+
+class DerivedQueue:
+    """Files of one size in one directory, written at positions that count from the queue's beginning."""
+
+    def __init__(self, files: DerivedFiles, directory: str, file_size: int) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self._files = files
+        self._made: set[int] = set()
+
+    def write(self, position: int, data: bytes) -> None:
+        """Write ``data``, over as many files as it takes; missing files are made."""
+        for base, file_offset, piece in self._split(position, data):
+            path = self._path(base)
+            if base not in self._made:
+                if not self._files.exists(path):
+                    self._files.create(path, self.file_size)
+                self._made.add(base)
+            self._files.write(path, piece, file_offset)
+
+    def read(self, position: int, length: int) -> bytes:
+        """Read what lies at ``position``, from one file; nothing where there is none."""
+        base = position - position % self.file_size
+        path = self._path(base)
+        if base not in self._made and not self._files.exists(path):
+            return b""
+        self._made.add(base)
+        length = min(length, base + self.file_size - position)
+        return self._files.read(path, length, position - base)
+
+    def remove(self, base: int) -> None:
+        """Remove the file that begins at a position."""
+        self._made.discard(base)
+        self._files.unlink(self._path(base))
+
+    def _split(self, position: int, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        at = 0
+        while at < len(data):
+            file_offset = (position + at) % self.file_size
+            length = min(len(data) - at, self.file_size - file_offset)
+            yield position + at - file_offset, file_offset, data[at : at + length] if at or length < len(data) else data
+            at += length
+
+    def _path(self, base: int) -> str:
+        return join(self.directory, segment_name(base))
+
+
+_FILLER = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
+# A record that claims a number further ahead than this is not believed: its queue would fill the disk with fillers.
+_WIDEST_GAP = 1 << 20
+_LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
+
+
+class ExtUnit(NamedTuple):
+    """What the extension of a queue keeps of a message."""
+
+    store_timestamp: int
+    bit_map: bytes
+
+
+class ConsumeQueueExt:
+    """The extension of a queue: units of different sizes, found by their addresses."""
+
+    def __init__(self, files: DerivedQueue, end: int = 0) -> None:
+        self.end = end
+        self._files = files
+
+    def put(self, unit: ConsumeQueueExtUnit) -> int:
+        """Write a unit; return its address."""
+        left = self._files.file_size - self.end % self._files.file_size
+        if unit.size + EXT_END_ROOM > left:
+            self._files.write(self.end, EXT_END_MARK)
+            self.end += left
+        self._files.write(self.end, encode_ext_unit(unit))
+        address = ext_address(self.end)
+        self.end += unit.size
+        return address
+
+
+@dataclass
+class MeantGap:
+    """Gaps of queues that are meant: ``widest`` is how many places are filled, with units that lead to ``place``.
+
+    ``filled`` counts them.
+    """
+
+    widest: int = 0
+    place: int = 0
+    filled: int = 0
+
+    def fill(self, count: int) -> bytes:
+        """Return units that stand for messages which were left out."""
+        self.filled += count
+        return layouts.CONSUME_QUEUE_UNIT.encode(FILLER._replace(physical_offset=self.place)) * count
+
+
+class ConsumeQueue:
+    """One simple queue: the unit of queue offset n stands at n times the size of a unit."""
+
+    def __init__(
+        self,
+        key: QueueKey,
+        files: DerivedQueue,
+        max_offset: int = 0,
+        max_physic_offset: int = -1,
+        ext: ConsumeQueueExt | None = None,
+        meant_gap: MeantGap | None = None,
+    ) -> None:
+        self.key = key
+        self._meant_gap = meant_gap or MeantGap()
+        # What stands in the files, and what will after ``write_pending``.
+        self.max_offset = max_offset
+        self.next_offset = max_offset
+        # The end of the last message that has a unit.
+        self.max_physic_offset = max_physic_offset
+        self.ext = ext
+        self._files = files
+        self._pending: list[bytes] = []
+
+    def put(self, unit: ConsumeQueueUnit, queue_offset: int, ext: ExtUnit | None = None) -> Finding | None:
+        """Take the unit of ``queue_offset``; return what is odd about it."""
+        end = unit.physical_offset + unit.size
+        if end <= self.max_physic_offset:
+            return None
+        finding = self._go_to(queue_offset, unit.physical_offset)
+        if queue_offset == self.next_offset:
+            if ext is not None and self.ext is not None:
+                unit = unit._replace(tags_code=self._put_ext(self.ext, unit, ext))
+            self._pending.append(layouts.CONSUME_QUEUE_UNIT.packer.pack(*unit))
+            self.next_offset += 1
+            self.max_physic_offset = end
+        return finding
+
+    def pass_to(self, queue_offset: int) -> None:
+        """Let a queue without messages go on at an offset: those before are gone."""
+        per_file = self._files.file_size // UNIT_SIZE
+        # An empty last file would stop the start of a 5.x broker, so a full one is the last then.
+        self._pending.append(_FILLER * ((queue_offset - 1) % per_file + 1))
+        self.next_offset = queue_offset
+
+    def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
+        """Take many units with consecutive offsets; False when they must be taken one by one."""
+        if queue_offset != self.next_offset:
+            return False
+        self._pending.append(units)
+        self.next_offset += len(units) // UNIT_SIZE
+        self.max_physic_offset = last.physical_offset + last.size
+        return True
+
+    def write_pending(self) -> None:
+        """Bring the units into the files."""
+        if self._pending:
+            units = b"".join(self._pending)
+            self._files.write(self.next_offset * UNIT_SIZE - len(units), units)
+            self._pending.clear()
+            self.max_offset = self.next_offset
+
+    def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
+        """Return a unit that stands in the files."""
+        if not 0 <= queue_offset < self.max_offset:
+            return None
+        data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
+        return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
+
+    def read_units(self, queue_offset: int, most: int) -> list[ConsumeQueueUnit]:
+        """Return up to ``most`` units from a place on, as far as they stand in one file."""
+        count = min(most, self.max_offset - queue_offset)
+        if queue_offset < 0 or count <= 0:
+            return []
+        return list(
+            layouts.CONSUME_QUEUE_UNIT.iter_decode(self._files.read(queue_offset * UNIT_SIZE, count * UNIT_SIZE))
+        )
+
+    def clear_behind(self) -> None:
+        """Clear the units that stand behind the end in its file."""
+        position = self.max_offset * UNIT_SIZE
+        rest = self._files.read(position, self._files.file_size)
+        left = len(rest.rstrip(b"\0"))
+        if left:
+            self._files.write(position, bytes(-(-left // UNIT_SIZE) * UNIT_SIZE))
+
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
+
+    def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
+        """Fill the places before a unit that does not follow the last one.
+
+        upstream: a gap is closed, so that every later message stands at another offset than its record says.
+        """
+        gap = queue_offset - self.next_offset
+        if gap <= 0:
+            return None
+        fits = queue_offset <= _LAST_OFFSET
+        if fits and self.max_physic_offset < 0 and not self.next_offset:
+            # The messages before are gone: the queue begins in the file that holds the first one there is.
+            fillers = queue_offset % (self._files.file_size // UNIT_SIZE)
+            self.next_offset = queue_offset
+            self._pending.append(_FILLER * fillers)
+            return None
+        if gap <= self._meant_gap.widest and fits:
+            self._pending.append(self._meant_gap.fill(gap))
+            self.next_offset = queue_offset
+            return None
+        topic, queue_id = self.key
+        text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
+        finding = new_finding("CL-QOFF", text, Place(topic=topic, queue_id=queue_id), commitLogOffset=physical_offset)
+        if gap <= _WIDEST_GAP and fits:
+            self._pending.append(_FILLER * gap)
+            self.next_offset = queue_offset
+        return finding
+
+    def _put_ext(self, queue: ConsumeQueueExt, unit: ConsumeQueueUnit, ext: ExtUnit) -> int:
+        size = ext_unit_size(len(ext.bit_map))
+        return queue.put(ConsumeQueueExtUnit(size, unit.tags_code, ext.store_timestamp, ext.bit_map))
+
+
+class BatchConsumeQueue:
+    """One batch queue: each unit says which queue offsets its record holds."""
+
+    def __init__(
+        self, key: QueueKey, files: DerivedQueue, end: int = 0, last: BatchConsumeQueueUnit | None = None
+    ) -> None:
+        self.key = key
+        self.max_offset = self.next_offset = last.msg_base_offset + last.batch_size if last else 0
+        self._files = files
+        self._end = end
+        self._last_physical_offset = last.physical_offset if last else -1
+        self._pending: list[bytes] = []
+
+    def put(self, unit: BatchConsumeQueueUnit) -> None:
+        """Take the unit of a record."""
+        if unit.physical_offset > self._last_physical_offset:
+            self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
+            self._last_physical_offset = unit.physical_offset
+            self.next_offset = unit.msg_base_offset + unit.batch_size
+
+    def remove_file(self, base: int) -> None:
+        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        self._files.remove(base)
+
+    def write_pending(self) -> None:
+        """Bring the units into the files."""
+        if self._pending:
+            units = b"".join(self._pending)
+            self._files.write(self._end, units)
+            self._end += len(units)
+            self._pending.clear()
+            self.max_offset = self.next_offset
+
+
+AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
+
+
+@dataclass(frozen=True)
+class QueueSizes:
+    """The sizes of the files of all queues."""
+
+    consume_queue: int
+    ext: int
+    batch: int
+
+    @classmethod
+    def rounded(cls, consume_queue: int, ext: int, batch: int) -> QueueSizes:
+        """Return the sizes as brokers take them: whole units."""
+        return cls(-(-consume_queue // UNIT_SIZE) * UNIT_SIZE, ext, -(-batch // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE)
+
+
+class ConsumeQueues:
+    """All queues of a store; one that is not known yet is empty."""
+
+    def __init__(
+        self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: MeantGap | None = None
+    ) -> None:
+        self.simple: dict[QueueKey, ConsumeQueue] = {}
+        self.batch: dict[QueueKey, BatchConsumeQueue] = {}
+        # A store with queues in RocksDB is only read.
+        self.database: dict[QueueKey, Never] = {}
+        self.files = files
+        self._sizes = sizes
+        self._with_ext = with_ext
+        self._meant_gap = meant_gap
+        self._touched: dict[QueueKey, AnyQueue] = {}
+
+    def simple_queue(self, key: QueueKey) -> ConsumeQueue:
+        """Return a simple queue, about to be written."""
+        queue = self.simple.get(key)
+        if queue is None:
+            queue = self.simple[key] = self.restored(key, 0, -1)
+        self._touched[key] = queue
+        return queue
+
+    def batch_queue(self, key: QueueKey) -> BatchConsumeQueue:
+        """Return a batch queue, about to be written."""
+        queue = self.batch.get(key)
+        if queue is None:
+            queue = self.batch[key] = BatchConsumeQueue(key, self.files_of(FileKind.BATCH_CONSUME_QUEUE, key))
+        self._touched[key] = queue
+        return queue
+
+    def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
+        """Return a simple queue that has so many units already."""
+        ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
+        files = self.files_of(FileKind.CONSUME_QUEUE, key)
+        return ConsumeQueue(key, files, max_offset, max_physic_offset, ext, self._meant_gap)
+
+    def files_of(self, kind: FileKind, key: QueueKey) -> DerivedQueue:
+        """Return the files of a queue."""
+        size = {
+            FileKind.CONSUME_QUEUE: self._sizes.consume_queue,
+            FileKind.CONSUME_QUEUE_EXT: self._sizes.ext,
+            FileKind.BATCH_CONSUME_QUEUE: self._sizes.batch,
+        }[kind]
+        return DerivedQueue(self.files, segment_directory(kind, *key), size)
+
+    def write_pending(self) -> list[AnyQueue]:
+        """Bring the units of this pass into the files; return the queues that grew."""
+        grown = list(self._touched.values())
+        for queue in grown:
+            queue.write_pending()
+        self._touched.clear()
+        return grown
+
+    def max_offsets(self) -> Iterable[tuple[QueueKey, int]]:
+        """Return the next offset of every queue."""
+        queues: list[AnyQueue] = [*self.simple.values(), *self.batch.values()]
+        return [(queue.key, queue.next_offset) for queue in queues]

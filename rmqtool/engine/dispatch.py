@@ -1,0 +1,392 @@
+"""From the commit log to queues and index, in the order of the log.
+
+Upstream: ``ReputMessageService`` and its dispatchers. The log is read again rather than handed over, so that live
+dispatch, rebuilding and recovery are one thing. A pass takes what is there, brings it into the files together, and
+then says which queues grew. What a pass did not finish, the next one does again: every step may be repeated.
+
+Nothing is dispatched before it may be seen: with synchronous flush that is when it survives a power cut.
+upstream: 4.9 dispatches what is not flushed, and consumers get messages that a power cut takes back.
+
+Which groups' SQL filters a message matches, as bits for the extension of its queue.
+
+Upstream: ``CommitLogDispatcherCalcBitMap``, over ``config/consumerFilter.json``. A pull then passes over messages whose
+bits say no without reading them.
+
+Many records dispatched at once, by columns.
+
+The same units and entries as ``dispatcher`` makes record by record, at a tenth of the cost. What columns cannot tell
+(damage, batch queues) is left to the records one by one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from rmqtool.config import Version
+from rmqtool.engine.commit_log import CommitLog, Tail
+from rmqtool.engine.consume_queue import ConsumeQueues, ExtUnit
+from rmqtool.engine.encoder import is_directory_name
+from rmqtool.engine.health import Health
+from rmqtool.engine.index_file import IndexService
+from rmqtool.engine.message import QueueKey
+from rmqtool.engine.stored_config import read_config
+from rmqtool.errors import RmqtoolError
+from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+from rmqtool.filters.bloom import BITS, make_bit_map
+from rmqtool.filters.sql92 import Dialect, Selector, parse_selector
+from rmqtool.findings import Finding, registry
+from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.log.walk import Place, SegmentWalk
+from rmqtool.store.segments import Segment
+
+if TYPE_CHECKING:
+    from rmqtool.columns.index_build import Keys
+    from rmqtool.columns.properties import Properties
+    from rmqtool.columns.queues import QueueRun
+    from rmqtool.columns.records import Records
+
+
+class _GroupFilter(NamedTuple):
+    selector: Selector
+    positions: tuple[int, ...]
+
+
+class BitMaps:
+    """Makes the bit map of a message from the filters that groups have registered."""
+
+    def __init__(self, filters: dict[str, Any], version: Version) -> None:
+        dialect = Dialect.V4 if version is Version.V4_9 else Dialect.V5
+        self._by_topic: dict[str, list[_GroupFilter]] = {}
+        for topic, data in (filters.get("filterDataByTopic") or {}).items():
+            groups = (data.get("groupFilterData") or {}).values()
+            found = [one for group in groups if (one := _group_filter(group, dialect)) is not None]
+            if groups:
+                self._by_topic[topic] = found
+
+    def __call__(self, message: Message) -> bytes:
+        """Return the bit map of a message; none where no group filters its topic."""
+        groups = self._by_topic.get(message.topic)
+        if groups is None:
+            return b""
+        return make_bit_map(one.positions for one in groups if one.selector.matches(message.properties))
+
+
+def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | None:
+    """Return the filter of a group; none that does not parse, or whose bits are not those of these settings."""
+    bloom = group.get("bloomFilterData") or {}
+    if bloom.get("bitNum") != BITS or not group.get("expression"):
+        return None
+    try:
+        selector = parse_selector(group["expression"], dialect=dialect)
+    except RmqtoolError:
+        return None
+    return _GroupFilter(selector, tuple(bloom["bitPos"]))
+
+
+def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
+    """Return what the store's filters make of messages."""
+    return BitMaps(read_config(files, paths.CONSUMER_FILTER), version)
+
+
+class Taken(NamedTuple):
+    """How far the log was dispatched, how many records that were, and what was odd about them."""
+
+    end: int
+    records: int
+    last_place: int
+    last_store_timestamp: int
+    findings: list[Finding]
+
+
+class Piece(NamedTuple):
+    """Records of a piece of the log, the first of them at its beginning."""
+
+    records: Records
+    properties: Properties
+    runs: list[QueueRun]
+    end: int
+
+
+def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Piece | None:
+    """Return the records that ``data``, at ``physical_offset`` of the log, begins with; None: they are not clean."""
+    from rmqtool.columns.properties import decode_properties
+    from rmqtool.columns.queues import queue_runs
+    from rmqtool.columns.records import decode_records, lie_in_place
+    from rmqtool.columns.starts import record_starts
+
+    starts = record_starts(data)
+    records, _ = decode_records(data, starts.file_offsets)
+    if not len(records) or not lie_in_place(records, physical_offset).all():
+        return None
+    properties = decode_properties(records)
+    end = int(records.file_offsets[-1]) + int(records.column("total_size")[-1])
+    return Piece(records, properties, queue_runs(records, properties, rules), physical_offset + end)
+
+
+def queues_of(piece: Piece) -> set[QueueKey]:
+    """Return the queues that get units."""
+    return {(run.topic, run.queue_id) for run in piece.runs}
+
+
+def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
+    """Give every record its units."""
+    records = piece.records
+    findings: list[Finding] = []
+    for run in piece.runs:
+        _put_run(queues, run, findings)
+    last_place, times = int(records.column("physical_offset")[-1]), records.column("store_timestamp")
+    return Taken(piece.end, len(records), last_place, int(times.max()), findings)
+
+
+def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
+    """Return what the index gets."""
+    from rmqtool.columns.index_build import Keys
+    from rmqtool.columns.keys import index_keys
+
+    records = piece.records
+    places, times = records.column("physical_offset"), records.column("store_timestamp")
+    found = index_keys(records, piece.properties, rules)
+    return Keys(found.key_hashes, places[found.rows], times[found.rows])
+
+
+def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> None:
+    queue = queues.simple_queue((run.topic, run.queue_id))
+    first, count = int(run.queue_offsets[0]), len(run.units)
+    if int(run.queue_offsets[-1]) - first == count - 1 and bool((run.queue_offsets[1:] > run.queue_offsets[:-1]).all()):
+        last = ConsumeQueueUnit(*run.units[-1].item())
+        if queue.put_run(first, run.units.tobytes(), last):
+            return
+    for queue_offset, unit in zip(run.queue_offsets.tolist(), run.units.tolist(), strict=True):
+        finding = queue.put(ConsumeQueueUnit(*unit), queue_offset)
+        if finding is not None:
+            findings.append(finding)
+
+
+# So many records, or bytes of them, are dispatched before their units and entries go to the files.
+_PASS = 4096
+_PIECE = 4 << 20
+# Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
+_PIECE_BESIDE_PUTS = 1 << 20
+# Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
+LEAST_FOR_BULK = 16 << 10
+LEAST_TO_LOAD_BULK = 2 << 20
+
+# Told (queue, next offset) of every queue that grew.
+Listener: TypeAlias = Callable[[QueueKey, int], None]
+
+
+@dataclass(frozen=True)
+class DispatchOptions:
+    """What settings and topics decide about the dispatch."""
+
+    rules: DispatchRules
+    is_batch_topic: Callable[[str], bool]
+    with_index: bool
+    with_ext: bool
+    # The bloom bits of a message, for the extension; upstream: CommitLogDispatcherCalcBitMap
+    bit_map: Callable[[Message], bytes]
+
+
+class Dispatcher:
+    """Follows the log and builds what is derived from it."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: IndexService,
+        health: Health,
+        options: DispatchOptions,
+        visible: Callable[[], int],
+    ) -> None:
+        self.queues = queues
+        self.index = index
+        self.listeners: list[Listener] = []
+        # How far log, queues and index agree.
+        self.dispatched = Tail(log.wrote_offset, log.store_timestamp)
+        self._log = log
+        self._health = health
+        self._options = options
+        self._visible = visible
+        self._lock = threading.Lock()
+        self._without_puts: AbstractContextManager[object] = nullcontext()
+        self._piece = _PIECE
+        self._reading: tuple[Segment, ReadableFile] | None = None
+
+    @property
+    def behind(self) -> int:
+        """How many bytes of the log may be seen and are not dispatched."""
+        return self._visible() - self.dispatched.offset
+
+    def restart_at(self, physical_offset: int) -> None:
+        """Begin again at a record: everything behind it is dispatched once more."""
+        with self._lock:
+            self.dispatched = Tail(physical_offset, 0)
+
+    def go_beside_puts(self, without_puts: AbstractContextManager[object]) -> None:
+        """Dispatch in a thread of its own from now on, and hold off the puts while a piece is computed.
+
+        A put gives the interpreter away for its write: taking turns at every put costs more than the piece.
+        """
+        self._without_puts = self.index.without_puts = without_puts
+        self._piece = _PIECE_BESIDE_PUTS
+
+    def dispatch(self) -> int:
+        """Dispatch what may be seen; return how many records that were."""
+        count = 0
+        with self._lock:
+            while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible()):
+                segment = self._segment_at(self.dispatched.offset)
+                if segment is None:
+                    break
+                count += self._dispatch_in(segment, min(end, segment.end_offset))
+        return count
+
+    def close(self) -> None:
+        """Close the segment that was read last."""
+        if self._reading is not None:
+            self._reading[1].close()
+            self._reading = None
+
+    def _opened(self, segment: Segment) -> ReadableFile:
+        """Return the segment, open for the dispatcher alone: others may close what they share."""
+        if self._reading is None or self._reading[0] != segment:
+            self.close()
+            self._reading = segment, segment.filesystem.open_read(segment.path)
+        return self._reading[1]
+
+    def _segment_at(self, physical_offset: int) -> Segment | None:
+        """Return the segment that holds an offset, or the first one behind a gap."""
+        segments = self._log.segments
+        found = segments.find(physical_offset)
+        return found or next((one for one in segments if one.base_offset > physical_offset), None)
+
+    def _dispatch_in(self, segment: Segment, end: int) -> int:
+        """Dispatch the records of a segment before ``end``: many at once where they are many, else one by one."""
+        position = max(self.dispatched.offset, segment.base_offset)
+        if end - position >= self._least_for_bulk():
+            taken = self._dispatch_piece(segment, position, end)
+            if taken is not None:
+                return taken
+        return self._dispatch_records(segment, position, end)
+
+    def _least_for_bulk(self) -> int:
+        """Return from how many bytes on columns pay; the libraries they need cost something at first."""
+        if self._options.with_ext:
+            return sys.maxsize
+        return LEAST_FOR_BULK if "rmqtool.columns.queues" in sys.modules else LEAST_TO_LOAD_BULK
+
+    def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
+        """Dispatch a piece of a segment by columns; None where they are not clean."""
+
+        options = self._options
+        data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)
+        with self._without_puts:
+            piece = decode_piece(data, position, options.rules)
+            if piece is None:
+                return None
+            if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
+                return None
+            taken = dispatch_piece(piece, self.queues)
+            keys = keys_of(piece, options.rules) if options.with_index else None
+        if keys is not None:
+            self.index.put_keys(keys, taken.last_place)
+        for finding in taken.findings:
+            self._report(finding)
+        self._finish_pass(Tail(taken.end, max(self.dispatched.store_timestamp, taken.last_store_timestamp)))
+        return taken.records
+
+    def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
+        store_timestamp = self.dispatched.store_timestamp
+        walk = SegmentWalk(self._opened(segment), segment.base_offset, end - segment.base_offset)
+        count = 0
+        for place in walk.places(position - segment.base_offset):
+            position = segment.base_offset + place.file_offset + place.length
+            message = self._message_of(place, segment)
+            if message is not None:
+                self._dispatch_record(message)
+                store_timestamp = max(store_timestamp, message.store_timestamp)
+                count += 1
+                if count == _PASS:
+                    break
+        self._finish_pass(Tail(position, store_timestamp))
+        return count
+
+    def _message_of(self, place: Place, segment: Segment) -> Message | None:
+        """Return the record of a place; what is none is stepped over, and said.
+
+        upstream: one unreadable record hides all others behind it in its segment.
+        """
+        what = place.what
+        if isinstance(what, Message):
+            return what
+        if not isinstance(what, Flaw):
+            return None
+        if what.code == "CL-CRC":
+            # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
+            return place.damaged
+        at = place.file_offset + what.at
+        self._health.report(
+            registry.new_finding(what.code, what.message, registry.Place(segment.path, at, what.length))
+        )
+        return None
+
+    def _dispatch_record(self, message: Message) -> None:
+        options = self._options
+        if has_queue_unit(message.sys_flag):
+            if options.is_batch_topic(message.topic):
+                self._put_batch_unit(message)
+            else:
+                self._put_units(message)
+        if options.with_index:
+            self.index.put(iter_index_texts(message, options.rules), message.physical_offset, message.store_timestamp)
+
+    def _put_batch_unit(self, message: Message) -> None:
+        if self._is_queue_name(message.topic, message.physical_offset):
+            queue = self.queues.batch_queue((message.topic, message.queue_id))
+            queue.put(batch_unit(message, self._options.rules.delays))
+
+    def _put_units(self, message: Message) -> None:
+        ext = None
+        if self._options.with_ext:
+            ext = ExtUnit(message.store_timestamp, self._options.bit_map(message))
+        for entry in queue_entries(message, self._options.rules):
+            if self._is_queue_name(entry.topic, message.physical_offset):
+                queue = self.queues.simple_queue((entry.topic, entry.queue_id))
+                finding = queue.put(entry.unit, entry.queue_offset, ext)
+                if finding is not None:
+                    self._report(finding)
+            # Only the message's own queue has an extension.
+            ext = None
+
+    def _is_queue_name(self, topic: str, physical_offset: int) -> bool:
+        if is_directory_name(topic):
+            return True
+        text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
+        place = registry.Place(topic=topic)
+        self._report(registry.new_finding("CL-TOPIC", text, place, commitLogOffset=physical_offset))
+        return False
+
+    def _report(self, finding: Finding) -> None:
+        """Keep what is odd about a record, with the file that the record lies in."""
+        physical_offset = finding.data["commitLogOffset"]
+        if isinstance(physical_offset, int) and (segment := self._log.segments.find(physical_offset)) is not None:
+            finding = replace(finding, file=segment.path, offset=physical_offset - segment.base_offset)
+        self._health.report(finding)
+
+    def _finish_pass(self, reached: Tail) -> None:
+        grown = self.queues.write_pending()
+        self.index.write_pending()
+        self.dispatched = reached
+        for queue in grown:
+            for listener in self.listeners:
+                listener(queue.key, queue.max_offset)

@@ -1,0 +1,390 @@
+"""Forcing the log to the disk: group commit for those who wait, a schedule for the rest.
+
+Upstream: ``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``. One sync covers all that was
+committed when it began, so of many producers who wait one forces for all; a lone producer forces for itself.
+
+A sync that fails is never repeated: the kernel may have dropped the pages it could not write, and would say yes.
+upstream: MappedFile.flush swallows the error, and later puts are acknowledged.
+
+The file ``checkpoint``: up to which store times log, queues and index are durable.
+
+Upstream: ``StoreCheckpoint``. A broker that starts after a crash replays the log from shortly before the oldest of
+these times, so none of them may run ahead of the disk.
+upstream: the time of the queues is that of the last dispatched message, whether its unit is durable or not, and every
+write between two flushes of the queues stores it.
+
+Who forces: of many producers who wait for the disk one does it for all, and the others sleep.
+
+Upstream: ``GroupCommitService``. Everybody sleeps on a lock of its own. Woken one by one through a common lock, the
+first would force again before the last knows that it need not wait any more; so whoever has forced wakes those whose
+messages are durable. It wakes the first of them, who wakes the next: all at once they would only queue for the
+interpreter.
+
+Most of them come back at once with the next message. So the turn is not given to those who came meanwhile, and forcing
+for half of the producers while the other half wait: the last one who is expected takes it, and is awake already. Who
+sleeps looks from time to time whether the turn is free, so nobody is waited for much longer than a sync takes; and
+where somebody did not come back, turns are handed on directly for a while.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+from itertools import pairwise
+
+from rmqtool.config import StoreConfig
+from rmqtool.engine.clock import Clock
+from rmqtool.engine.commit_log import CommitLog, Writer
+from rmqtool.engine.health import Health
+from rmqtool.engine.message import PutStatus
+from rmqtool.engine.put import PutTicket
+from rmqtool.errors import NoSpace, WriteFailed
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem
+from rmqtool.formats import layouts
+from rmqtool.formats.checkpoints import PAGE_SIZE, decode_checkpoint
+from rmqtool.formats.layouts import StoreCheckpoint
+from rmqtool.formats.paths import CHECKPOINT
+
+
+class Checkpoint:
+    """The fields in memory, and the file."""
+
+    def __init__(self, files: WritableFileSystem) -> None:
+        self._files = files
+        self._file: WritableFile | None = files.open_write(CHECKPOINT) if files.exists(CHECKPOINT) else None
+        self._written = decode_checkpoint(b"" if self._file is None else self._file.pread(PAGE_SIZE, 0))
+        self.fields: StoreCheckpoint = self._written
+        self._lock = threading.Lock()
+
+    def make(self) -> None:
+        """Make a file of zeros where there is none: then nothing is known to be durable."""
+        if self._file is None:
+            self._file = _made(self._files)
+
+    def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
+        """Move times forward."""
+        with self._lock:
+            fields = self.fields
+            self.fields = fields._replace(
+                physic_msg_timestamp=max(fields.physic_msg_timestamp, physic),
+                logics_msg_timestamp=max(fields.logics_msg_timestamp, logics),
+                index_msg_timestamp=max(fields.index_msg_timestamp, index),
+            )
+
+    def flush(self) -> None:
+        """Write and force the fields if they changed."""
+        fields = self.fields
+        if fields != self._written:
+            self.make()
+            assert self._file is not None, "it was made"
+            self._file.pwrite(layouts.STORE_CHECKPOINT.encode(fields), 0)
+            self._file.fdatasync()
+            self._written = fields
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _made(files: WritableFileSystem) -> WritableFile:
+    file = files.create(CHECKPOINT, PAGE_SIZE)
+    try:
+        file.fsync()
+        files.fsync_dir()
+    except NoSpace:
+        file.close()
+        files.unlink(CHECKPOINT)
+        raise
+    return file
+
+
+# How long those who are expected are waited for, in seconds; who sleeps longer looks less often.
+_PATIENCE = 0.001
+# So many turns are handed on directly after somebody was waited for in vain.
+_DOUBTS = 64
+
+
+class Turn(Enum):
+    """What came of waiting."""
+
+    MINE = "force now, and say so when it is done"
+    DONE = "somebody else has forced it"
+    TOO_LATE = "it took too long"
+
+
+class _Sleeper:
+    __slots__ = ("is_done", "lock", "next", "turn")
+
+    def __init__(self, is_done: Callable[[int], bool] | None) -> None:
+        self.is_done = is_done
+        self.turn = Turn.TOO_LATE
+        # Who is woken by this one.
+        self.next: _Sleeper | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+    def wake(self) -> None:
+        self.lock.release()
+
+    def wake_next(self) -> None:
+        following, self.next = self.next, None
+        if following is not None:
+            following.wake()
+
+
+class GroupCommit:
+    """Gives the turn to one at a time."""
+
+    def __init__(self, flushed_offset: Callable[[], int]) -> None:
+        self._flushed_offset = flushed_offset
+        self._guard = threading.Lock()
+        self._is_taken = False
+        # How many of those who need not wait any more are waited for, while nobody forces.
+        self._expected = 0
+        self._doubts = 0
+        self._sleepers: list[_Sleeper] = []
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody forces now, or will when those who are expected have come."""
+        return self._is_taken or self._expected > 1 or (self._expected == 1 and bool(self._sleepers))
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait."""
+        return len(self._sleepers)
+
+    def take_turn(self) -> None:
+        """Wait for the turn, whatever is durable by then."""
+        with self._guard:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+        self._sleep(_Sleeper(None), -1)
+
+    def wait(self, physical_offset: int, timeout: float) -> Turn:
+        """Wait until everything before an offset is durable, or it is the caller's turn to make it so; in seconds."""
+        return self.wait_until(physical_offset.__le__, timeout)
+
+    def wait_until(self, is_done: Callable[[int], bool], timeout: float) -> Turn:
+        """Wait until nothing is left to do with the log durable up to some offset, or it is the caller's turn."""
+        with self._guard:
+            if is_done(self._flushed_offset()):
+                return Turn.DONE
+            if self._may_force():
+                return Turn.MINE
+        return self._sleep(_Sleeper(is_done), timeout)
+
+    def _may_force(self) -> bool:
+        """Take the turn if nobody has it, and nobody is expected but who asks."""
+        if self._is_taken or self._expected > 1:
+            return False
+        self._expected = 0
+        self._is_taken = True
+        return True
+
+    def _sleep(self, sleeper: _Sleeper, timeout: float) -> Turn:
+        try:
+            with self._guard:
+                if self._may_force():
+                    # Given back in the meantime.
+                    return Turn.MINE
+                if self._expected and sleeper.is_done is not None:
+                    self._expected -= 1
+                self._sleepers.append(sleeper)
+            self._sleep_on(sleeper, timeout)
+            sleeper.wake_next()
+        except BaseException:
+            # Interrupted: nobody would take a turn that is given to it.
+            self._leave(sleeper)
+            sleeper.wake_next()
+            if sleeper.turn is Turn.MINE:
+                self.end_turn()
+            raise
+        return sleeper.turn
+
+    def _sleep_on(self, sleeper: _Sleeper, timeout: float) -> None:
+        """Sleep until woken, until it is too late, or until those who are expected are late."""
+        patience = _PATIENCE
+        while timeout < 0 or patience < timeout:
+            if sleeper.lock.acquire(timeout=patience):
+                return
+            with self._guard:
+                if sleeper not in self._sleepers:
+                    return  # who should have woken it was interrupted
+                if not self._is_taken:
+                    self._expected, self._doubts = 0, _DOUBTS
+                    self._give_turn(self._sleepers[0])
+            timeout -= patience if timeout > 0 else 0
+            patience *= 2
+        if not sleeper.lock.acquire(timeout=timeout):
+            self._leave(sleeper)
+
+    def _give_turn(self, sleeper: _Sleeper) -> None:
+        self._is_taken = True
+        self._sleepers.remove(sleeper)
+        sleeper.turn = Turn.MINE
+        sleeper.wake()
+
+    def _leave(self, sleeper: _Sleeper) -> None:
+        """Sleep no more, unless somebody has just woken it."""
+        with self._guard:
+            if sleeper in self._sleepers:
+                self._sleepers.remove(sleeper)
+
+    def end_turn(self, *, returns: bool = False) -> None:
+        """Wake those whose messages are durable; the turn is for the first of the others, or for who is expected.
+
+        ``returns``: the caller is one of those who will come with a next message.
+        """
+        with self._guard:
+            reached = self._flushed_offset()
+            done: list[_Sleeper] = []
+            left: list[_Sleeper] = []
+            for sleeper in self._sleepers:
+                is_done = sleeper.is_done is not None and sleeper.is_done(reached)
+                (done if is_done else left).append(sleeper)
+            if self._doubts:
+                self._doubts -= 1
+            else:
+                self._expected += len(done) + returns
+            self._sleepers = left
+            self._is_taken = False
+            # Who forces for others than producers waits for none of them.
+            following = next((one for one in left if one.is_done is None or not self._expected), None)
+            if following is not None:
+                self._give_turn(following)
+            for sleeper, behind in pairwise(done):
+                sleeper.next = behind
+            for sleeper in done:
+                sleeper.turn = Turn.DONE
+            if done:
+                done[0].wake()
+
+
+class Flusher:
+    """Forces the log, and knows when to."""
+
+    def __init__(
+        self, log: CommitLog, writer: Writer, checkpoint: Checkpoint, health: Health, clock: Clock, config: StoreConfig
+    ) -> None:
+        self.on_flushed: Callable[[], None] = _do_nothing
+        self._log = log
+        self._writer = writer
+        self._checkpoint = checkpoint
+        self._health = health
+        self._clock = clock
+        self._config = config
+        self._turns = GroupCommit(lambda: log.flushed_offset)
+        self._last_flush = self._last_thorough = self._last_commit = clock.monotonic()
+
+    def flush(self) -> bool:
+        """Force all that is written, also what the off-heap pool holds; False when the store no longer writes."""
+        self._turns.take_turn()
+        try:
+            return self._flush()
+        finally:
+            self._turns.end_turn()
+
+    def wait_flushed(self, physical_offset: int) -> PutStatus:
+        """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
+        return self._wait(physical_offset.__le__)
+
+    @property
+    def is_forcing(self) -> bool:
+        """Whether somebody forces now, so that whoever comes is a part of the next group."""
+        return self._turns.is_taken
+
+    def join_next(self, ticket: PutTicket) -> None:
+        """Have a ticket written and forced together with all others that come while somebody forces.
+
+        Whoever has the next turn writes for all of them, in one call.
+        """
+        self._writer.waiting.append(ticket)
+        status = self._wait(ticket.is_done_at)
+        if not ticket.is_written and ticket.status is None:
+            # It took too long; what comes of it nobody waits for.
+            self._writer.write_waiting()
+        if ticket.status is None:
+            ticket.status = status
+
+    def _wait(self, is_done: Callable[[int], bool]) -> PutStatus:
+        deadline = self._clock.monotonic() + self._config.sync_flush_timeout
+        turn = Turn.TOO_LATE
+        # The store's clock decides when it is too late, not how long a lock was waited for.
+        while turn is Turn.TOO_LATE and (left := deadline - self._clock.monotonic()) > 0:
+            turn = self._turns.wait_until(is_done, left / 1000)
+        if turn is Turn.MINE:
+            is_forced = False
+            try:
+                if self._writer.waiting:
+                    self._writer.write_waiting()
+                is_forced = is_done(self._log.flushed_offset) or self._flush()
+            finally:
+                self._turns.end_turn(returns=is_forced)
+            if not is_forced:
+                return PutStatus.UNKNOWN_ERROR
+        # It may have taken longer than the producer was promised.
+        in_time = turn is not Turn.TOO_LATE and self._clock.monotonic() <= deadline
+        return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
+
+    def _flush(self) -> bool:
+        if self._health.failure is not None:
+            return False
+        try:
+            self._writer.commit()
+            reached = self._log.flush()
+        except WriteFailed as error:
+            self._health.poison(error)
+            return False
+        self._checkpoint.advance(physic=reached.store_timestamp)
+        self.on_flushed()
+        return True
+
+    def flush_if_due(self, *, sync: bool) -> None:
+        """Do what the schedule asks for: with synchronous flush everything, else by pages and time."""
+        config, now = self._config, self._clock.monotonic()
+        if sync:
+            self._flush_dirty(0)
+            return
+        interval = config.flush_interval_commit_log if config.flush_commit_log_timed else 0
+        if now - self._last_flush >= interval:
+            self._last_flush = now
+            thorough = now - self._last_thorough >= config.flush_commit_log_thorough_interval
+            if thorough:
+                self._last_thorough = now
+            self._flush_dirty(0 if thorough else config.flush_commit_log_least_pages)
+
+    def _flush_dirty(self, least_pages: int) -> None:
+        if self._is_dirty(least_pages):
+            self._turns.take_turn()
+            try:
+                # Somebody may have forced it in the meantime.
+                if self._is_dirty(least_pages):
+                    self._flush()
+            finally:
+                self._turns.end_turn()
+
+    def _is_dirty(self, least_pages: int) -> bool:
+        log = self._log
+        return log.committed_offset > log.flushed_offset and log.pages_to_flush() >= least_pages
+
+    def commit_if_due(self) -> None:
+        """Bring into the file what the off-heap pool holds, by pages and time."""
+        config, now = self._config, self._clock.monotonic()
+        if now - self._last_commit < config.commit_interval_commit_log:
+            return
+        thorough = now - self._last_commit >= config.commit_commit_log_thorough_interval
+        if thorough or self._log.pages_to_commit() >= config.commit_commit_log_least_pages:
+            self._last_commit = now
+            if self._log.pending_size and self._health.failure is None:
+                try:
+                    self._writer.commit()
+                except WriteFailed as error:
+                    self._health.poison(error)
+
+
+def _do_nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,290 @@
+"""Index files being written: every key of a message leads to it, newest first.
+
+Upstream: ``IndexService.buildIndex``, ``IndexFile.putKey``. Entries are appended in the order of the log. The slots,
+written all over their table, stay in memory while many keys come at once, and reach the file when it is forced; a
+reader of this process asks the memory.
+
+A file is full in the middle of a message: its other keys begin the next file, whose header begins as that of the
+full one ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING
+
+from rmqtool.engine.clock import Clock
+from rmqtool.errors import WriteFailed
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories
+from rmqtool.formats import index, layouts
+from rmqtool.formats.layouts import IndexEntry, IndexHeader
+from rmqtool.formats.paths import INDEX, index_name
+from rmqtool.store.index_files import Geometry
+
+if TYPE_CHECKING:
+    from rmqtool.columns.index_build import Keys
+
+_FIRST = 1
+_encode_slot = layouts.INDEX_SLOT.packer.pack
+_encode_entry = layouts.INDEX_ENTRY.packer.pack
+_DIRECTORY = INDEX
+
+
+class IndexFileWriter:
+    """One index file that is not full."""
+
+    def __init__(self, file: WritableFile, geometry: Geometry, header: IndexHeader, *, is_new: bool = False) -> None:
+        self.path = file.path
+        self.geometry = geometry
+        self.header = header
+        self._file = file
+        self._entries: list[bytes] = []
+        self._written_count = self.next_entry
+        self._written_header = header
+        # Slots that differ from the file's; or all of them, once many keys have come at once.
+        self._slots: dict[int, int] = {}
+        self._table: bytearray | None = None
+        self._is_dirty = is_new
+
+    @property
+    def next_entry(self) -> int:
+        """The number of the next entry; a header that says none yet means the first."""
+        return max(self.header.index_count, _FIRST)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry fits."""
+        return self.next_entry >= self.geometry.entries
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
+        """Take an entry; the file is not full."""
+        old, number = self.header, self.next_entry
+        slot = key_hash % self.geometry.slots
+        previous = self.slot(slot)
+        seconds = index.time_diff(store_timestamp, old.begin_timestamp)
+        self._entries.append(_encode_entry(key_hash, physical_offset, seconds, previous))
+        self._set_slot(slot, number)
+        is_first = number == _FIRST
+        self.header = IndexHeader(
+            store_timestamp if is_first else old.begin_timestamp,
+            store_timestamp,
+            physical_offset if is_first else old.begin_phy_offset,
+            physical_offset,
+            old.hash_slot_count + (previous == 0),
+            number + 1,
+        )
+
+    def put_keys(self, keys: Keys) -> int:
+        """Take as many of ``keys`` as fit; return how many that were."""
+        from rmqtool.columns.index_build import hang_in, slots_of
+
+        count = min(len(keys.key_hashes), self.geometry.entries - self.next_entry)
+        if count > 0:
+            hung = hang_in(slots_of(self._loaded_table()), self.header, keys.cut(0, count))
+            self._entries.append(hung.entries.tobytes())
+            self.header = hung.header
+        return max(count, 0)
+
+    def _loaded_table(self) -> bytearray:
+        """Return all slots, in memory from now on."""
+        if self._table is None:
+            self._table = bytearray(self.geometry.slots * index.SLOT_SIZE)
+            self._file.pread_into(self._table, index.slot_offset(0))
+            for slot, number in self._slots.items():
+                self._set_slot(slot, number)
+            self._slots.clear()
+        return self._table
+
+    def slot(self, slot: int) -> int:
+        """Return the number of the newest entry of a slot, 0 when there is none."""
+        number = self._slots.get(slot)
+        if number is None:
+            table = self._table
+            if table is None:
+                data = self._file.pread_exactly(index.SLOT_SIZE, index.slot_offset(slot))
+                number = layouts.INDEX_SLOT.unpack_from(data)[0]
+            else:
+                number = layouts.INDEX_SLOT.unpack_from(table, slot * index.SLOT_SIZE)[0]
+        # upstream: a number that is not given yet counts as none, but the next one to be given does not.
+        return number if 0 < number < self.next_entry else 0
+
+    def _set_slot(self, slot: int, number: int) -> None:
+        if self._table is None:
+            self._slots[slot] = number
+        else:
+            layouts.INDEX_SLOT.pack_into(self._table, slot * index.SLOT_SIZE, number)
+
+    def entry(self, number: int) -> IndexEntry:
+        """Return an entry, written or about to be."""
+        at = number - self._written_count
+        if at >= 0:
+            return layouts.INDEX_ENTRY.decode(b"".join(self._entries), at * index.ENTRY_SIZE)
+        data = self._file.pread_exactly(index.ENTRY_SIZE, index.entry_offset(self.geometry.slots, number))
+        return layouts.INDEX_ENTRY.decode(data)
+
+    def write_pending(self) -> None:
+        """Bring entries and header into the file, and the slots too where they are few."""
+        if self._entries:
+            data = b"".join(self._entries)
+            self._is_dirty = True
+            self._file.pwrite(data, index.entry_offset(self.geometry.slots, self._written_count))
+            self._written_count += len(data) // index.ENTRY_SIZE
+            self._entries.clear()
+        if self._table is None:
+            self._write_slots()
+        self._write_header()
+
+    def _write_header(self) -> None:
+        if self.header != self._written_header:
+            self._file.pwrite(layouts.INDEX_HEADER.encode(self.header), 0)
+            self._written_header = self.header
+
+    def _write_slots(self) -> None:
+        if self._table is not None:
+            self._file.pwrite(self._table, index.slot_offset(0))
+            return
+        for first, numbers in _runs(self._slots):
+            self._file.pwrite(b"".join(map(_encode_slot, numbers)), index.slot_offset(first))
+        self._slots.clear()
+
+    def flush(self) -> None:
+        """Bring everything into the file and force it."""
+        if self._is_dirty or self._entries:
+            self.write_pending()
+            self._write_slots()
+            self._file.fdatasync()
+            self._is_dirty = False
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _runs(slots: dict[int, int]) -> Iterable[tuple[int, list[int]]]:
+    """Return slots that lie side by side together."""
+    first, numbers = 0, list[int]()
+    for slot in sorted(slots):
+        if numbers and slot != first + len(numbers):
+            yield first, numbers
+            numbers = []
+        if not numbers:
+            first = slot
+        numbers.append(slots[slot])
+    if numbers:
+        yield first, numbers
+
+
+class IndexService:
+    """The index of a store: the file that grows, and the full ones before it."""
+
+    def __init__(self, files: WritableFileSystem, geometry: Geometry, clock: Clock) -> None:
+        self.geometry = geometry
+        self.names: list[str] = []
+        self.current: IndexFileWriter | None = None
+        # Records up to this one are in the index with all their keys.
+        self.indexed_offset = -1
+        # End of the newest file that is full and durable.
+        self.durable_timestamp = 0
+        self._files = files
+        self._clock = clock
+        # Held while many keys are hung in, as by the dispatcher; never while a file is made or forced.
+        self.without_puts: AbstractContextManager[object] = nullcontext()
+        self._lock = threading.Lock()
+
+    def restore(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
+        """Go on with the files there are."""
+        self.names = list(names)
+        self.current = current
+        if current is not None:
+            self.indexed_offset = current.header.end_phy_offset if current.next_entry > _FIRST else -1
+
+    def put(self, texts: Iterable[str], physical_offset: int, store_timestamp: int) -> None:
+        """Index a record under ``texts``; one without any makes sure that there is a file that is not full.
+
+        upstream: the record that the last entry belongs to is indexed again when it is dispatched again.
+        """
+        with self._lock:
+            writer = self._writer()
+            if physical_offset > self.indexed_offset:
+                for text in texts:
+                    writer = self._writer()
+                    writer.put(index.key_hash(text), physical_offset, store_timestamp)
+                self.indexed_offset = physical_offset
+
+    def put_keys(self, keys: Keys, physical_offset: int) -> None:
+        """Index many records, the last of them at ``physical_offset``, as ``put`` does one by one."""
+        with self._lock:
+            new = keys.physical_offsets > self.indexed_offset
+            if not new.all():
+                keys = type(keys)(keys.key_hashes[new], keys.physical_offsets[new], keys.store_timestamps[new])
+            writer = self._writer()
+            at = 0
+            while at < len(keys.key_hashes):
+                writer = self._writer()
+                with self.without_puts:
+                    at += writer.put_keys(keys.cut(at))
+            if physical_offset > self.indexed_offset:
+                self.indexed_offset = physical_offset
+            if physical_offset > writer.header.end_phy_offset:
+                # A message without keys behind a full file finds it full, too.
+                self._writer()
+
+    def write_pending(self) -> None:
+        """Bring into the file what was taken."""
+        with self._lock:
+            if self.current is not None:
+                self.current.write_pending()
+
+    def flush(self) -> None:
+        """Force the file that grows."""
+        with self._lock:
+            if self.current is not None:
+                self.current.flush()
+
+    def close(self) -> None:
+        """Close the file that grows."""
+        if self.current is not None:
+            self.current.close()
+
+    def _writer(self) -> IndexFileWriter:
+        """Return a file that is not full; the full one before it is forced first."""
+        if self.current is not None and not self.current.is_full:
+            return self.current
+        before = None
+        if self.current is not None:
+            before = self.current.header
+            self.current.flush()
+            self.durable_timestamp = before.end_timestamp
+        created = self._create(before)
+        if self.current is not None:
+            self.current.close()
+        self.current = created
+        return created
+
+    def _create(self, before: IndexHeader | None) -> IndexFileWriter:
+        """Make the next file. Its name is the time; it must sort behind the others, also when that ran backwards."""
+        make_directories(self._files, _DIRECTORY)
+        now = self._clock.now()
+        name = index_name(now, self._clock.zone)
+        while self.names and name <= self.names[-1]:
+            name = f"{int(self.names[-1]) + 1:0{len(name)}d}"
+        header = IndexHeader(0, 0, 0, 0, 0, 0)
+        if before is not None:
+            time, place = max(before.end_timestamp, 0), max(before.end_phy_offset, 0)
+            header = IndexHeader(time, time, place, place, 0, 0)
+        path = join(_DIRECTORY, name)
+        file = self._files.create(path)
+        try:
+            file.truncate(index.file_size(*self.geometry))
+            file.pwrite(layouts.INDEX_HEADER.encode(header), 0)
+            self._files.fsync_dir(_DIRECTORY)
+        except WriteFailed:
+            file.close()
+            # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
+            with suppress(WriteFailed):
+                self._files.unlink(path)
+            raise
+        self.names.append(name)
+        return IndexFileWriter(file, self.geometry, header, is_new=True)

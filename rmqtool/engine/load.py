@@ -1,0 +1,482 @@
+"""What an existing store holds when it is opened: sizes, the end of the log, the ends of queues and index.
+
+Upstream: ``DefaultMessageStore.load``. Sizes come from the files; the settings speak for files that are not there yet.
+Only a store that was closed cleanly is taken up as it is. What contradicts that is refused here: a store that needs
+recovery must not be written on the word of its queues.
+
+The file ``abort``: it is there while the store is open, so a start that finds it knows the last end was none.
+
+Upstream: ``DefaultMessageStore.createTempFile``. It is durable before the first change of the store, and goes away only
+when everything else is durable. upstream: it is made when the store is opened, as the last file, and never synced.
+
+A new, empty store: the directories a broker expects, and a ``broker.conf`` with its settings.
+
+The messages of a segment, counted by columns, from record to record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import NamedTuple
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.commit_log import LogDirectory, Tail
+from rmqtool.engine.consume_queue import QueueSizes
+from rmqtool.engine.message import QueueKey
+from rmqtool.engine.recovery.log_pass import LogPass
+from rmqtool.errors import Refused, RmqtoolError, StoreError, WriteFailed
+from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
+from rmqtool.formats import paths
+from rmqtool.formats.bridges import is_bridge
+from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT_SIZE,
+    ConsumeQueueExtUnit,
+    decode_ext_unit,
+    ext_offset,
+    is_ext_address,
+)
+from rmqtool.formats.dispatch import DispatchRules, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import LONG_MAX
+from rmqtool.formats.layouts import BatchConsumeQueueUnit
+from rmqtool.formats.paths import ABORT, INDEX, Copy, FileKind
+from rmqtool.log.end import find_log_end, read_record
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.index_files import DEFAULT, Geometry, open_index, read_header
+from rmqtool.store.listing import FoundFile, StoreListing, list_store
+from rmqtool.store.open import AS_VERSION, BROKER_CONF
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+
+_BAK = ABORT + Copy.BAK
+
+
+def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
+    """Put the marker; return the files that were made. Where it cannot be put, nothing is left of it.
+
+    5.x writes its process id into it, and leaves the previous content, nothing, beside it.
+    """
+    content = b"" if version is Version.V4_9 else str(os.getpid()).encode("ascii")
+    made = (ABORT,) if version is Version.V4_9 or files.exists(_BAK) else (ABORT, _BAK)
+    try:
+        with files.create(ABORT) as marker:
+            if content:
+                marker.pwrite(content, 0)
+            marker.fsync()
+        if _BAK in made:
+            files.create(_BAK).close()
+        files.fsync_dir()
+    except WriteFailed:
+        for path in made:
+            # The first error tells what is wrong; that the file stays, too, adds nothing to it.
+            with suppress(WriteFailed):
+                if files.exists(path):
+                    files.unlink(path)
+        raise
+    return made
+
+
+def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> None:
+    """Remove the marker, or all files that were made with it."""
+    for path in made:
+        files.unlink(path)
+    files.fsync_dir()
+
+
+DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
+
+
+def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
+    """Make an empty store of ``config`` in a directory that holds nothing yet."""
+    if filesystem.listdir():
+        raise Refused(
+            "the directory is not empty; a new store would mix with what is there",
+            file=filesystem.shown(""),
+            hint="name a directory that is empty or not there yet",
+        )
+    for directory in DIRECTORIES:
+        make_directories(filesystem, directory)
+    comments = (
+        f"Settings of this store, made for RocketMQ {config.version}.",
+        "A broker started with -c reads them too.",
+    )
+    text = config.with_unknown(AS_VERSION, config.version.value).encode_broker_conf(comments)
+    with filesystem.create(BROKER_CONF) as file:
+        file.pwrite(text.encode("utf-8"), 0)
+        file.fsync()
+    filesystem.fsync_dir()
+
+
+_PIECE = 16 << 20
+
+
+def count_messages(file: ReadableFile, size: int) -> int:
+    """Return how many records a segment holds; at damage the count goes on with the next record that is right."""
+    from rmqtool.columns.starts import record_starts
+
+    at, count = 0, 0
+    walk = SegmentWalk(file, None)
+    while at < size:
+        starts = record_starts(file.pread(min(_PIECE, size - at), at))
+        count += len(starts.file_offsets)
+        at += starts.stopped_at
+        if not len(starts.file_offsets):
+            following = walk.find_record(at + 1)
+            if following is None:
+                break
+            # A record larger than a piece begins where the walk stopped.
+            count += isinstance(starts.stopped_by, Flaw) and walk.record_at(at) is not None
+            at = following
+    return count
+
+
+# What can be done with a store that only its own broker writes.
+_COPY = "its messages can be put into a store of files: rmqtool copy STORE DST"
+
+
+class QueueEnd(NamedTuple):
+    """Where a simple queue ends, in units, and the log behind its last message; and where its extension ends."""
+
+    max_offset: int
+    max_physic_offset: int
+    ext_end: int
+    # Whether units stand behind the end that a broker has cut off.
+    has_leftovers: bool = False
+
+
+class BatchQueueEnd(NamedTuple):
+    """Where a batch queue ends, in bytes, and its last unit."""
+
+    end: int
+    last: BatchConsumeQueueUnit | None
+
+
+@dataclass
+class StoreState:
+    """What was found."""
+
+    segment_size: int
+    segments: tuple[Segment, ...]
+    tail: Tail
+    # The log is dispatched up to here at least.
+    dispatched: int
+    queue_sizes: QueueSizes
+    queues: dict[QueueKey, QueueEnd]
+    batch_queues: dict[QueueKey, BatchQueueEnd]
+    index_names: list[str] = field(default_factory=list)
+    index_geometry: Geometry = DEFAULT
+    # An empty last segment, which the broker drops: it goes before the first change.
+    empty_segment: str | None = None
+
+
+def read_state(
+    files: WritableFileSystem,
+    config: StoreConfig,
+    directories: Sequence[LogDirectory],
+    read_only: Sequence[tuple[str, ReadableFileSystem]] = (),
+) -> StoreState:
+    """Return what a store that was closed cleanly holds; refuse any other."""
+    where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
+    listing = list_store(files, [*where, *read_only])
+    refuse_unsupported(listing, config)
+    refuse_linked(listing)
+    if files.exists(ABORT):
+        raise _needs_recovery("the store was not closed: abort is there", ABORT)
+    refuse_without_log(listing)
+    _check_log_directories(directories, config.version)
+    segments, empty = _whole_segments(files, listing, config)
+    log = SegmentQueue(segments)
+    simple = [ConsumeQueueFiles(*item) for item in listing.queues(FileKind.CONSUME_QUEUE).items()]
+    batch = [BatchQueueFiles(*item) for item in listing.queues(FileKind.BATCH_CONSUME_QUEUE).items()]
+    try:
+        state = _read_ends(listing, config, log, simple, batch)
+        state.empty_segment = empty
+        return state
+    finally:
+        for opened in (*(queue.segments for queue in simple), *(queue.segments for queue in batch)):
+            opened.close()
+        log.close()
+
+
+def _read_ends(
+    listing: StoreListing,
+    config: StoreConfig,
+    log: SegmentQueue,
+    simple: Sequence[ConsumeQueueFiles],
+    batch: Sequence[BatchQueueFiles],
+) -> StoreState:
+    tail = _find_tail(log, simple)
+    exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
+    sizes = QueueSizes.rounded(
+        _size_of(listing, FileKind.CONSUME_QUEUE) or config.mapped_file_size_consume_queue,
+        _size_of(listing, FileKind.CONSUME_QUEUE_EXT) or config.mapped_file_size_consume_queue_ext,
+        _size_of(listing, FileKind.BATCH_CONSUME_QUEUE) or config.mapper_file_size_batch_consume_queue,
+    )
+    queues: dict[QueueKey, QueueEnd] = {
+        queue.queue: _queue_end(queue, exts.get(queue.queue), log, tail.offset) for queue in simple
+    }
+    batch_queues: dict[QueueKey, BatchQueueEnd] = {
+        queue.queue: _batch_queue_end(queue, log, tail.offset) for queue in batch
+    }
+    ends = [end.max_physic_offset for end in queues.values()]
+    ends += [end.last.physical_offset + end.last.size for end in batch_queues.values() if end.last]
+    names, geometry = _read_index(listing, config, tail.offset)
+    return StoreState(
+        segment_size=log.segment_size or config.mapped_file_size_commit_log,
+        segments=log.segments,
+        tail=tail,
+        # Records behind the last one that has a unit are in no queue, or nobody dispatched them.
+        dispatched=min(max([log.min_offset, *ends]), tail.offset),
+        queue_sizes=sizes,
+        queues=queues,
+        batch_queues=batch_queues,
+        index_names=names,
+        index_geometry=geometry,
+    )
+
+
+def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
+    """Return why a store whose log is not where the settings say cannot be written."""
+    listing = list_store(files, ())
+    shown = files.shown("")
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        return unsupported
+    if listing.log_directories:
+        found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
+        return Refused(
+            f"the commit log is not where the settings say, in {','.join(config.commit_log_dirs)}, but in {found}",
+            file=shown,
+            hint=f"give the broker's setting: --conf storePathCommitLog={found}",
+        )
+    return _queues_alone(listing) or StoreError(
+        f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init STORE"
+    )
+
+
+def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
+    """Refuse a store that the engine cannot write."""
+    if (unsupported := _find_unsupported(listing, config)) is not None:
+        raise unsupported
+
+
+def refuse_linked(listing: StoreListing) -> None:
+    """Refuse a store in which one file has several names: writing one of them would destroy what the others mean."""
+    for names in listing.iter_linked():
+        shown = listing.filesystem.shown(names[1])
+        raise Refused(
+            f"{' and '.join(names)} are one file under several names (hard links): writing one changes the others",
+            file=shown,
+            hint=f"give each a file of its own: cp -p {quote(shown)} {quote(shown + '.own')}"
+            f" && mv {quote(shown + '.own')} {quote(shown)}",
+        )
+
+
+def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
+    """Return what about a store only its own broker can keep."""
+    shown = listing.filesystem.shown("")
+    if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
+        return StoreError("the log is DLedger's; only its group may append to it", file=shown, hint=_COPY)
+    in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
+    if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
+        return StoreError(
+            "the queues of this store are in RocksDB; only its broker can write them", file=shown, hint=_COPY
+        )
+    return None
+
+
+def refuse_without_log(listing: StoreListing) -> None:
+    """Refuse a store whose log is not there while its queues are."""
+    if (refusal := _queues_alone(listing)) is not None:
+        raise refusal
+
+
+def _queues_alone(listing: StoreListing) -> Refused | None:
+    if listing.log_segments or not any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
+        return None
+    return Refused(
+        "the commit log is empty, but there are queues: writing now would number messages anew",
+        file=listing.filesystem.shown(""),
+        hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
+    )
+
+
+def _needs_recovery(reason: str, file: str) -> Refused:
+    return Refused(reason, file=file, hint="rmqtool recover STORE --apply")
+
+
+def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
+    """Refuse what the broker's loader refuses. upstream: MappedFileQueue.doLoad."""
+    for filesystem, path in directories:
+        if filesystem.exists(path):
+            for entry in filesystem.listdir(path):
+                if entry.kind is Kind.DIRECTORY and version is Version.V4_9:
+                    shown = filesystem.shown(join(path, entry.name))
+                    raise StoreError(
+                        "a directory lies among the segments; a 4.9 broker does not load that",
+                        file=shown,
+                        hint="move it out of the store",
+                    )
+
+
+def _whole_segments(
+    files: WritableFileSystem, listing: StoreListing, config: StoreConfig
+) -> tuple[list[Segment], str | None]:
+    """Return the segments, all of one size; and the empty last one that is left out where the broker drops it."""
+    segments, empty = sorted(listing.log_segments), None
+    if segments and not segments[-1].size and config.version is not Version.V4_9:
+        last = segments.pop()
+        if last.filesystem is files:
+            empty = last.path
+    size = usual_size(segments)
+    for segment in segments:
+        if segment.size != size:
+            raise _needs_recovery(f"the segment has {segment.size} bytes, the others have {size}", segment.path)
+    return segments, empty
+
+
+def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
+    """Return where the next record goes: behind the last one, and behind a blank that ends the last segment."""
+    if not log:
+        return Tail(0, 0)
+    end = find_log_end(log, queues)
+    offset, timestamp = end.physical_offset, end.last.store_timestamp if end.last else 0
+    segment = log.find(offset)
+    if segment is not None and _goes_on(log, segment, offset):
+        # Damage that a recovery has kept; what stands behind it decides.
+        reading = LogPass(log, LONG_MAX // 2)
+        for _ in reading.batches(segment.base_offset):
+            pass
+        tail = reading.tail()
+        offset, timestamp = max((offset, timestamp), (tail.offset, tail.store_timestamp))
+        segment = log.find(offset)
+    if segment is not None and segment.base_offset != offset:
+        what = decode_record(log.read(offset, BLANK_SIZE))
+        if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
+            offset = segment.end_offset
+    later = [one for one in log if one.base_offset > offset]
+    if later:
+        raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
+    return Tail(offset, timestamp)
+
+
+def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
+    """Tell whether anything but a blank stands behind what seems to be the end of the log, or another segment."""
+    if segment.base_offset != log.segments[-1].base_offset:
+        return True
+    what = decode_record(log.read(offset, BLANK_SIZE))
+    if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
+        return False
+    walk = SegmentWalk(log.open(segment), segment.base_offset)
+    return walk.find_nonzero(offset - segment.base_offset) is not None
+
+
+def _size_of(listing: StoreListing, kind: FileKind) -> int:
+    """Return the size of all files of a kind, 0 without any."""
+    found: list[FoundFile] = list(listing.of_kind(kind))
+    sizes = {file.size for file in found}
+    if len(sizes) > 1:
+        size = usual_size([Segment(0, file.size, file.path, listing.filesystem) for file in found])
+        odd = next(file for file in found if file.size != size)
+        raise _needs_recovery(f"the file has {odd.size} bytes, others of its kind have {size}", odd.path)
+    return sizes.pop() if sizes else 0
+
+
+def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
+    """Return where a queue ends, after a look at the record of its last unit."""
+    max_offset, last = queue.max_offset, queue.last_unit
+    written = max_offset
+    # What a broker has cut from a queue stays behind its end, and leads beyond the log.
+    while last is not None and last.physical_offset >= log_end and max_offset > queue.first_offset:
+        max_offset -= 1
+        last = queue.read_unit(max_offset - 1) if max_offset > queue.first_offset else None
+    if last is None or last.size == FILLER_SIZE:
+        return QueueEnd(max_offset, -1, 0, max_offset < written)
+    is_there = last.physical_offset >= log.min_offset
+    is_own = is_there and _is_own(read_record(log, last.physical_offset), queue.queue, max_offset - 1)
+    if is_there and not is_own and not _is_damage(log, last.physical_offset):
+        path = queue.segments.segments[-1].path
+        raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
+    ext_end = _ext_end(queue, ext) if ext else 0
+    return QueueEnd(max_offset, last.physical_offset + last.size, ext_end, max_offset < written)
+
+
+def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:
+    """Tell whether a record may be that of a unit; a recovery lets one stand whose header is wrong in one number.
+
+    A bridge is where the units of the messages lead that it has taken the place of.
+    """
+    if record is None or is_bridge(record):
+        return record is not None
+    entries = [*queue_entries(record, DispatchRules())]
+    return any((entry.topic, entry.queue_id) == queue or entry.queue_offset == queue_offset for entry in entries)
+
+
+def _is_damage(log: SegmentQueue, physical_offset: int) -> bool:
+    """Tell whether damage stands at an offset, which a unit may outlive: not the middle of a record."""
+    segment = log.find(physical_offset)
+    if segment is None:
+        return any(gap.start_offset <= physical_offset < gap.end_offset for gap in log.gaps())
+    at = physical_offset - segment.base_offset
+    places = SegmentWalk(log.open(segment), segment.base_offset).places()
+    found = next((place for place in places if at < place.file_offset + place.length), None)
+    return found is not None and isinstance(found.what, Flaw | Nothing)
+
+
+def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
+    """Return where the next unit of an extension goes: behind that of the last address."""
+    try:
+        for queue_offset in range(queue.max_offset - 1, queue.first_offset - 1, -1):
+            unit = queue.read_unit(queue_offset)
+            if unit is not None and is_ext_address(unit.tags_code):
+                at = ext_offset(unit.tags_code)
+                segment = ext.find(at)
+                found = decode_ext_unit(ext.read(at, segment.end_offset - at)) if segment else None
+                if not isinstance(found, ConsumeQueueExtUnit):
+                    raise _needs_recovery(f"unit {queue_offset} has no extension at {at}", ext.segments[-1].path)
+                return at + found.size
+        return ext.end_offset
+    finally:
+        ext.close()
+
+
+def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) -> BatchQueueEnd:
+    count = sum(1 for _ in queue.iter_units())
+    last = queue.last_unit
+    if last is not None and last.physical_offset >= log.min_offset:
+        record = read_record(log, last.physical_offset) if last.physical_offset < log_end else None
+        is_own = record is not None and (record.topic, record.queue_id) == queue.queue
+        if not is_own and not _is_damage(log, last.physical_offset):
+            path = queue.segments.segments[-1].path
+            raise _needs_recovery(f"the last unit of the queue names no record, at {last.physical_offset}", path)
+    return BatchQueueEnd(queue.segments.min_offset + count * BATCH_UNIT_SIZE, last)
+
+
+def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tuple[list[str], Geometry]:
+    """Return the names of the index files, and the geometry of the last one, after a look at it."""
+    configured = Geometry(config.max_hash_slot_num, config.max_index_num)
+    found = [file for file in listing.of_kind(FileKind.INDEX) if file.what.name]
+    names = sorted(file.what.name or "" for file in found)
+    if not names:
+        return [], configured
+    hints = [configured]
+    for name in names[-2:]:
+        path = join(INDEX, name)
+        with listing.filesystem.open_read(path) as file:
+            opened = open_index(file, hints)
+            header = read_header(file)
+        if opened is not None:
+            # A file without entries shows no geometry, but it has that of the one before.
+            hints.insert(0, opened.geometry)
+    if opened is None and header is not None and header.index_count <= 1 and len(names) == 1:
+        return [], configured
+    if opened is None:
+        raise _needs_recovery("the bytes of the index file fit no number of slots", path)
+    if opened.header.end_phy_offset >= log_end > 0:
+        raise _needs_recovery(f"the index knows a record at {opened.header.end_phy_offset}, the log ends before", path)
+    return names, opened.geometry

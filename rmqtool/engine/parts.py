@@ -1,0 +1,218 @@
+"""Putting the parts of a store together.
+
+Upstream: the constructor of ``DefaultMessageStore``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rmqtool.config import FlushDiskType, StoreConfig, Version
+from rmqtool.engine.clock import Clock, SystemClock
+from rmqtool.engine.commit_log import CommitLog, LogDirectory, Writer
+from rmqtool.engine.consume_queue import BatchConsumeQueue, ConsumeQueues, DerivedFiles, MeantGap
+from rmqtool.engine.dispatch import Dispatcher, DispatchOptions, read_bit_maps
+from rmqtool.engine.encoder import Encoder
+from rmqtool.engine.flush import Checkpoint, Flusher
+from rmqtool.engine.health import Health
+from rmqtool.engine.index_file import IndexFileWriter, IndexService
+from rmqtool.engine.load import StoreState
+from rmqtool.engine.message import QueueOffsets
+from rmqtool.engine.put import Intake
+from rmqtool.engine.retention import DiskSpace, Retention
+from rmqtool.engine.stored_config import read_batch_topics
+from rmqtool.engine.upkeep import Parts, Upkeep
+from rmqtool.errors import StoreError
+from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem, join
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import parse_delay_levels, rules_of
+from rmqtool.formats.paths import INDEX, FileKind
+from rmqtool.store.index_files import read_header
+from rmqtool.store.listing import beneath
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything a store is opened with.
+
+    ``directories`` are those of the commit log; left out, they are taken from the settings: beneath the root on
+    ``files``, elsewhere on the machine's own file system. ``batch_topics``
+    and ``bit_map`` (the bloom bits of a message, for queue extensions) left out are read from the store.
+    ``meant_gap``: how far queue offsets may jump, since messages between were left out on purpose.
+    ``expires``: whether the store removes by itself what is old, or what a full disk asks for, as a broker does.
+    """
+
+    files: WritableFileSystem
+    config: StoreConfig
+    clock: Clock = field(default_factory=SystemClock)
+    directories: Sequence[LogDirectory] = ()
+    read_only_directories: Sequence[tuple[str, ReadableFileSystem]] = ()
+    batch_topics: frozenset[str] | None = None
+    bit_map: Callable[[Message], bytes] | None = None
+    meant_gap: MeantGap = field(default_factory=MeantGap)
+    expires: bool = False
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether a put is acknowledged when it is durable."""
+        return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether puts go to memory first. 4.9 does that only when nobody waits for the disk."""
+        wanted = self.config.transient_store_pool_enable
+        return wanted and not (self.is_sync and self.config.version is Version.V4_9)
+
+
+def log_directories(setup: Setup) -> tuple[LogDirectory, ...]:
+    """Return the directories of the commit log."""
+    if setup.directories:
+        return tuple(setup.directories)
+    found = []
+    for directory in setup.config.commit_log_dirs:
+        inside = beneath(setup.config.root_dir, directory)
+        if inside is None and not os.path.isdir(directory):
+            raise StoreError(
+                "the directory of the commit log is not there", file=directory, hint="is its volume mounted?"
+            )
+        found.append(
+            LogDirectory(PosixWritableFileSystem(directory), "")
+            if inside is None
+            else LogDirectory(setup.files, inside)
+        )
+    return tuple(found)
+
+
+def read_only_directories(setup: Setup) -> tuple[tuple[str, ReadableFileSystem], ...]:
+    """Return the directories of the commit log that are never written."""
+    found = list(setup.read_only_directories)
+    for directory in setup.config.read_only_commit_log_dirs:
+        inside = beneath(setup.config.root_dir, directory)
+        if inside is not None:
+            found.append((inside, setup.files))
+        elif os.path.isdir(directory):
+            found.append(("", PosixReadableFileSystem(directory)))
+    return tuple(found)
+
+
+@dataclass
+class Engine:
+    """The parts of one store."""
+
+    health: Health
+    log: CommitLog
+    offsets: QueueOffsets
+    encoder: Encoder
+    intake: Intake
+    writer: Writer
+    flusher: Flusher
+    dispatcher: Dispatcher
+    checkpoint: Checkpoint
+    disks: DiskSpace
+    upkeep: Upkeep
+    retention: Retention
+    batch_topics: frozenset[str] = frozenset()
+
+    def close_files(self) -> None:
+        """Close all files; nothing is written."""
+        self.log.close()
+        self.dispatcher.close()
+        self.dispatcher.queues.files.close()
+        self.dispatcher.index.close()
+        self.checkpoint.close()
+
+    def set_batch_topics(self, topics: frozenset[str]) -> None:
+        """Learn which topics have batch queues."""
+        self.batch_topics = topics
+        self.encoder.forget_topics()
+
+
+def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) -> Engine:
+    """Return the parts of a store that holds ``state``."""
+    config, clock, health = setup.config, setup.clock, Health()
+    log = CommitLog(directories, state.segment_size, state.segments, state.tail)
+    offsets = QueueOffsets()
+    disks = DiskSpace(directories, config, health)
+    log.full_directories = lambda: disks.full_directories
+    topics = setup.batch_topics
+    if topics is None:
+        # Where the settings of topics are not in a file, the queues that are there tell.
+        topics = read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}
+    encoder = Encoder(config, log.largest_record, lambda topic: topic in engine.batch_topics)
+    writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
+    checkpoint = Checkpoint(setup.files)
+    flusher = Flusher(log, writer, checkpoint, health, clock, config)
+    dispatcher = Dispatcher(
+        log,
+        _queues(setup, state),
+        _index(setup, state),
+        health,
+        DispatchOptions(
+            rules=rules_of(
+                config.version.value,
+                parse_delay_levels(config.message_delay_level),
+                multi_dispatch=config.enable_multi_dispatch,
+                lmq=config.enable_lmq,
+            ),
+            is_batch_topic=lambda topic: topic in engine.batch_topics,
+            with_index=config.message_index_enable and config.index_file_write_enable,
+            with_ext=config.enable_consume_queue_ext,
+            bit_map=setup.bit_map or _bit_map(setup),
+        ),
+        (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
+    )
+    dispatcher.restart_at(state.dispatched)
+    retention = Retention(setup.files, config, clock, dispatcher, disks)
+    parts = Parts(log, flusher, dispatcher, checkpoint, disks, retention if setup.expires else None)
+    upkeep = Upkeep(parts, health, clock, config, sync=setup.is_sync, pool=setup.has_pool)
+    engine = Engine(
+        health,
+        log,
+        offsets,
+        encoder,
+        Intake(encoder),
+        writer,
+        flusher,
+        dispatcher,
+        checkpoint,
+        disks,
+        upkeep,
+        retention,
+        topics,
+    )
+    return engine
+
+
+def _bit_map(setup: Setup) -> Callable[[Message], bytes]:
+    if setup.config.enable_calc_filter_bit_map:
+        return read_bit_maps(setup.files, setup.config.version)
+    return lambda _message: b""
+
+
+def _queues(setup: Setup, state: StoreState) -> ConsumeQueues:
+    queues = ConsumeQueues(
+        DerivedFiles(setup.files),
+        state.queue_sizes,
+        with_ext=setup.config.enable_consume_queue_ext,
+        meant_gap=setup.meant_gap,
+    )
+    for key, end in state.queues.items():
+        queues.simple[key] = queues.restored(key, end.max_offset, end.max_physic_offset, end.ext_end)
+    for key, batch_end in state.batch_queues.items():
+        files = queues.files_of(FileKind.BATCH_CONSUME_QUEUE, key)
+        queues.batch[key] = BatchConsumeQueue(key, files, *batch_end)
+    return queues
+
+
+def _index(setup: Setup, state: StoreState) -> IndexService:
+    service = IndexService(setup.files, state.index_geometry, setup.clock)
+    if state.index_names:
+        file = setup.files.open_write(join(INDEX, state.index_names[-1]))
+        header = read_header(file)
+        assert header is not None, "the file was opened as an index file before"
+        service.restore(state.index_names, IndexFileWriter(file, state.index_geometry, header))
+    return service

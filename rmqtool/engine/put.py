@@ -1,0 +1,455 @@
+"""From what a producer hands over to tickets that can be written: the checks, the rewriting, the encoding.
+
+Upstream: ``DefaultMessageStore.asyncPutMessage`` and ``CommitLog.asyncPutMessage`` (4.9), ``HookUtils`` (5.x). All of
+it goes on before the writer's lock is taken. The first check that fails wins.
+
+Messages for later: where a store puts them until they are due.
+
+Upstream: ``CommitLog.asyncPutMessage`` (4.9), ``HookUtils.handleScheduleMessage`` (5.x). A delay level moves a message
+to a queue of the schedule topic, a timer of 5.x to the topic of the wheel; both note where it belongs.
+
+A message on its way into the log, and what became of it.
+
+Upstream: ``PutMessageContext``, ``AppendMessageResult``. A put is a ticket and a wait.
+
+Records whose properties hold queue offsets: they are encoded under the writer's lock, when those are known.
+
+Upstream: ``MultiDispatch`` (4.9), ``LmqDispatch`` (5.x) for messages that further queues name too, without another
+copy of the body; ``BatchConsumeQueue.assignQueueOffset`` for inner batches, which take as many offsets as they hold
+messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.encoder import Encoder, TopicRules
+from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueKey, QueueOffsets, Record
+from rmqtool.formats.batches import iter_batch_items
+from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.dispatch import has_queue_unit, parse_delay_levels, topic_allows_lmq
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import encode_offset_msg_id
+from rmqtool.formats.java import int64, parse_int, parse_long, parse_short
+from rmqtool.formats.properties import decode_properties, join_properties
+from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+
+_TIMER_WISHES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_SECOND = 1000
+
+
+class Destination(NamedTuple):
+    """Where a message is stored, and with which properties; ``rewritten`` when it is not where it was sent."""
+
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str]
+    rewritten: bool
+
+
+def is_for_later(properties: Mapping[str, str]) -> bool:
+    """Return whether any property asks for a delay."""
+    return "DELAY" in properties or any(name in properties for name in _TIMER_WISHES)
+
+
+def find_destination(
+    sent: Destination, sys_flag: int, config: StoreConfig, levels: int, now: int
+) -> Destination | PutStatus:
+    """Return where a message that was ``sent`` is stored, or why it is not."""
+    if transaction_type(sys_flag) not in (TransactionType.NONE, TransactionType.COMMIT):
+        return sent
+    level = delay_level(sent.properties)
+    if level is None:
+        return PutStatus.MESSAGE_ILLEGAL
+    if config.version is not Version.V4_9 and sent.topic != TIMER_TOPIC:
+        if level > 0:
+            if any(name in sent.properties for name in _TIMER_WISHES):
+                kept = {name: value for name, value in sent.properties.items() if name not in _TIMER_WISHES}
+                sent = sent._replace(properties=kept)
+        elif "TIMER_OUT_MS" not in sent.properties and any(name in sent.properties for name in _TIMER_WISHES):
+            return _by_timer(sent, config, now)
+    return _by_level(sent, level, levels) if level > 0 else sent
+
+
+def delay_level(properties: Mapping[str, str]) -> int | None:
+    """Return the delay level of a message, 0 without one, None when it is no number."""
+    text = properties.get("DELAY")
+    return 0 if text is None else parse_int(text)
+
+
+def _by_level(sent: Destination, level: int, levels: int) -> Destination:
+    """Move a message to the schedule topic; the highest level stands for all above it."""
+    level = min(level, levels)
+    properties = {**sent.properties, "DELAY": str(level)}
+    return Destination(SCHEDULE_TOPIC, level - 1, _belonging(properties, sent), True)
+
+
+def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination | PutStatus:
+    """Move a message to the wheel's topic; one that is due is stored where it was sent."""
+    if not config.timer_wheel_enable:
+        return PutStatus.WHEEL_TIMER_NOT_ENABLE
+    deliver = _deliver_time(sent.properties, now)
+    if deliver is None:
+        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+    if deliver <= now:
+        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if "TIMER_DEL_UNIQKEY" in sent.properties else sent
+    if deliver - now > config.timer_max_delay_sec * _SECOND:
+        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
+    precision = config.timer_precision_ms
+    # A slot is served once the clock has passed it: one precision later.
+    rounded = deliver - precision if deliver % precision == 0 else deliver - deliver % precision
+    properties = {**sent.properties, "TIMER_OUT_MS": str(rounded)}
+    return Destination(TIMER_TOPIC, 0, _belonging(properties, sent), True)
+
+
+def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
+    return {**properties, "REAL_TOPIC": sent.topic, "REAL_QID": str(sent.queue_id)}
+
+
+def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
+    for name, unit, base in (
+        ("TIMER_DELAY_SEC", _SECOND, now),
+        ("TIMER_DELAY_MS", 1, now),
+        ("TIMER_DELIVER_MS", 1, 0),
+    ):
+        if name in properties:
+            number = parse_long(properties[name])
+            return None if number is None else int64(base + number * unit)
+    return None
+
+
+# Encodes a record whose properties hold queue offsets, when those are known; also the other queues that advance.
+LateRecord: TypeAlias = Callable[[QueueOffsets], "tuple[Record, Sequence[QueueKey]] | PutStatus"]
+
+
+class PutTicket:
+    """What a put came to; ``status`` is None as long as nobody knows. ``is_written`` says that it stands in the log.
+
+    ``records`` holds more than one for a client's batch. ``count`` is how many queue offsets the message takes: none
+    for prepared and rolled-back transactions. The offsets are those of the first record; -1 when nothing was stored.
+    Until it is written its ``store_timestamp`` says when it came.
+    """
+
+    __slots__ = (
+        "count",
+        "is_written",
+        "late",
+        "physical_offset",
+        "queue",
+        "queue_offset",
+        "record_offsets",
+        "records",
+        "size",
+        "status",
+        "store_host",
+        "store_timestamp",
+        "waits",
+    )
+
+    def __init__(
+        self, queue: QueueKey, records: Sequence[Record], count: int, store_host: tuple[bytes, int], now: int = 0
+    ) -> None:
+        self.queue = queue
+        self.records = records
+        self.count = count
+        self.store_host = store_host
+        self.late: LateRecord | None = None
+        self.waits = True
+        self.is_written = False
+        self.status: PutStatus | None = None
+        self.physical_offset = self.queue_offset = -1
+        self.store_timestamp = now
+        self.size = 0
+        self.record_offsets: Sequence[int] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the message was stored, and is as durable as was asked for."""
+        return self.status is PutStatus.PUT_OK
+
+    @property
+    def topic(self) -> str:
+        """The topic the message was stored under."""
+        return self.queue[0]
+
+    @property
+    def queue_id(self) -> int:
+        """The queue the message was stored under."""
+        return self.queue[1]
+
+    @property
+    def end_offset(self) -> int:
+        """The physical offset behind the message."""
+        return self.physical_offset + self.size
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The offset message id; of a batch the ids of its records, separated by commas; empty when not stored."""
+        offsets = self.record_offsets or ([self.physical_offset] if self.physical_offset >= 0 else [])
+        return ",".join(encode_offset_msg_id(*self.store_host, offset) for offset in offsets)
+
+    def is_done_at(self, flushed_offset: int) -> bool:
+        """Whether it is known what came of it, with the log durable up to an offset."""
+        return self.status is not None or (self.is_written and self.physical_offset + self.size <= flushed_offset)
+
+    def refuse(self, status: PutStatus) -> None:
+        """Say why the message is not stored, or that nobody knows whether it is."""
+        self.status = status
+        self.physical_offset = self.queue_offset = -1
+        self.store_timestamp = self.size = 0
+        self.record_offsets = ()
+
+
+def refused(status: PutStatus, queue: QueueKey) -> PutTicket:
+    """Return the ticket of a message that is not stored."""
+    ticket = PutTicket(queue, (), 0, (b"", 0))
+    ticket.refuse(status)
+    return ticket
+
+
+MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+_WAIT = "WAIT"
+
+
+class LateParts(NamedTuple):
+    """What is known of a record before its queue offsets; ``place``: its queue, the store's host, and now."""
+
+    encoder: Encoder
+    message: NewMessage
+    rules: TopicRules
+    properties: Mapping[str, str]
+    place: tuple[int, Host, int]
+
+    def encode(self, properties: Mapping[str, str]) -> Record | PutStatus:
+        """Return the record with these properties."""
+        text = self.encoder.text(properties, self.message.property_bins)
+        return self.encoder.encode(self.message, self.rules, *self.place, text)
+
+
+class MultiDispatchRecord:
+    """A message that names further queues: it holds its offsets in them."""
+
+    def __init__(self, parts: LateParts, queue: QueueKey) -> None:
+        self._parts = parts
+        self._targets = _targets(parts.encoder, queue, parts.properties[MULTI_DISPATCH])
+
+    def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
+        """Return the record, and the queues that it takes an offset of."""
+        encoder = self._parts.encoder
+        texts = ["" if target is None else str(offsets.next(target)) for target in self._targets]
+        properties = {**self._parts.properties, MULTI_QUEUE_OFFSET: ",".join(texts)}
+        if encoder.is_4_9:
+            properties.pop(_WAIT, None)
+        record = self._parts.encode(properties)
+        if isinstance(record, PutStatus):
+            return record
+        if not encoder.is_4_9 and record[0] > encoder.max_body:
+            return PutStatus.MESSAGE_ILLEGAL
+        # upstream: a queue named twice loses a number, and with it the order of its units.
+        return record, [target for target in dict.fromkeys(self._targets) if target is not None]
+
+
+def _targets(encoder: Encoder, queue: QueueKey, names: str) -> list[QueueKey | None]:
+    """Return the queues that are named; None for one that gets no number, as 5.x gives none to plain topics."""
+    found: list[QueueKey | None] = []
+    for name in names.split(","):
+        if encoder.is_4_9:
+            light = name.startswith(LMQ_PREFIX) and encoder.config.enable_lmq
+            found.append((name, 0 if light else queue[1]))
+        else:
+            found.append((name, 0) if name.startswith(LMQ_PREFIX) else None)
+    return found
+
+
+def names_queues(topic: str, properties: Mapping[str, str], config: StoreConfig, *, is_4_9: bool) -> bool:
+    """Return whether a message gets numbers in further queues."""
+    if not properties.get(MULTI_DISPATCH, "").strip():
+        return False
+    if is_4_9:
+        return config.enable_multi_dispatch
+    return config.enable_lmq and topic_allows_lmq(topic)
+
+
+class InnerBatchRecord:
+    """A batch stored as one record: it holds the offset of its first message."""
+
+    def __init__(self, parts: LateParts, queue: QueueKey) -> None:
+        self._parts = parts
+        self._queue = queue
+
+    def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
+        """Return the record."""
+        properties = {**self._parts.properties, INNER_BASE: str(offsets.next(self._queue))}
+        record = self._parts.encode(properties)
+        return record if isinstance(record, PutStatus) else (record, ())
+
+
+def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic: bool) -> int | PutStatus:
+    """Return how many messages a record of 5.x holds, refused where flag, number and topic contradict each other."""
+    is_inner = bool(sys_flag & SysFlag.INNER_BATCH)
+    text = properties.get(INNER_NUM)
+    if text is not None and not is_inner:
+        return PutStatus.MESSAGE_ILLEGAL
+    if is_inner and not is_batch_topic:
+        return PutStatus.MESSAGE_ILLEGAL
+    if text is None:
+        return 1
+    count = parse_short(text)
+    return count if count is not None and count > 0 else PutStatus.MESSAGE_ILLEGAL
+
+
+# A message with none of these is stored as it is; one look tells.
+MATTERS = frozenset(
+    {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
+)
+
+_NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
+
+
+# Messages of so many kinds are known by the names of their properties.
+_MOST_KINDS = 4096
+
+
+@dataclass(slots=True)
+class PropertyKind:
+    """What the names of a message's properties decide."""
+
+    is_plain: bool
+    text: Callable[[Mapping[str, str]], bytes]
+
+
+class Intake:
+    """Makes tickets by the rules of the store's version and settings."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._config = encoder.config
+        self.kinds: dict[tuple[str, ...], PropertyKind] = {}
+        self._levels = len(parse_delay_levels(self._config.message_delay_level))
+        # Since 5.4 each record of a batch keeps exactly the properties that the client gave it.
+        self._joins_batch_properties = self._config.version < Version.V5_4
+
+    def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
+        """Return the ticket of ``message``, not yet written, or why it is not stored."""
+        encoder = self.encoder
+        topic, given = message.topic, message.properties
+        rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
+        if rules.refusal is not None:
+            return rules.refusal
+        if message.body is None and not encoder.is_4_9:
+            return PutStatus.MESSAGE_ILLEGAL
+        text = message.property_text
+        if isinstance(given, bytes):
+            properties: Mapping[str, str] = decode_properties(given)
+            is_plain = MATTERS.isdisjoint(properties)
+            text = given if text is None else text
+        else:
+            properties, names = given, tuple(given)
+            kind = self.kinds.get(names) or self.kind_of(names)
+            is_plain = kind.is_plain
+            if text is None and is_plain:
+                bins = message.property_bins
+                text = kind.text(given) if bins is None else encoder.text(given, bins)
+        if not is_plain or rules.is_batch or text is None or message.sys_flag & _NEEDS_A_LOOK:
+            return self._accept_special(message, rules, properties, now)
+        queue_id, store_host = message.queue_id, message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        record = encoder.encode(message, rules, queue_id, store_host, now, text)
+        if isinstance(record, tuple):
+            return PutTicket((topic, queue_id), (record,), 1, store_host, now)
+        return record
+
+    def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
+        """Return what the names of properties decide; messages of one kind share it."""
+        if len(self.kinds) >= _MOST_KINDS:
+            self.kinds.clear()
+        kind = self.kinds[names] = PropertyKind(MATTERS.isdisjoint(names), self.encoder.text_maker(names))
+        return kind
+
+    def _accept_special(
+        self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
+    ) -> PutTicket | PutStatus:
+        """Accept a message that is delayed, transactional, a batch, or named by further queues."""
+        encoder = self.encoder
+        count = 1 if has_queue_unit(message.sys_flag) else 0
+        is_inner = False
+        if not encoder.is_4_9:
+            number = inner_count(properties, message.sys_flag, is_batch_topic=rules.is_batch)
+            if isinstance(number, PutStatus):
+                return number
+            is_inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
+            count = number if count else 0
+        found = self._destination(message, properties, now)
+        if isinstance(found, PutStatus):
+            return found
+        rules = encoder.topic_rules(found.topic)
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, found.queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        ticket = PutTicket((found.topic, found.queue_id), (), count, store_host, now)
+        ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
+        parts = LateParts(encoder, message, rules, found.properties, (found.queue_id, store_host, now))
+        if is_inner:
+            ticket.late = InnerBatchRecord(parts, ticket.queue)
+        elif names_queues(found.topic, found.properties, self._config, is_4_9=encoder.is_4_9):
+            ticket.late = MultiDispatchRecord(parts, ticket.queue)
+        else:
+            text = self._text_of(message, found)
+            record = encoder.encode(message, rules, found.queue_id, store_host, now, text)
+            if isinstance(record, PutStatus):
+                return record
+            ticket.records = (record,)
+        return ticket
+
+    def _text_of(self, message: NewMessage, found: Destination) -> bytes:
+        """Return the property text that is stored; one that came as a text is kept unless the message was moved."""
+        given = message.properties if message.property_text is None else message.property_text
+        if found.rewritten or not isinstance(given, bytes):
+            return self.encoder.text(found.properties, message.property_bins)
+        return given
+
+    def _destination(self, message: NewMessage, properties: Mapping[str, str], now: int) -> Destination | PutStatus:
+        sent = Destination(message.topic, message.queue_id, properties, False)
+        return find_destination(sent, message.sys_flag, self._config, self._levels, now)
+
+    def accept_batch(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
+        """Return the ticket of a client's batch: one record for each message in it, back to back."""
+        encoder = self.encoder
+        rules = encoder.topic_rules(message.topic)
+        if rules.refusal is not None:
+            return rules.refusal
+        properties = message.property_map()
+        if message.sys_flag & TRANSACTION_MASK != TransactionType.NONE or delay_level(properties) != 0:
+            return PutStatus.MESSAGE_ILLEGAL
+        # upstream: an exception.
+        if not message.body or len(message.body) > encoder.max_body:
+            return PutStatus.MESSAGE_ILLEGAL
+        store_host = message.store_host or encoder.store_host
+        if not encoder.do_numbers_fit(message, message.queue_id):
+            return PutStatus.MESSAGE_ILLEGAL
+        shared = b""
+        if self._joins_batch_properties:
+            given = message.properties
+            shared = given if isinstance(given, bytes) else encoder.text(given, message.property_bins)
+        records: list[Record] = []
+        for item in iter_batch_items(message.body):
+            if isinstance(item, Flaw):
+                return PutStatus.MESSAGE_ILLEGAL
+            text = join_properties(item.raw_properties, shared)
+            one = replace(message, body=item.body, flag=item.flag)
+            record = encoder.encode(one, rules, message.queue_id, store_host, now, text)
+            if isinstance(record, PutStatus):
+                return record
+            records.append(record)
+        if sum(record[0] for record in records) > encoder.largest_record:
+            return PutStatus.MESSAGE_ILLEGAL
+        ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
+        ticket.waits = properties.get("WAIT", "true").lower() == "true"
+        return ticket

@@ -1,0 +1,182 @@
+"""What is exported or read: which messages, which columns, what becomes of damage, how large the pieces are.
+
+What each column is: for people who ask before they export.
+
+Where stores and exports are: a path of this machine, also where it is spelled as Spark and pyarrow spell it.
+
+Other filesystems are not spoken to. An export appears by one rename, under a lock: an object store has neither, so its
+readers would see a part of an export, and two exports would mix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any, Literal, get_args
+
+from rmqtool.columns.batches import COLUMNS, Projection
+from rmqtool.errors import UsageError
+from rmqtool.filters.patterns import parse_patterns
+from rmqtool.log.select import Selection
+
+# An Arrow type, and what SQL engines call it.
+SQL_TYPES = {
+    "string": "string",
+    "int32": "int",
+    "int64": "bigint",
+    "timestamp[ms, tz=UTC]": "timestamp",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "binary": "binary",
+    "map<string, string>": "map<string,string>",
+}
+
+ABOUT = {
+    "topic": "the topic it was stored under",
+    "queue_id": "the queue",
+    "queue_offset": "its place in the queue",
+    "commitlog_offset": "its place in the broker's log",
+    "store_size": "bytes of its record",
+    "store_timestamp": "when it was stored, or null",
+    "born_timestamp": "when a client made it, or null",
+    "born_host": "ip:port of the client",
+    "store_host": "ip:port of the broker",
+    "tags": "property TAGS, or null",
+    "keys": "property KEYS, or null",
+    "msg_id": "a client's unique key, or null",
+    "body": "inflated; see also --body",
+    "body_codec": "zlib, lz4 or zstd; null: plain",
+    "properties": "all properties",
+    "sys_flag": "flags of the broker",
+    "flag": "flags of the client",
+    "body_crc": "checksum of the stored body",
+    "reconsume_times": "how often it was tried again",
+    "prepared_transaction_offset": "where its half message stood",
+    "offset_msg_id": "the broker's id: host and place",
+    "broker": "its name, or its directory",
+}
+
+
+def sql_type(arrow_type: object) -> str:
+    """Return what SQL engines call an Arrow type of the schema."""
+    return SQL_TYPES[str(arrow_type).replace(" ('entries')", "")]
+
+
+def column_rows(choice: Choice) -> Iterator[dict[str, str]]:
+    """Yield the columns of an export with these choices."""
+    for field in choice.projection(None, "ms").schema():
+        yield {"column": field.name, "type": sql_type(field.type), "about": ABOUT[field.name]}
+
+
+_HERE = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)
+_ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def local_path(text: str) -> str:
+    """Return the path that is meant; raise UsageError for what lies on another filesystem."""
+    here = _HERE.fullmatch(text)
+    if here is not None:
+        return here[1]
+    if _ELSEWHERE.match(text):
+        raise UsageError(
+            f"{text} is no path of this machine, and rmqtool speaks to no other filesystem",
+            hint="mount it and name the path; or copy: the segments of a store from there, a whole export to there",
+        )
+    return text
+
+
+SPLIT_SIZE = 128 << 20
+LEAST_SPLIT_SIZE = 4 << 10
+
+Body = Literal["inflated", "raw", "none"]
+TimeUnit = Literal["ms", "us"]
+
+
+class OnCorrupt(StrEnum):
+    """What becomes of damage: it ends the work, it is left out, or it is left out and told of."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    EMIT = "emit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A plain value: it goes to other processes. Offsets are queue offsets; times are store times; both half-open.
+
+    ``physical_begin`` and ``physical_end`` bound where in the log a message may lie.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+    begin: int | None = None
+    end: int | None = None
+    start_offset: int | None = None
+    end_offset: int | None = None
+    physical_begin: int = 0
+    physical_end: int | None = None
+    columns: tuple[str, ...] = COLUMNS
+    body: Body = "inflated"
+    on_corrupt: OnCorrupt = OnCorrupt.FAIL
+    split_size: int = SPLIT_SIZE
+
+    def selection(self) -> Selection:
+        """Return the question that scan asks of every record."""
+        return Selection(
+            topics=parse_patterns(self.topics),
+            queue_id=self.queue_id,
+            least_offset=self.start_offset,
+            begin=self.begin,
+            end=self.end,
+            physical_from=self.physical_begin,
+        )
+
+    def projection(self, broker: str | None, time_unit: TimeUnit) -> Projection:
+        """Return how the batches of one broker's messages look."""
+        return Projection(columns=self.columns, body=self.body, time_unit=time_unit, broker=broker)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return which messages and columns these are; how damage is met and the work is cut is no part of it."""
+        return {
+            "topics": list(self.topics),
+            "queueId": self.queue_id,
+            "begin": self.begin,
+            "end": self.end,
+            "startOffset": self.start_offset,
+            "endOffset": self.end_offset,
+            "columns": list(self.columns),
+            "body": self.body,
+        }
+
+
+DEFAULT = Choice()
+
+
+def check_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the named columns in the order of the schema; raise UsageError for one that is not there."""
+    wanted = set(names)
+    for name in sorted(wanted - set(COLUMNS)):
+        near = get_close_matches(name, COLUMNS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "the columns are " + ", ".join(COLUMNS)
+        raise UsageError(f"there is no column {name!r}", hint=hint)
+    if not wanted:
+        raise UsageError("no column is named", hint="the columns are " + ", ".join(COLUMNS))
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+def check_body(text: str) -> Body:
+    """Return how bodies are shown; raise UsageError for another word."""
+    for word in get_args(Body):
+        if word == text:
+            found: Body = word
+            return found
+    raise UsageError(f'"{text}" is not a way to show bodies', hint="one of " + ", ".join(get_args(Body)))
+
+
+def check_split_size(size: int) -> int:
+    """Return the size; raise UsageError for one with which planning would be most of the work."""
+    if size < LEAST_SPLIT_SIZE:
+        raise UsageError(f"a split of {size} bytes is too small", hint=f"{LEAST_SPLIT_SIZE} bytes are the least")
+    return size

@@ -1,0 +1,241 @@
+"""Parquet files of one task: batches in, a file for each partition out, in the order of the log.
+
+What the operating system refuses while an export is written, as errors with a sentence.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rmqtool.errors import NoSpace, WriteFailed
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Raise NoSpace or WriteFailed, naming ``path``, for an OSError inside."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        if error.errno in _FULL:
+            raise NoSpace(
+                f"{path} could not be written: {reason}; nothing of this export was left at the target",
+                file=path,
+                hint="free some space, or export to another disk (--to)",
+            ) from error
+        raise WriteFailed(
+            f"{path} could not be written: {reason}; nothing of this export was left at the target",
+            file=path,
+            hint="export to another place (--to)",
+        ) from error
+
+
+# A row group is held twice while it is written: as columns and as pages.
+MOST_ROWS = 100_000
+MOST_BYTES = 64 << 20
+# All partitions of a task together hold as much; with more files open at once the one longest unused is closed.
+MOST_HELD = 96 << 20
+MOST_OPEN = 64
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_NAME_LIMIT = 255
+_HASH_LENGTH = 16
+_BEGIN_LENGTH = 16
+_SAFE = "-_.!~ "
+_LATEST_DAY = 2_932_896  # 9999-12-31, the last that readers of dates agree on
+_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
+
+_CODEC = "zstd"
+_LEVEL = 1
+# Where values repeat; elsewhere a dictionary is built only to be given up.
+_REPEATING = ("topic", "queue_id", "tags", "born_host", "store_host", "body_codec", "sys_flag", "flag", "broker")
+_OF_PROPERTIES = ("properties.key_value.key",)
+# Nobody prunes by these, and the greatest body would stand in every footer.
+_WITHOUT_STATISTICS = ("body", "properties")
+
+
+class PartitionBy(StrEnum):
+    """What files can be set apart by: each word, and the column that the directories give."""
+
+    DAY = "day"
+    TOPIC = "topic"
+
+    @property
+    def column(self) -> str:
+        """The name in the directories: none that is a column of the files, which keep their own."""
+        return {"day": "dt", "topic": "topic_part"}[self.value]
+
+    @property
+    def source(self) -> str:
+        """The column that the partition is made of."""
+        return {"day": "store_timestamp", "topic": "topic"}[self.value]
+
+
+class PartFile(NamedTuple):
+    """A file that was written: its path beneath the target, its rows and its bytes."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(eq=False)
+class _Part:
+    """One partition of one task: what waits to be written, and the file that is open."""
+
+    directory: str
+    files: int = 0
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting_rows: int = 0
+    waiting_bytes: int = 0
+    writer: pq.ParquetWriter | None = None
+    path: str = ""
+    rows: int = 0
+
+
+class PartWriter:
+    """Writes the batches of one task beneath ``root``; ``stem`` begins the names of its files."""
+
+    def __init__(self, root: str, stem: str, schema: pa.Schema, partition_by: Sequence[PartitionBy] = ()) -> None:
+        self.root = root
+        self.stem = stem
+        self.schema = schema
+        self.partition_by = tuple(partition_by)
+        self._parts: dict[str, _Part] = {}
+        self._open: dict[str, _Part] = {}  # the one used last stands last
+        self._held = 0
+        self._written: list[PartFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; memory stays bounded whatever comes."""
+        for directory, rows in _split(batch, self.partition_by):
+            part = self._parts.setdefault(directory, _Part(directory))
+            part.waiting.append(rows)
+            part.waiting_rows += rows.num_rows
+            part.waiting_bytes += rows.nbytes
+            self._held += rows.nbytes
+            if part.waiting_rows >= MOST_ROWS or part.waiting_bytes >= MOST_BYTES:
+                self._flush(part)
+        while self._held >= MOST_HELD:
+            self._flush(max(self._parts.values(), key=lambda part: part.waiting_bytes))
+
+    def close(self) -> list[PartFile]:
+        """Write what is left; return every file, durable, in the order of the names."""
+        for part in self._parts.values():
+            if part.waiting:
+                self._flush(part)
+        for part in list(self._open.values()):
+            self._close(part)
+        return sorted(self._written)
+
+    def _flush(self, part: _Part) -> None:
+        """Write what waits as one row group."""
+        writer = self._writer(part)
+        with writing(os.path.join(self.root, part.path)):
+            writer.write_table(pa.Table.from_batches(part.waiting), row_group_size=part.waiting_rows)
+        part.rows += part.waiting_rows
+        self._held -= part.waiting_bytes
+        part.waiting, part.waiting_rows, part.waiting_bytes = [], 0, 0
+
+    def _writer(self, part: _Part) -> pq.ParquetWriter:
+        self._open.pop(part.directory, None)
+        self._open[part.directory] = part
+        if part.writer is not None:
+            return part.writer
+        if len(self._open) > MOST_OPEN:
+            self._close(next(iter(self._open.values())))
+        again = f"-{part.files}" if part.files else ""
+        part.path = os.path.join(part.directory, f"{self.stem}{again}.parquet")
+        part.files += 1
+        path = os.path.join(self.root, part.path)
+        with writing(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            part.writer = open_writer(path, self.schema)
+        return part.writer
+
+    def _close(self, part: _Part) -> None:
+        assert part.writer is not None, "only what is open is closed"
+        path = os.path.join(self.root, part.path)
+        with writing(path):
+            part.writer.close()
+            make_durable(path)
+            size = os.path.getsize(path)
+        self._written.append(PartFile(part.path, part.rows, size))
+        del self._open[part.directory]
+        part.writer, part.rows = None, 0
+
+
+def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
+    """Return a writer of a new file with the codec and encodings of every file of an export."""
+    names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression=_CODEC,
+        compression_level=_LEVEL,
+        use_dictionary=[*_REPEATING, *_OF_PROPERTIES],
+        write_statistics=names,
+    )
+
+
+def make_durable(path: str) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _split(batch: pa.RecordBatch, partition_by: Sequence[PartitionBy]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each partition in their order, with the directory they belong in."""
+    if not partition_by:
+        yield "", batch
+        return
+    codes = np.zeros(batch.num_rows, np.int64)
+    directories = [""]
+    for by in partition_by:
+        column = batch.column(by.source)
+        values = (_days(column) if by is PartitionBy.DAY else column).dictionary_encode(null_encoding="encode")
+        names = [_directory_name(by, value) for value in values.dictionary.to_pylist()]
+        codes = codes * len(names) + values.indices.to_numpy()
+        directories = [os.path.join(above, name) for above in directories for name in names]
+    for code in np.unique(codes).tolist():
+        rows = np.flatnonzero(codes == code)
+        yield directories[code], batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+
+
+def _days(times: pa.Array) -> pa.Array:
+    """Return the UTC day of each time, null where there is none that a reader of dates could spell."""
+    unit = _PER_DAY[times.type.unit]
+    days = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False) // unit
+    absent = times.is_null().to_numpy(zero_copy_only=False) | (days > _LATEST_DAY)
+    return pa.array(np.where(absent, 0, days), pa.int64(), mask=absent)
+
+
+def _directory_name(by: PartitionBy, value: Any) -> str:
+    if value is None:
+        return f"{by.column}={NO_VALUE}"
+    if by is PartitionBy.DAY:
+        return f"{by.column}={np.datetime64(value, 'D')}"
+    name = f"{by.column}={quote(value, safe=_SAFE)}"
+    if len(name) <= _NAME_LIMIT:
+        return name
+    # No directory bears so long a name. The files keep the whole topic.
+    digest = hashlib.sha256(value.encode("utf-8")).hexdigest()[:_HASH_LENGTH]
+    return f"{by.column}={quote(value[:_BEGIN_LENGTH], safe=_SAFE)}~{digest}"

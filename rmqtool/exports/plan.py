@@ -1,0 +1,146 @@
+"""Which ranges of which stores are read: known before a byte of a message is.
+
+The work of one task: a range of a log into Parquet files. It runs in this process, a pool, or Spark's executors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+from uuid import uuid4
+
+from rmqtool.errors import UsageError
+from rmqtool.exports.choice import Choice
+from rmqtool.exports.parquet import PartFile, PartitionBy, PartWriter
+from rmqtool.exports.reading import BatchReader
+from rmqtool.log.files import LogFile, LogKind
+from rmqtool.log.queue_entries import QueueFiles
+from rmqtool.log.ranges import Answered, Plan, plan_ranges, range_length, read_plan
+from rmqtool.log.read import Damage, Range
+from rmqtool.log.sources import StoreLog, broker_names, read_store_log
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One store: its broker's name, its log as it was when it was planned, and the choice with this store's bounds."""
+
+    broker: str
+    log: StoreLog
+    plan: Plan
+    choice: Choice
+    ranges: tuple[Range, ...]
+    missing: Damage | None = None
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of the log are read; what was only reserved behind its end does not count."""
+        end = self.log.end.physical_offset
+        return sum(min(range_length(one), max(end - one.file.base_offset - one.start, 0)) for one in self.ranges)
+
+
+def plan_sources(
+    paths: Sequence[str], choice: Choice, starts: Mapping[str, int] | None = None, *, settled: bool = False
+) -> list[Source]:
+    """Plan the stores at ``paths``. ``starts`` gives brokers whose log is read from a record's end on, exactly there.
+
+    With ``settled``, and wherever a broker is writing, nothing behind the record that is the last one now is read.
+    """
+    if not paths:
+        raise UsageError("no store is named", hint="give the storePathRootDir of at least one broker")
+    # Who reads may be a process of another machine, which has another current directory.
+    logs = [read_store_log(os.path.abspath(path)) for path in paths]
+    names = broker_names(logs)
+    sources = []
+    for name, log in zip(names, logs, strict=True):
+        end = log.end.physical_offset if settled or log.live else None
+        sources.append(plan_source(name, log, choice, (starts or {}).get(name), end))
+    return sources
+
+
+def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = None, end: int | None = None) -> Source:
+    """Plan one store, from a record's end at ``start`` on, and up to a record's end."""
+    missing = None
+    files = log.files
+    if start is not None:
+        files = [file for file in files if file.end_offset > start]
+        choice = replace(choice, physical_begin=max(choice.physical_begin, start))
+        if files and files[0].base_offset > start:
+            length = files[0].base_offset - start
+            text = f"{length} bytes of the log were deleted before they were read, from {start} on"
+            missing = Damage("CL-GAP", files[0].name, 0, length, text)
+    if end is not None:
+        choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
+    # What is written meanwhile is read the next time: its queues tell nothing of what is missing now.
+    plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
+    ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start, log.end.physical_offset))
+    return Source(broker, log, plan, choice, ranges, missing)
+
+
+def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> Iterator[Range]:
+    """Yield the ranges of a file within the bounds of the choice; ``start`` is where a record is due.
+
+    Nothing is cut behind ``log_end``: that the records there are older ones, which a recovery left behind, is only
+    seen by who comes from the last record.
+    """
+    begin = max(choice.physical_begin - file.base_offset, 0)
+    end = file.size if choice.physical_end is None else min(choice.physical_end - file.base_offset, file.size)
+    exact = start is not None and begin == start - file.base_offset
+    for part in plan_ranges(file, begin, choice.split_size):
+        if max(part.start, begin) >= end:
+            return
+        if part.start == begin and exact:
+            part = part._replace(is_guess=False)  # noqa: PLW2901
+        elif file.kind is LogKind.DLEDGER and exact:
+            part = part._replace(start=begin)  # noqa: PLW2901
+        is_last = part.stop is not None and file.base_offset + part.stop >= log_end
+        if is_last:
+            part = part._replace(stop=None)  # noqa: PLW2901
+        cut = end < file.size and (part.stop is None or part.stop > end)
+        yield part._replace(stop=end) if cut else part
+        if is_last:
+            return
+
+
+class Written(NamedTuple):
+    """What a task wrote, in a directory of its own beneath the staging one; where its last message ends in the log."""
+
+    directory: str
+    files: list[PartFile]
+    damages: list[Damage]
+    end_offset: int
+
+
+@dataclass(frozen=True)
+class WriteWork:
+    """Writes ranges of one store. A plain value that goes to other processes.
+
+    Each try writes into a directory of its own: one that fails, or whose answer is thrown away, leaves nothing that
+    counts. ``prefix`` begins the names of the files; the place in the log follows, so names sort as the log does.
+    """
+
+    staging: str
+    prefix: str
+    broker: str
+    choice: Choice
+    queues: Sequence[QueueFiles]
+    partition_by: tuple[PartitionBy, ...] = ()
+
+    def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
+        """Write the messages of a range; the answer's ``found`` is what was ``Written``."""
+        projection = self.choice.projection(self.broker, "ms")
+        reader = BatchReader(asked, self.choice, projection, self.queues)
+        directory = uuid4().hex
+        stem = f"{self.prefix}-{asked.file.base_offset + asked.start:020}"
+        root = os.path.join(self.staging, directory)
+        writer = PartWriter(root, stem, projection.schema(), self.partition_by)
+        damages = []
+        for found in reader.pieces():
+            if isinstance(found, Damage):
+                damages.append(found)
+            else:
+                writer.write(found.batch)
+                damages += [damage for _, damage in found.damages]
+        written = Written(directory, writer.close(), damages, reader.end_offset)
+        return Answered(reader.reader.began, reader.reader.reached, reader.left_over, written)

@@ -1,0 +1,293 @@
+"""One export from the plan to the manifest, whoever does the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rmqtool import __version__
+from rmqtool.columns.batches import SCHEMA_VERSION
+from rmqtool.errors import NoSpace, Refused, StoreError, UsageError
+from rmqtool.exports.choice import Choice, OnCorrupt
+from rmqtool.exports.manifest import Manifest, Progress
+from rmqtool.exports.parquet import PartFile, PartitionBy, make_durable, open_writer, writing
+from rmqtool.exports.plan import Source, WriteWork, Written, plan_sources
+from rmqtool.exports.target import Mode, Target, opened_target
+from rmqtool.log.follow import LastRecord, Mark, is_cut_back
+from rmqtool.log.ranges import Answered, Effort, run_ranges
+from rmqtool.log.read import Damage, Note
+
+# Compressed as it is, an export of text has a third of the log's bytes; with less room than this it cannot fit.
+_LEAST_SHARE = 4
+
+DAMAGE_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.utf8()),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("code", pa.utf8()),
+        pa.field("message", pa.utf8()),
+        pa.field("broker", pa.utf8()),
+    ]
+)
+
+
+class Job(NamedTuple):
+    """One store's share of an export."""
+
+    source: Source
+    work: WriteWork
+
+
+Answers = Generator[Answered | Damage | Note]
+# Who does the work: for each job, in their order, the answers to its ranges in the order of the log.
+Engine = Callable[[Sequence[Job]], Generator[Answers]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a person asked for."""
+
+    paths: tuple[str, ...]
+    directory: str
+    choice: Choice
+    mode: Mode = Mode.ERROR
+    partition_by: tuple[PartitionBy, ...] = ()
+    since_last: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what of it stands in the manifest."""
+        return {**self.choice.as_json(), "partitionBy": [by.value for by in self.partition_by]}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an export did."""
+
+    number: int
+    files: list[PartFile] = field(default_factory=list)
+    source_bytes: int = 0
+    damages: list[tuple[str, Damage]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    changed: bool = True
+
+    @property
+    def rows(self) -> int:
+        """How many messages were written."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """How large the new files are."""
+        return sum(file.bytes for file in self.files)
+
+    def as_json(self, directory: str) -> dict[str, Any]:
+        """Return the object of the contract; ``directory`` is where the files are."""
+        return {
+            "to": directory,
+            "export": self.number if self.changed else None,
+            "rows": self.rows,
+            "files": len(self.files),
+            "bytes": self.bytes,
+            "sourceBytes": self.source_bytes,
+            "damaged": {"ranges": len(self.damages), "bytes": sum(damage.length for _, damage in self.damages)},
+        }
+
+
+def local_engine(effort: Effort) -> Engine:
+    """Return the engine that needs no Spark: processes on this machine."""
+
+    def run(jobs: Sequence[Job]) -> Generator[Answers]:
+        for job in jobs:
+            yield answers(job)
+
+    def answers(job: Job) -> Answers:
+        yield from run_ranges(job.source.plan, list(job.source.ranges), job.work, effort)
+
+    return run
+
+
+def run_export(request: Request, engine: Engine) -> Outcome:
+    """Export; the target has all of it afterwards, or is as it was."""
+    with opened_target(request.directory, Mode.APPEND if request.since_last else request.mode) as target:
+        previous = target.previous[-1] if target.previous else None
+        _require_same(request, previous)
+        read = previous.read if previous is not None and request.since_last else {}
+        starts = {broker: progress.end for broker, progress in read.items()}
+        sources = plan_sources(request.paths, request.choice, starts, settled=request.since_last)
+        for source in sources:
+            _require_unbroken(source, read.get(source.broker), request.directory)
+        _require_space(target, sources)
+        collected = _Collected(target, request, read)
+        jobs = [_job(request, target, source, at) for at, source in enumerate(sources)]
+        with closing(engine(jobs)) as running:
+            for job, answers in zip(jobs, running, strict=True):
+                with closing(answers):
+                    collected.take(job, answers)
+        return collected.commit()
+
+
+def _job(request: Request, target: Target, source: Source, at: int) -> Job:
+    prefix = f"part-{target.number:06}-{at:03}"
+    queues = source.plan.queues
+    return Job(source, WriteWork(target.staging, prefix, source.broker, source.choice, queues, request.partition_by))
+
+
+def _require_same(request: Request, previous: Manifest | None) -> None:
+    """Raise UsageError where what is added would not fit what is there."""
+    if previous is None:
+        return
+    before, now = {**previous.choices, "schemaVersion": previous.schema_version}, request.as_json()
+    now["schemaVersion"] = SCHEMA_VERSION
+    must = now if request.since_last else ("columns", "body", "partitionBy", "schemaVersion")
+    for name in must:
+        then, wanted = before.get(name), now[name]
+        if then != wanted:
+            raise UsageError(
+                f"{request.directory} was exported with {name} = {_spelled(then)}, not {_spelled(wanted)}",
+                hint="choose as before, or export to another directory (--to)",
+            )
+
+
+def _spelled(value: object) -> str:
+    return ",".join(map(str, value)) or "all" if isinstance(value, list) else str(value)
+
+
+def _require_unbroken(source: Source, before: Progress | None, directory: str) -> None:
+    """Raise Refused when the log is not the one that was exported: a broker cut it back and wrote on from there."""
+    log = source.log
+    if before is None:
+        return
+    if log.end.physical_offset < before.end or is_cut_back(log.files, Mark(before.end, before.last)):
+        raise Refused(
+            f"the log of {source.broker} is not the one that was exported: it was cut back behind {before.end}, where "
+            "the last export ended, and written anew",
+            file=log.root,
+            hint=f"--mode overwrite exports it anew to {directory}",
+        )
+
+
+def _require_space(target: Target, sources: Sequence[Source]) -> None:
+    wanted = sum(source.bytes for source in sources) // _LEAST_SHARE
+    with writing(target.staging):
+        found = os.statvfs(target.staging)
+    free = found.f_bavail * found.f_frsize
+    if free < wanted:
+        raise NoSpace(
+            f"{target.directory} needs about {wanted} bytes, and {free} are free there",
+            file=target.directory,
+            hint="export to another disk (--to), or less: --topic, --begin, --end",
+        )
+
+
+class _Collected:
+    """What comes back from the work, store by store, until it is committed."""
+
+    def __init__(self, target: Target, request: Request, read: Mapping[str, Progress]) -> None:
+        self.target = target
+        self.request = request
+        self.before = read
+        self.read = dict(read)
+        self.outcome = Outcome(target.number)
+        self.staged: dict[str, str] = {}
+        self.damage: str | None = None
+
+    def take(self, job: Job, answers: Answers) -> None:
+        """Take all answers of a store."""
+        source = job.source
+        end = source.log.end.physical_offset
+        if source.missing is not None:
+            self._damaged(source, source.missing)
+        for answer in answers:
+            if isinstance(answer, Note):
+                self.outcome.notes.append(answer.text)
+            elif isinstance(answer, Damage):
+                self._damaged(source, answer)
+            else:
+                end = max(end, self._written(source, answer.found))
+        self.outcome.source_bytes += source.bytes
+        before, last = self.before.get(source.broker), source.log.end.last
+        self.read[source.broker] = Progress(
+            store=source.log.root,
+            start=before.end if before else source.choice.physical_begin,
+            end=end if before is None else max(end, before.end),
+            last=LastRecord.of(last) if last is not None else None,
+        )
+
+    def _written(self, source: Source, written: Written) -> int:
+        for damage in written.damages:
+            self._damaged(source, damage)
+        self.outcome.files += written.files
+        for file in written.files:
+            self.staged[file.path] = os.path.join(written.directory, file.path)
+        return written.end_offset
+
+    def _damaged(self, source: Source, damage: Damage) -> None:
+        if self.request.choice.on_corrupt is OnCorrupt.FAIL:
+            raise damage_error(damage)
+        self.outcome.damages.append((source.broker, damage))
+
+    def commit(self) -> Outcome:
+        """Let what was written appear."""
+        outcome = self.outcome
+        if self.request.choice.on_corrupt is OnCorrupt.EMIT and outcome.damages:
+            self.damage = "damage.parquet"
+            self._write(self.damage, damage_table(outcome.damages))
+        if not outcome.files and self.target.is_new and not self.request.partition_by:
+            # Readers take the schema from a file: there is one, also without a message.
+            empty = self.request.choice.projection(None, "ms").schema().empty_table()
+            path = f"part-{outcome.number:06}.parquet"
+            self._write("empty.parquet", empty)
+            self.staged[path] = "empty.parquet"
+            outcome.files.append(PartFile(path, 0, os.path.getsize(os.path.join(self.target.staging, "empty.parquet"))))
+        ends = {broker: progress.end for broker, progress in self.before.items()}
+        advanced = any(progress.end != ends.get(broker) for broker, progress in self.read.items())
+        outcome.changed = self.target.is_new or bool(self.staged) or self.damage is not None or advanced
+        if outcome.changed:
+            self.target.commit(self._manifest(), self.staged, self.damage)
+        return outcome
+
+    def _manifest(self) -> Manifest:
+        outcome = self.outcome
+        return Manifest(
+            number=outcome.number,
+            written_by=f"rmqtool {__version__}",
+            schema_version=SCHEMA_VERSION,
+            choices=self.request.as_json(),
+            read=self.read,
+            files=outcome.files,
+            damage={"ranges": len(outcome.damages), "bytes": sum(damage.length for _, damage in outcome.damages)},
+        )
+
+    def _write(self, staged: str, table: pa.Table) -> None:
+        whole = os.path.join(self.target.staging, staged)
+        with writing(whole):
+            with open_writer(whole, table.schema) as writer:
+                writer.write_table(table)
+            make_durable(whole)
+
+
+def damage_error(damage: Damage) -> StoreError:
+    """Return the error that damage is to who wanted none."""
+    return StoreError(
+        f"{damage.code}: {damage.message} ({damage.length} bytes)",
+        file=damage.file,
+        offset=damage.file_offset,
+        hint="--on-corrupt emit exports the rest and names the damage beside the target; skip only leaves it out",
+    )
+
+
+def damage_table(damages: Sequence[tuple[str, Damage]]) -> pa.Table:
+    """Return the table of the damage of several brokers' stores."""
+    rows = [
+        (damage.file, damage.file_offset, damage.length, damage.code, damage.message, broker)
+        for broker, damage in damages
+    ]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in DAMAGE_SCHEMA]
+    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, DAMAGE_SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=DAMAGE_SCHEMA)

@@ -1,0 +1,375 @@
+"""The journal on disk: what the files of a store were, before a change touched them.
+
+A journal is a directory of two files. ``old-bytes`` holds old bytes, one piece behind the other. ``journal`` is text:
+each line is a digest, a space and a JSON array of entries; one line is written and synced before each change. An entry
+is an object whose first key says what it tells:
+
+* ``begin``: the version of this format, and ``about``, which is the caller's
+* ``absent``: nothing bore this name
+* ``directory``, ``file``: the name was a directory's, a file's; its mode, owner, group, time, and size
+* ``bytes``: a span of a file lies in ``pieces`` of ``old-bytes``; what lies between the pieces was a hole
+* ``taken``: the name was about to be taken from the file, all of whose bytes are saved
+* ``done``: the changes are complete; the size and the time of each file as they left it
+* ``undoing``, ``undone``: going back was begun, was completed
+
+Only the last line can be one that a crash tore, since the next is begun when the one before is durable; and what a torn
+line was to precede was not begun.
+
+Taking back what a journal tells of, as often as it takes: whatever a crash leaves, the next run completes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqtool.errors import ReadFailed, Refused, WriteFailed
+from rmqtool.files.filesystem import (
+    Attributes,
+    Extent,
+    Kind,
+    ReadableFile,
+    ReadableFileSystem,
+    Status,
+    WritableFile,
+    WritableFileSystem,
+)
+from rmqtool.formats.paths import LOCK
+
+LOG = "journal"
+OLD_BYTES = "old-bytes"
+VERSION = 1
+# Old bytes are saved in blocks of this size: small enough to save little, large enough to sync seldom.
+BLOCK = 64 << 10
+CHUNK = 1 << 20
+_DIGEST_SIZE = 16
+
+JournalEntry = dict[str, Any]
+
+
+class Piece(NamedTuple):
+    """Bytes of a file that lie ``at`` an offset of ``old-bytes``."""
+
+    file_offset: int
+    length: int
+    at: int
+    digest: str
+
+
+@dataclass(slots=True)
+class Original:
+    """What bore a name before the first change."""
+
+    kind: Kind | None
+    size: int = 0
+    attributes: Attributes | None = None
+    # Whether the file lost its name to a rename or a removal; all its bytes are saved then.
+    taken: bool = False
+    blocks: set[int] = field(default_factory=set)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Journal:
+    """A journal as read: what things were, and how far the change and its undoing came."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    originals: dict[str, Original] = field(default_factory=dict)
+    # The files as the change left them, once it was complete: (size, mtime_ns), or None for one that is gone.
+    done: dict[str, tuple[int, int] | None] | None = None
+    undoing: bool = False
+    undone: bool = False
+    # Where the valid lines end in the log.
+    end: int = 0
+
+    def learn(self, entries: list[JournalEntry]) -> None:
+        """Take in the entries of one line."""
+        for entry in entries:
+            self._learn(entry)
+
+    def _learn(self, entry: JournalEntry) -> None:
+        what, value = next(iter(entry.items()))
+        if what == "begin":
+            self.about = entry["about"]
+        elif what == "absent":
+            self.originals[value] = Original(None)
+        elif what in ("file", "directory"):
+            attributes = Attributes(entry["mode"], entry["owner"], entry["group"], entry["mtime_ns"])
+            kind = Kind.FILE if what == "file" else Kind.DIRECTORY
+            self.originals[value] = Original(kind, entry.get("size", 0), attributes)
+        elif what == "bytes":
+            original = self.originals[value]
+            start, length = entry["file_offset"], entry["length"]
+            original.blocks.update(range(start // BLOCK, -(-(start + length) // BLOCK)))
+            original.spans.append((start, length))
+            original.pieces.extend(pieces_of(entry))
+        elif what == "taken":
+            self.originals[value].taken = True
+        elif what == "done":
+            self.done = {path: None if left is None else (left[0], left[1]) for path, left in value.items()}
+        elif what == "undoing":
+            self.undoing = True
+        else:
+            self.undone = True
+
+
+class JournalLine(NamedTuple):
+    """A valid line, and where it starts in the log."""
+
+    start: int
+    end: int
+    entries: list[JournalEntry]
+
+
+def entry_of(path: str, status: Status | None) -> JournalEntry:
+    """Return the entry that tells what bears a name."""
+    if status is None:
+        return {"absent": path}
+    entry: JournalEntry = {
+        "directory" if status.kind is Kind.DIRECTORY else "file": path,
+        "mode": status.mode,
+        "owner": status.owner,
+        "group": status.group,
+        "mtime_ns": status.mtime_ns,
+    }
+    return entry if status.kind is Kind.DIRECTORY else entry | {"size": status.size}
+
+
+def begin_entry(about: Mapping[str, object]) -> JournalEntry:
+    """Return the first entry of a journal."""
+    return {"begin": VERSION, "about": dict(about)}
+
+
+def pieces_of(entry: JournalEntry) -> list[Piece]:
+    """Return where the bytes of a ``bytes`` entry lie."""
+    return [Piece(*piece) for piece in entry["pieces"]]
+
+
+def digest(data: bytes) -> str:
+    """Return the digest of a line's text or of a piece."""
+    return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def append_line(log: WritableFile, end: int, entries: list[JournalEntry]) -> int:
+    """Write a line at ``end``, sync it, return where it ends."""
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    line = digest(text).encode() + b" " + text + b"\n"
+    log.pwrite(line, end)
+    log.fdatasync()
+    return end + len(line)
+
+
+def read_journal(journal: ReadableFileSystem) -> Journal:
+    """Read what a journal tells, its old bytes not looked at."""
+    return _told(_read_lines(journal))
+
+
+def read_verified_journal(journal: ReadableFileSystem) -> Journal:
+    """Read a journal and prove that every old byte of it is there; only then may anything be undone by it."""
+    lines = _read_lines(journal)
+    if lines:
+        with journal.open_read(OLD_BYTES) as old:
+            for line in lines:
+                for piece in (piece for entry in line.entries if "bytes" in entry for piece in pieces_of(entry)):
+                    # Old bytes are durable before the line that tells of them: this is damage, and no torn write.
+                    if digest(old.pread(piece.length, piece.at)) != piece.digest:
+                        raise _damaged(old, piece.at, "old bytes do not have the digest that was written down")
+    return _told(lines)
+
+
+def _told(lines: list[JournalLine]) -> Journal:
+    found = Journal()
+    for line in lines:
+        found.learn(line.entries)
+        found.end = line.end
+    return found
+
+
+def _read_lines(journal: ReadableFileSystem) -> list[JournalLine]:
+    names = {entry.name for entry in journal.listdir()}
+    if not {LOG, OLD_BYTES} <= names:
+        if names <= {LOG, OLD_BYTES}:
+            return []  # interrupted while it was begun: nothing had been changed
+        raise ReadFailed(
+            f"{journal.shown('')} is no journal",
+            file=journal.shown(""),
+            hint=f"a journal holds {LOG} and {OLD_BYTES}; repair --apply says where it is",
+        )
+    valid: list[JournalLine] = []
+    with journal.open_read(LOG) as log:
+        torn = False
+        for line in _iter_lines(log.pread_exactly(log.size(), 0)):
+            if line is not None and torn:
+                raise _damaged(log, line.start, "a line before this one does not have its digest")
+            if line is None:
+                torn = True
+            else:
+                valid.append(line)
+        if valid and valid[0].entries[0].get("begin") != VERSION:
+            raise ReadFailed(
+                f"{log.shown} is no journal of version {VERSION}",
+                file=log.shown,
+                hint="undo with the rmqtool that made the change",
+            )
+    return valid
+
+
+def _iter_lines(text: bytes) -> Iterator[JournalLine | None]:
+    """Walk over the lines; None for one that is not whole."""
+    start = 0
+    while start < len(text):
+        end = text.find(b"\n", start) + 1 or len(text)
+        told, _, body = text[start:end].removesuffix(b"\n").partition(b" ")
+        whole = text[end - 1 : end] == b"\n" and told == digest(body).encode()
+        yield JournalLine(start, end, json.loads(body)) if whole else None
+        start = end
+
+
+def _damaged(file: ReadableFile, offset: int, what: str) -> ReadFailed:
+    return ReadFailed(
+        f"{file.shown} is damaged: {what}; nothing was undone",
+        file=file.shown,
+        offset=offset,
+        hint="the old bytes that are left can still be taken from it by hand",
+    )
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What an undoing did: the paths that are as they were again, and those that the change had made and are gone."""
+
+    restored: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def __add__(self, other: Undone) -> Undone:
+        return Undone(self.restored + other.restored, self.deleted + other.deleted)
+
+
+def undo(files: WritableFileSystem, journal: WritableFileSystem) -> Undone:
+    """Put every file, directory, mode, owner and time back as the journal tells; return what was done.
+
+    Nothing is changed unless the whole journal proves sound, and, if the journalled change was completed, unless the
+    files are still as it left them. Undoing twice is undoing once.
+    """
+    if not require_undoable(files, journal):
+        return Undone()
+    told = read_verified_journal(journal)
+    made = {path for path, original in told.originals.items() if original.kind is None and files.exists(path)}
+    with journal.open_write(LOG) as log, journal.open_read(OLD_BYTES) as old:
+        log.truncate(told.end)
+        end = append_line(log, told.end, [{"undoing": True}])
+        _Restoration(files, told, old).run()
+        append_line(log, end, [{"undone": True}])
+    return Undone([path for path in sorted(told.originals) if told.originals[path].kind is not None], sorted(made))
+
+
+def require_undoable(files: ReadableFileSystem, journal: ReadableFileSystem) -> bool:
+    """Return whether there is anything to be undone; refuse when the files are not as a completed change left them."""
+    told = read_journal(journal)
+    if told.undone or not told.originals:
+        return False
+    if told.done is not None and not told.undoing:
+        _require_as_left(files, told.done)
+    return True
+
+
+def _require_as_left(files: ReadableFileSystem, done: dict[str, tuple[int, int] | None]) -> None:
+    for path, left in done.items():
+        status = files.find_stat(path)
+        if (None if status is None else (status.size, status.mtime_ns)) != left:
+            raise Refused(
+                f"{files.shown(path)} was changed after the change that is to be undone; nothing was undone",
+                file=files.shown(path),
+                hint="a broker may have worked on the store since: check it instead",
+            )
+
+
+class _Restoration:
+    """One run over the originals. Each step asks what is there, so that it does not matter which were done before."""
+
+    def __init__(self, files: WritableFileSystem, told: Journal, old: ReadableFile) -> None:
+        self._files = files
+        self._originals = sorted(told.originals.items())
+        self._old = old
+
+    def run(self) -> None:
+        # What holds comes before what it holds in the order of paths; so removal goes backwards.
+        for path, original in reversed(self._originals):
+            if path != LOCK:
+                self._clear(path, original.kind)
+        for path, _ in self._of(Kind.DIRECTORY):
+            if not self._files.exists(path):
+                self._files.mkdir(path)
+        for path, original in self._of(Kind.FILE):
+            self._restore(path, original)
+        # A lock that the change made goes when all else is back: until then it keeps others away.
+        for path, original in self._originals:
+            if path == LOCK:
+                self._clear(path, original.kind)
+        # Wherever a name was changed the directory was written down, so this makes the names durable as well.
+        for path, original in reversed(self._of(Kind.DIRECTORY)):
+            assert original.attributes is not None, "a directory has attributes"
+            self._files.set_attributes(path, original.attributes)
+            self._files.fsync_dir(path)
+
+    def _of(self, kind: Kind) -> list[tuple[str, Original]]:
+        return [(path, original) for path, original in self._originals if original.kind is kind]
+
+    def _clear(self, path: str, kind: Kind | None) -> None:
+        """Remove what bears the name and is not of the kind it was."""
+        status = self._files.find_stat(path)
+        if status is not None and status.kind is not kind:
+            if status.kind is Kind.DIRECTORY:
+                self._files.rmdir(path)
+            else:
+                self._files.unlink(path)
+
+    def _restore(self, path: str, original: Original) -> None:
+        if original.taken:
+            # A new file even where one bears the name: that one may bear another name too.
+            if self._files.exists(path):
+                self._files.unlink(path)
+            file = self._files.create(path)
+        else:
+            if not self._files.exists(path):
+                shown = self._files.shown(path)
+                raise WriteFailed(
+                    f"{shown} is gone, and was not the journal's to restore",
+                    file=shown,
+                    hint="put it back, then undo again",
+                )
+            file = self._files.open_write(path)
+        with file:
+            self._restore_bytes(file, original)
+            assert original.attributes is not None, "a file has attributes"
+            self._files.set_attributes(path, original.attributes)
+            file.fsync()
+
+    def _restore_bytes(self, file: WritableFile, original: Original) -> None:
+        if file.size() != original.size:
+            file.truncate(original.size)
+        for piece in original.pieces:
+            file.pwrite(self._old.pread_exactly(piece.length, piece.at), piece.file_offset)
+        for hole in _iter_holes(original):
+            for extent in file.iter_data(hole.file_offset, hole.end):
+                for file_offset in range(extent.file_offset, extent.end, CHUNK):
+                    file.pwrite(bytes(min(CHUNK, extent.end - file_offset)), file_offset)
+
+
+def _iter_holes(original: Original) -> Iterator[Extent]:
+    """Walk over what lies between the pieces of the saved spans."""
+    pieces = deque(sorted(original.pieces))
+    for start, length in sorted(original.spans):
+        position = start
+        while pieces and pieces[0].file_offset < start + length:
+            piece = pieces.popleft()
+            if position < piece.file_offset:
+                yield Extent(position, piece.file_offset - position)
+            position = piece.file_offset + piece.length
+        if position < start + length:
+            yield Extent(position, start + length - position)

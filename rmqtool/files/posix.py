@@ -1,0 +1,287 @@
+"""The real files of a store, for looking at. Nothing in this module can create, change or remove a file.
+
+Every name is opened relative to the directory before it and without following links, so that no path leaves the root,
+whatever is renamed beneath our feet. What is not a regular file is refused before it is opened: opening a FIFO may wake
+its writer, and opening a device may do anything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqtool.errors import ReadFailed
+from rmqtool.files import lock
+from rmqtool.files.failures import os_error, read_failed
+from rmqtool.files.filesystem import (
+    Entry,
+    Extent,
+    Failure,
+    Kind,
+    LockState,
+    ReadableFile,
+    ReadableFileSystem,
+    Space,
+    Status,
+    path_parts,
+    require_range,
+    require_unshrunk,
+)
+
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A buffer of the wanted length is made before the first byte is read: longer wishes are compared with the file first.
+_TRUSTED_LENGTH = 1 << 20
+
+_KINDS = {
+    modes.S_IFREG: Kind.FILE,
+    modes.S_IFDIR: Kind.DIRECTORY,
+    modes.S_IFLNK: Kind.SYMLINK,
+    modes.S_IFIFO: Kind.FIFO,
+    modes.S_IFSOCK: Kind.SOCKET,
+    modes.S_IFCHR: Kind.CHARACTER_DEVICE,
+    modes.S_IFBLK: Kind.BLOCK_DEVICE,
+}
+
+
+def status_of(found: os.stat_result) -> Status:
+    """Return what the operating system said, in the words of the file system protocol."""
+    return Status(
+        kind=_KINDS.get(modes.S_IFMT(found.st_mode), Kind.UNKNOWN),
+        size=found.st_size,
+        mode=modes.S_IMODE(found.st_mode),
+        owner=found.st_uid,
+        group=found.st_gid,
+        links=found.st_nlink,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=found.st_ctime_ns,
+        device=found.st_dev,
+        inode=found.st_ino,
+    )
+
+
+class PosixReadableFile(ReadableFile):
+    """A descriptor of a regular file."""
+
+    def __init__(self, descriptor: int, path: str, shown: str) -> None:
+        self.path = path
+        self.shown = shown
+        self._descriptor = descriptor
+        self._size_at_open = os.fstat(descriptor).st_size
+
+    def pread(self, length: int, file_offset: int) -> bytes:
+        require_range(self.shown, length, file_offset)
+        try:
+            if length > _TRUSTED_LENGTH:
+                length = max(0, min(length, max(self.size(), self._size_at_open) - file_offset))
+            found = os.pread(self._descriptor, length, file_offset)
+            while len(found) < length:
+                more = os.pread(self._descriptor, length - len(found), file_offset + len(found))
+                if not more:
+                    break
+                found += more
+        except OSError as error:
+            raise self._read_failed(error, file_offset) from error
+        if len(found) < length:
+            require_unshrunk(self.shown, file_offset + length, file_offset + len(found), self._size_at_open)
+        return found
+
+    def pread_into(self, buffer: bytearray | memoryview, file_offset: int) -> int:
+        with memoryview(buffer).cast("B") as view:
+            require_range(self.shown, len(view), file_offset)
+            done = 0
+            try:
+                while done < len(view):
+                    with view[done:] as rest:
+                        more = os.preadv(self._descriptor, [rest], file_offset + done)
+                    if not more:
+                        break
+                    done += more
+            except OSError as error:
+                raise self._read_failed(error, file_offset) from error
+            if done < len(view):
+                require_unshrunk(self.shown, file_offset + len(view), file_offset + done, self._size_at_open)
+            return done
+
+    def stat(self) -> Status:
+        try:
+            return status_of(os.fstat(self._descriptor))
+        except OSError as error:
+            raise read_failed("stat", self.shown, error) from error
+
+    def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
+        require_range(self.shown, 0, file_offset)
+        end = self._whole_until(end)
+        position = file_offset
+        while position < end:
+            try:
+                start = os.lseek(self._descriptor, position, os.SEEK_DATA)
+                stop = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                    self._whole_until(end)
+                    return
+                if error.errno != errno.EINVAL:
+                    raise self._read_failed(error, position) from error
+                start, stop = position, end  # this file system knows no holes
+            if start < end:
+                yield Extent(start, min(stop, end) - start)
+            position = stop
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            lock.close_descriptor(descriptor)
+
+    def _whole_until(self, end: int | None) -> int:
+        """Return where a walk over the file ends; the file must not have been cut before that."""
+        size = self.size()
+        require_unshrunk(self.shown, self._size_at_open if end is None else end, size, self._size_at_open)
+        return size if end is None else min(end, size)
+
+    def _read_failed(self, error: OSError, file_offset: int) -> ReadFailed:
+        failure = read_failed("read", self.shown, error)
+        failure.offset = file_offset
+        return failure
+
+
+class PosixReadableFileSystem(ReadableFileSystem):
+    """The files beneath a real directory. The directory itself may be reached by a link: the user named it."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        try:
+            self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise read_failed("open", root, error) from error
+
+    def open_read(self, path: str) -> PosixReadableFile:
+        try:
+            return PosixReadableFile(self._open_regular(path, READ), path, self.shown(path))
+        except OSError as error:
+            raise read_failed("open", self.shown(path), error) from error
+
+    def listdir(self, path: str = "") -> list[Entry]:
+        try:
+            with self._directory(path) as descriptor, os.scandir(descriptor) as entries:
+                found = [Entry(entry.name, _kind_of(entry)) for entry in entries]
+        except OSError as error:
+            raise read_failed("list", self.shown(path), error) from error
+        return sorted(found, key=lambda entry: entry.name)
+
+    def find_stat(self, path: str) -> Status | None:
+        try:
+            if not path:
+                return status_of(os.fstat(self._root))
+            with self._parent(path) as (directory, name):
+                return status_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise read_failed("stat", self.shown(path), error) from error
+
+    def space(self) -> Space:
+        try:
+            found = os.fstatvfs(self._root)
+        except OSError as error:
+            raise read_failed("ask for the space of", self.root, error) from error
+        return Space(
+            total=found.f_blocks * found.f_frsize,
+            free=found.f_bfree * found.f_frsize,
+            available=found.f_bavail * found.f_frsize,
+        )
+
+    def lock_state(self, path: str = "lock") -> LockState:
+        try:
+            descriptor = self._open_regular(path, READ)
+        except FileNotFoundError:
+            return LockState(held=False)
+        except OSError as error:
+            raise read_failed("open", self.shown(path), error) from error
+        try:
+            return lock.probe(descriptor, self.shown(path))
+        finally:
+            lock.close_descriptor(descriptor)
+
+    def shown(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def close(self) -> None:
+        descriptor, self._root = self._root, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    @contextmanager
+    def _parent(self, path: str, error: Failure = ReadFailed) -> Iterator[tuple[int, str]]:
+        """Hold a descriptor of the directory that holds ``path``; give it and the last name."""
+        *steps, name = path_parts(path, error)
+        directory = os.dup(self._root)
+        try:
+            for step in steps:
+                below = _open_step(step, _STEP, directory)
+                os.close(directory)
+                directory = below
+            yield directory, name
+        finally:
+            os.close(directory)
+
+    @contextmanager
+    def _directory(self, path: str, error: Failure = ReadFailed) -> Iterator[int]:
+        """Hold a descriptor of a directory, whose position is its own: two listings at once do not mix."""
+        if path:
+            with self._parent(path, error) as (directory, name):
+                descriptor = _open_step(name, _DIRECTORY, directory)
+        else:
+            descriptor = os.open(".", _DIRECTORY, dir_fd=self._root)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open_regular(self, path: str, flags: int, error: Failure = ReadFailed) -> int:
+        if not path:
+            raise os_error(errno.EISDIR)
+        with self._parent(path, error) as (directory, name):
+            self._require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), path, error)
+            descriptor = os.open(name, flags, dir_fd=directory)
+            try:
+                # Again, of what was really opened: the name may have changed hands in between.
+                self._require_regular(os.fstat(descriptor), path, error)
+            except BaseException:
+                lock.close_descriptor(descriptor)
+                raise
+        return descriptor
+
+    def _require_regular(self, found: os.stat_result, path: str, error: Failure) -> None:
+        if modes.S_ISLNK(found.st_mode):
+            raise os_error(errno.ELOOP)
+        if not modes.S_ISREG(found.st_mode):
+            shown = self.shown(path)
+            raise error(f"{shown} is a {status_of(found).kind}, not a regular file", file=shown)
+
+
+def _open_step(name: str, flags: int, directory: int) -> int:
+    """Open a directory by its name in another; a link is told apart from what is simply no directory."""
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except NotADirectoryError as refused:
+        if modes.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            raise os_error(errno.ELOOP) from refused
+        raise
+
+
+def _kind_of(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_symlink():
+        return Kind.SYMLINK
+    if entry.is_dir(follow_symlinks=False):
+        return Kind.DIRECTORY
+    if entry.is_file(follow_symlinks=False):
+        return Kind.FILE
+    try:
+        return status_of(entry.stat(follow_symlinks=False)).kind
+    except FileNotFoundError:  # it vanished between the two looks
+        return Kind.UNKNOWN

@@ -1,1 +1,0 @@
-"""Stores that may be broken: regions, checks, statistics, history. Never writes."""

@@ -1,0 +1,275 @@
+"""Where in a log the first wanted message may lie, as the queues tell and the log itself confirms.
+
+Records of a file taken by their places, in any order: what queues and sorted keys lead to.
+
+Messages of some queues of many, without reading the log through.
+
+The units of all queues tell how the log is cut into records. Only those records are read that the wanted queues name,
+and the stretches that no unit names: transactions that stand in no queue, records not dispatched yet, blanks. Queues
+are not trusted: where a wanted record is not what its unit says, or units contradict each other, the log is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.columns.declined import Declined
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.records import Records, decode_records
+from rmqtool.columns.starts import Covered, cover_with_units, record_starts
+from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.formats.commit_log import MIN_RECORD_SIZE
+from rmqtool.log.files import LogFile, LogKind
+from rmqtool.log.queue_entries import Named, QueueFiles, read_named, read_places
+from rmqtool.log.read import Damage, Part, Range, RangeReader, are_right, run_end
+from rmqtool.log.select import Queue, Selection
+
+# Records no farther apart than this are read together, the bytes between them included.
+_NEAR = 4 << 10
+# So much is gathered at once; one record may be larger.
+MOST_BYTES = 4 << 20
+MOST_ROWS = 4096
+
+
+class Places(NamedTuple):
+    """Where records of a file are said to lie, and how long they are said to be."""
+
+    file_offsets: Ints
+    sizes: Ints
+
+    def select(self, rows: slice) -> Places:
+        """Return some of the places."""
+        return Places(self.file_offsets[rows], self.sizes[rows])
+
+
+def iter_batches(places: Places) -> Iterator[slice]:
+    """Yield runs of the places that are small enough to be gathered together."""
+    ends = np.cumsum(places.sizes)
+    at = 0
+    while at < len(ends):
+        before = int(ends[at - 1]) if at else 0
+        by_bytes = int(np.searchsorted(ends, before + MOST_BYTES, side="right"))
+        stop = max(min(at + MOST_ROWS, by_bytes), at + 1)
+        yield slice(at, stop)
+        at = stop
+
+
+def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksums: bool = True) -> Records:
+    """Return the records at ``places`` in their order, up to the first that is not right, or not as long as said."""
+    fits = (places.sizes >= MIN_RECORD_SIZE) & (places.file_offsets >= 0)
+    fits &= places.file_offsets + places.sizes <= file.size()
+    places = places.select(slice(None if fits.all() else int(np.argmin(fits))))
+    offsets = np.cumsum(places.sizes) - places.sizes
+    data = bytearray(int(places.sizes.sum()))
+    with memoryview(data) as view:
+        begins, sizes, to = places.file_offsets.tolist(), places.sizes.tolist(), offsets.tolist()
+        for rows in _spans(places):
+            begin = begins[rows[0]]
+            end = max(begins[row] + sizes[row] for row in rows)
+            span = memoryview(file.pread_exactly(end - begin, begin))
+            for row in rows:
+                at, size = begins[row] - begin, sizes[row]
+                view[to[row] : to[row] + size] = span[at : at + size]
+    records, _ = decode_records(data, offsets)
+    found = len(records)
+    compacted = log.kind is LogKind.COMPACTION
+    right = are_right(records, places.file_offsets[:found] + log.base_offset, checksums=checksums, compacted=compacted)
+    right &= records.column("total_size") == places.sizes[:found]
+    return records if right.all() else records.select(slice(int(np.argmin(right))))
+
+
+def _spans(places: Places) -> Iterator[list[int]]:
+    """Yield rows whose records are read together, in the order of the file."""
+    order = np.argsort(places.file_offsets, kind="stable")
+    begins = places.file_offsets[order]
+    ends = np.maximum.accumulate(begins + places.sizes[order])
+    far = np.flatnonzero(begins[1:] - ends[:-1] > _NEAR) + 1
+    rows = order.tolist()
+    for first, last in pairwise((0, *far.tolist(), len(rows))):
+        if first < last:
+            yield rows[first:last]
+
+
+# Where the wanted records are more than this share of a range, reading it through is quicker.
+_SHARE = 0.5
+# A gap up to this size is looked at by itself.
+_LARGE_GAP = 1 << 20
+
+
+class CoveredReader:
+    """One range of a commit log being read by way of the queues; see ``RangeReader``."""
+
+    def __init__(
+        self, asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
+    ) -> None:
+        self.asked = asked
+        self.selection = selection
+        self.queues = queues
+        self.checksums = checksums
+        self.began: int | None = None
+        self.reached: int | None = None
+        self.left_over: Damage | None = None
+        # Up to here all that is wanted was given, and a record is due; and where the record before it begins.
+        self._given = asked.start
+        self._before = 0
+
+    def parts(self) -> Iterator[Part | Damage]:
+        """Yield the wanted messages of the range, and the damage that lies in their way."""
+        base, size = self.asked.file.base_offset, self.asked.file.size
+        stop = size if self.asked.stop is None else self.asked.stop
+        try:
+            named = read_places(self.queues, self.selection, base + self.asked.start, base + stop)
+        except ReadFailed:  # the queues are a help, no more
+            named = None
+        if named is None:
+            reader = RangeReader(self.asked, self.selection, checksums=self.checksums)
+            yield from reader.parts()
+            self.began, self.reached, self.left_over = reader.began, reader.reached, reader.left_over
+            return
+        places = Places(named.places - base, named.sizes)
+        self._before = max(named.preceding - base, 0)
+        if not self.asked.is_guess:
+            self.began = self.asked.start
+        elif len(places.sizes):
+            self.began = int(places.file_offsets.min())
+        if self.began is not None:
+            yield from self._read(places, named.wanted, self.began, min(named.following - base, size))
+
+    def _read(self, places: Places, wanted: Mask, begin: int, end: int) -> Iterator[Part | Damage]:
+        self._given = begin
+        covered = cover_with_units(*places, begin, end)
+        rows = _sorted(places, wanted)
+        if isinstance(covered, Declined) or rows.sizes.sum() > _SHARE * (end - begin):
+            yield from self._read_through(end)
+            return
+        try:
+            with self.asked.file.open() as file:
+                yield from self._read_covered(file, covered, rows, end)
+        except ReadFailed:  # the plain reader says of what
+            yield from self._read_through(end)
+
+    def _read_through(self, end: int) -> Iterator[Part | Damage]:
+        """Read what is left of the range as if there were no queues.
+
+        It begins one record early: whether what stands behind a break is stale depends on the time before it.
+        """
+        base, size = self.asked.file.base_offset, self.asked.file.size
+        start = self._before if self._before < self._given else self._given
+        selection = replace(self.selection, physical_from=max(self.selection.physical_from, base + self._given))
+        asked = Range(self.asked.file, start, None if end >= size else end)
+        reader = RangeReader(asked, selection, checksums=self.checksums)
+        yield from reader.parts()
+        self.reached, self.left_over = reader.reached, reader.left_over
+
+    def _read_covered(self, file: ReadableFile, covered: Covered, wanted: Places, end: int) -> Iterator[Part | Damage]:
+        """Yield wanted records and what stands in the gaps, in turn; read through from where something is not right."""
+        gaps = zip(covered.gap_offsets.tolist(), covered.gap_lengths.tolist(), strict=True)
+        row = 0
+        for begin, length in (*gaps, (end, 0)):
+            upto = int(np.searchsorted(wanted.file_offsets, begin))
+            for rows in iter_batches(wanted.select(slice(row, upto))):
+                batch = wanted.select(slice(row + rows.start, row + rows.stop))
+                records = gather_records(file, self.asked.file, batch, checksums=self.checksums)
+                if len(records):
+                    yield from self._selected(records, None)
+                    self._before = int(batch.file_offsets[len(records) - 1])
+                    self._given = self._before + int(batch.sizes[len(records) - 1])
+                if len(records) < len(batch.sizes):
+                    yield from self._read_through(end)
+                    return
+            row, self._given = upto, begin
+            last = int(np.searchsorted(covered.file_offsets, begin)) - 1
+            self._before = int(covered.file_offsets[last]) if last >= 0 else self._before
+            if length:
+                found = self._gap(file, begin, length)
+                if found is None:
+                    yield from self._read_through(end)
+                    return
+                yield from self._selected(found, begin)
+                self._before = begin + int(found.file_offsets[-1])
+                self._given = begin + length
+        self.reached = end
+
+    def _gap(self, file: ReadableFile, begin: int, length: int) -> Records | None:
+        """Return the records of a gap; None when it is large, or holds anything else than right records."""
+        if length > _LARGE_GAP:
+            return None
+        data = file.pread_exactly(length, begin)
+        records, _ = decode_records(data, record_starts(data).file_offsets)
+        places = records.file_offsets + (self.asked.file.base_offset + begin)
+        is_whole = run_end(records) == length and bool(are_right(records, places, checksums=self.checksums).all())
+        return records if is_whole else None
+
+    def _selected(self, records: Records, file_offset: int | None) -> Iterator[Part]:
+        wanted = self.selection.select(records)
+        if len(wanted):
+            yield Part(wanted, self.asked.file, file_offset)
+
+
+def reader_of(
+    asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
+) -> RangeReader | CoveredReader:
+    """Return what reads a range: by way of the queues, where there are any that lead into it."""
+    if queues and asked.file.kind is LogKind.COMMIT_LOG:
+        return CoveredReader(asked, selection, queues, checksums=checksums)
+    return RangeReader(asked, selection, checksums=checksums)
+
+
+def _sorted(places: Places, wanted: Mask) -> Places:
+    """Return the wanted places in the order of the file, each once."""
+    offsets, first = np.unique(places.file_offsets[wanted], return_index=True)
+    return Places(offsets, places.sizes[wanted][first])
+
+
+def bound_by_queues(files: Sequence[LogFile], queues: Sequence[QueueFiles], selection: Selection) -> Selection:
+    """Return the selection, begun behind messages that are not wanted when the units of all wanted queues tell where.
+
+    A unit is believed when the record that it names says the same.
+    """
+    wanted = _wanted_offsets(queues, selection)
+    if not wanted:
+        return selection
+    by_queue = {(queue.queue.topic, queue.queue.queue_id): queue for queue in queues if not queue.is_batch}
+    place = min(_place_of(files, by_queue.get(queue), offset) for queue, offset in wanted.items())
+    return replace(selection, physical_from=max(place, selection.physical_from))
+
+
+def _wanted_offsets(queues: Sequence[QueueFiles], selection: Selection) -> dict[Queue, int]:
+    """Return the wanted queues and the first wanted offset of each, where these are all there can be."""
+    if selection.least_offsets is not None:
+        found = {queue: offset for queue, offset in selection.least_offsets.items() if selection.wants_queue(*queue)}
+        others = [(queue.queue.topic, queue.queue.queue_id) for queue in queues]
+        return {**dict.fromkeys((queue for queue in others if selection.wants_queue(*queue)), 0), **found}
+    topic = selection.topics.exact
+    if topic is None or selection.queue_id is None or not selection.least_offset:
+        return {}
+    return {(topic, selection.queue_id): selection.least_offset}
+
+
+def _place_of(files: Sequence[LogFile], queue: QueueFiles | None, queue_offset: int) -> int:
+    """Return the place of a message, or of the last one before it that is dispatched; 0 where that is not certain."""
+    if queue is None or queue_offset <= 0:
+        return 0
+    try:
+        named = read_named(queue, queue_offset)
+        return named.place if named is not None and _is_confirmed(files, queue, named) else 0
+    except ReadFailed:
+        return 0
+
+
+def _is_confirmed(files: Sequence[LogFile], queue: QueueFiles, named: Named) -> bool:
+    for file in files:
+        if file.base_offset <= named.place < file.end_offset and file.kind is LogKind.COMMIT_LOG:
+            places = Places(np.array([named.place - file.base_offset]), np.array([named.size]))
+            with file.open() as opened:
+                records = gather_records(opened, file, places)
+            topics = records.topics
+            found = [*topics.values, *records.column("queue_id").tolist(), *records.column("queue_offset").tolist()]
+            return found == [*queue.queue, named.queue_offset]
+    return False

@@ -1,0 +1,317 @@
+"""Digests of messages: of their bytes, or of what they say wherever and however they are stored.
+
+What a message says leaves out its place in a log, how its body is compressed, the checksum over the record and the
+order of its properties. So it is the same in a copy with files of another size.
+
+Two large collections compared in little memory: sums first, then only those items whose sums differ.
+
+An item has an identity and says something. Items are thrown into buckets by their identity; where a bucket's sums are
+equal on both sides so are its items. What is left is read again and matched, item by item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.hosts import coded_hosts
+from rmqtool.columns.properties import decode_properties
+from rmqtool.columns.queues import have_queue_unit
+from rmqtool.columns.records import Records
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import TRANSACTION_MASK
+from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.log.ranges import Answered
+from rmqtool.log.read import Damage, Part, Range, RangeReader
+from rmqtool.log.select import Selection
+from rmqtool.log.workers import Write
+
+Hashes = npt.NDArray[np.uint64]
+
+_PAIRS_END, _NAME_END = PROPERTY_SEPARATOR.encode(), NAME_VALUE_SEPARATOR.encode()
+_CHECKSUM = CRC_PROPERTY.encode() + _NAME_END
+# Names places in queues, so it changes when a message is put into another store.
+_PLACES = b"INNER_MULTI_QUEUE_OFFSET" + _NAME_END
+_WORD = 8
+
+
+class Sense(Enum):
+    """What is digested: all bytes, what a message says with its times and hosts, or only what its producer sent."""
+
+    BYTES = "bytes"
+    STORED = "stored"
+    SENT = "sent"
+
+
+_FIELDS = {
+    Sense.STORED: ("flag", "born_timestamp", "store_timestamp", "reconsume_times"),
+    Sense.SENT: ("flag", "born_timestamp"),
+}
+_HOSTS = {Sense.STORED: ("born_host", "store_host"), Sense.SENT: ("born_host",)}
+
+
+class Digests(NamedTuple):
+    """Some messages in the order of the log: their places and sizes, who they are, what they say in two words.
+
+    ``topics`` are numbered by ``topic_codes``; ``in_queue`` tells which stand in the queue they name.
+    """
+
+    places: Ints
+    sizes: Ints
+    identities: Hashes
+    lows: Hashes
+    highs: Hashes
+    topics: list[str]
+    topic_codes: Ints
+    queue_ids: Ints
+    queue_offsets: Ints
+    in_queue: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Digested(NamedTuple):
+    """What a range holds: digests, piece by piece, and what is damaged."""
+
+    pieces: list[Digests]
+    damages: list[Damage]
+
+
+@dataclass(frozen=True)
+class DigestWork:
+    """Digests the wanted messages of ranges."""
+
+    selection: Selection
+    sense: Sense
+
+    def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
+        """Digest the messages of a range."""
+        reader = RangeReader(asked, self.selection)
+        pieces: list[Digests] = []
+        damages: list[Damage] = []
+        for found in reader.parts():
+            if isinstance(found, Part):
+                pieces.append(digest_records(found.records, self.sense))
+            else:
+                damages.append(found)
+        return Answered(reader.began, reader.reached, reader.left_over, Digested(pieces, damages))
+
+
+def digest_records(records: Records, sense: Sense) -> Digests:
+    """Return the digests of some records."""
+    topics = records.topics
+    digests = list(_of_bytes(records) if sense is Sense.BYTES else _of_content(records, sense))
+    words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(records), 2)
+    places = records.column("physical_offset").astype(np.int64)
+    if sense is Sense.SENT:
+        identities = np.frombuffer(b"".join(_identities(records, digests)), np.uint64)
+    else:
+        identities = places.view(np.uint64)
+    return Digests(
+        places,
+        records.column("total_size").astype(np.int64),
+        identities,
+        words[:, 0],
+        words[:, 1],
+        topics.values,
+        topics.codes.astype(np.int64),
+        records.column("queue_id").astype(np.int64),
+        records.column("queue_offset").astype(np.int64),
+        have_queue_unit(records),
+    )
+
+
+def _of_bytes(records: Records) -> Iterator[bytes]:
+    data = records.data.data
+    begins, sizes = records.file_offsets.tolist(), records.column("total_size").tolist()
+    return (_digest(data[at : at + size]) for at, size in zip(begins, sizes, strict=True))
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    digest = blake2b(digest_size=2 * _WORD)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def _of_content(records: Records, sense: Sense) -> Iterator[bytes]:
+    for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
+        assert part.bodies is not None
+        some = part.records
+        heads = zip(_texts(some, "topic"), _fixed(some, sense), *_hosts(some, sense), strict=True)
+        bodies = (memoryview(body.as_buffer()) for body in part.bodies.column)
+        for head, raw, body in zip(heads, _texts(some, "properties"), bodies, strict=True):
+            yield _digest(*_framed([*head, *_properties(bytes(raw), sense)]), body)
+
+
+def _framed(parts: list[bytes | memoryview]) -> Iterator[bytes]:
+    """Yield parts so that what belongs to one cannot be taken for what belongs to the next."""
+    for part in parts:
+        yield layouts.LONG.packer.pack(len(part))
+        yield bytes(part)
+    yield b"\xff"
+
+
+def _texts(records: Records, name: str) -> Iterator[memoryview]:
+    begins, lengths = getattr(records, f"{name}_offsets"), getattr(records, f"{name}_lengths")
+    data = records.data.data
+    return (data[at : at + length] for at, length in zip(begins.tolist(), lengths.tolist(), strict=True))
+
+
+def _fixed(records: Records, sense: Sense) -> Iterator[bytes]:
+    columns = [records.column(name).astype(np.int64) for name in _FIELDS[sense]]
+    columns.append((records.column("sys_flag") & TRANSACTION_MASK).astype(np.int64))
+    raw, width = np.stack(columns, axis=1).tobytes(), _WORD * len(columns)
+    return (raw[at : at + width] for at in range(0, len(raw), width))
+
+
+def _hosts(records: Records, sense: Sense) -> Iterator[list[bytes]]:
+    for name in _HOSTS[sense]:
+        hosts = coded_hosts(records, "born_host" if name == "born_host" else "store_host")
+        values = [value.encode() for value in hosts.values]
+        yield [values[code] for code in hosts.codes.tolist()]
+
+
+def _properties(raw: bytes, sense: Sense) -> list[bytes]:
+    """Return the properties that count, in an order of their own."""
+    left_out = (_CHECKSUM, _PLACES) if sense is Sense.SENT else (_CHECKSUM,)
+    return sorted(part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out))
+
+
+def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
+    """Yield who each message is: its topic and unique key, or, without one, what it says."""
+    keys = decode_properties(records).raw_values("UNIQ_KEY").to_pylist()
+    for topic, key, digest in zip(_texts(records, "topic"), keys, digests, strict=True):
+        named = digest if not key else bytes(topic) + b"\0" + key
+        yield blake2b(named, digest_size=_WORD).digest()
+
+
+BUCKETS = 1 << 16
+# So many items of both sides are held at once.
+MOST_ITEMS = 1 << 21
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(48)
+
+
+class Items(NamedTuple):
+    """Items as columns. ``places`` is -1 where no message is behind an item; ``queues`` numbers queues, -1: none."""
+
+    identities: Hashes
+    lows: Hashes
+    highs: Hashes
+    places: Ints
+    sizes: Ints
+    queues: Ints
+    offsets: Ints
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def select(self, rows: Mask | Ints) -> Items:
+        """Return some of the items."""
+        columns: list[Any] = [column[rows] for column in self]
+        return Items(*columns)
+
+
+def items_of(digests: Digests) -> Items:
+    """Return messages as items of no queue."""
+    none = np.full(len(digests), -1, np.int64)
+    return Items(digests.identities, digests.lows, digests.highs, digests.places, digests.sizes, none, none)
+
+
+def join_items(parts: Iterable[Items]) -> Items:
+    """Return items one behind the other as one."""
+    kept = [part for part in parts if len(part)]
+    if not kept:
+        words, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        return Items(words, words, words, numbers, numbers, numbers, numbers)
+    columns: list[Any] = [np.concatenate(some) for some in zip(*kept, strict=True)]
+    return Items(*columns)
+
+
+def bucket_of(identities: Hashes) -> Ints:
+    """Return the bucket of each identity."""
+    found: Ints = (((identities ^ (identities >> np.uint64(29))) * _MIX) >> _SHIFT).astype(np.int64)
+    return found
+
+
+class Buckets:
+    """How many items a collection has in each bucket, and their sums."""
+
+    def __init__(self) -> None:
+        self.counts: Ints = np.zeros(BUCKETS, np.int64)
+        self._sums: Hashes = np.zeros((2, BUCKETS), np.uint64)
+
+    def add(self, items: Items) -> None:
+        """Add items; each word is bound to what stands before it, so that no two change places unseen."""
+        rows = bucket_of(items.identities)
+        bound = items.identities * _MIX
+        np.add.at(self.counts, rows, 1)
+        for sums, words in zip(self._sums, (items.lows, items.highs), strict=True):
+            mixed = (words ^ bound) * _MIX
+            bound = mixed ^ (mixed >> np.uint64(32))
+            np.add.at(sums, rows, bound)
+
+    def differing(self, other: Buckets) -> Mask:
+        """Return which buckets are not the same on both sides."""
+        found: Mask = (self.counts != other.counts) | (self._sums != other._sums).any(axis=0)
+        return found
+
+
+def passes(a: Buckets, b: Buckets) -> Iterator[Mask]:
+    """Yield the differing buckets, so many at a time that their items can be held."""
+    differing = np.flatnonzero(a.differing(b))
+    counts = np.cumsum((a.counts + b.counts)[differing])
+    for number in np.unique(counts // MOST_ITEMS).tolist():
+        wanted = np.zeros(BUCKETS, np.bool_)
+        wanted[differing[counts // MOST_ITEMS == number]] = True
+        yield wanted
+
+
+class Pair(NamedTuple):
+    """Rows of two items that are not the same; -1 where one side has none."""
+
+    a: int
+    b: int
+
+
+def match(a: Items, b: Items) -> Iterator[Pair]:
+    """Yield what is only on one side, and what has one identity and says different things."""
+    left = (np.flatnonzero(_unpaired(a, b)).tolist(), np.flatnonzero(_unpaired(b, a)).tolist())
+    names_a, names_b = a.identities, b.identities
+    of_b: dict[int, list[int]] = {}
+    for row in left[1]:
+        of_b.setdefault(int(names_b[row]), []).append(row)
+    for row in left[0]:
+        others = of_b.get(int(names_a[row]))
+        yield Pair(row, others.pop(0) if others else -1)
+    yield from (Pair(-1, row) for rows in of_b.values() for row in rows)
+
+
+def _unpaired(mine: Items, others: Items) -> Mask:
+    """Return which of ``mine`` have no equal among ``others``; of several equal ones as many as others lack."""
+    split = len(mine)
+    keys = [np.concatenate((getattr(mine, name), getattr(others, name))) for name in ("identities", "lows", "highs")]
+    is_other = np.arange(len(keys[0])) >= split
+    order = np.lexsort((~is_other, *keys))
+    changes = np.zeros(len(order), np.bool_)
+    changes[:1] = True
+    for key in keys:
+        changes[1:] |= key[order][1:] != key[order][:-1]
+    runs = np.cumsum(changes) - 1
+    others_of = np.bincount(runs, is_other[order]).astype(np.int64) if len(runs) else np.zeros(0, np.int64)
+    ranks = np.arange(len(order)) - np.flatnonzero(changes)[runs] if len(runs) else np.zeros(0, np.int64)
+    unpaired = np.zeros(len(order), np.bool_)
+    # Others stand first in a run: the rank of mine is theirs and mine before it.
+    unpaired[order] = ~is_other[order] & (ranks >= 2 * others_of[runs])
+    return unpaired[:split]

@@ -1,0 +1,546 @@
+"""Messages counted by what they have in common: topic, queue, tag, key, producer, time, size.
+
+A group is known by a hash of its values, and by one of its messages: the values themselves are read from that one
+again, for the groups that are shown. So a million keys cost some tens of megabytes.
+
+Which of many hashes came more than once, as far as a few megabytes can tell.
+
+Two hashes may share a bucket, so some that came once are marked too; none that came twice is left out.
+
+Groups of messages as columns, added up: in memory, or in runs on disk when they are many.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, tzinfo
+from hashlib import blake2b
+from typing import IO, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.hosts import coded_hosts
+from rmqtool.columns.pieces import Coded
+from rmqtool.columns.properties import Properties, decode_properties
+from rmqtool.columns.records import Records
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.hosts import format_address
+from rmqtool.formats.java import decode_text
+from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
+from rmqtool.log.ranges import Answered
+from rmqtool.log.read import Damage, Part, Range, RangeReader
+from rmqtool.log.select import Selection
+from rmqtool.log.workers import Write
+
+_BITS = 25
+_TWICE = 2
+
+
+def _buckets(hashes: npt.NDArray[np.uint64]) -> Ints:
+    found: Ints = (hashes >> np.uint64(64 - _BITS)).astype(np.int64)
+    return found
+
+
+class Marks:
+    """Counts hashes by their buckets, up to two."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(1 << _BITS, np.uint8)
+
+    def add(self, hashes: npt.NDArray[np.uint64], times: Any) -> None:
+        """Count each of ``hashes`` so many ``times``; none stands there twice."""
+        buckets = _buckets(hashes)
+        np.add.at(self._counts, buckets, np.minimum(times, _TWICE).astype(np.uint8))
+        self._counts[buckets] = np.minimum(self._counts[buckets], _TWICE)
+
+    def packed(self) -> bytes:
+        """Return a bit for each bucket, set when it was counted twice."""
+        return np.packbits(self._counts >= _TWICE).tobytes()
+
+
+def is_marked(packed: bytes, hashes: npt.NDArray[np.uint64]) -> Mask:
+    """Return which hashes are in buckets that were counted twice."""
+    buckets = _buckets(hashes)
+    bits = np.frombuffer(packed, np.uint8)[buckets >> 3] >> (7 - (buckets & 7)).astype(np.uint8)
+    marked: Mask = bits & 1 != 0
+    return marked
+
+
+Hashes = npt.NDArray[np.uint64]
+
+# So many groups wait, unsorted, before they are added to the others.
+_PENDING = 1 << 17
+# So many groups are held in memory: some tens of MiB.
+HELD = 1 << 19
+# Runs can be read by parts of the range of hashes, of which there are 2 to this power.
+_SLICE_BITS = 10
+_SLICES = 1 << _SLICE_BITS
+_WORD = np.dtype(np.int64).itemsize
+
+
+class GroupTable(NamedTuple):
+    """Groups as columns, sorted by hash; ``places`` are the physical offsets of one message of each."""
+
+    hashes: Hashes
+    messages: Ints
+    bytes: Ints
+    body_bytes: Ints
+    first: Ints
+    last: Ints
+    places: Ints
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> GroupTable:
+        """Return some of the groups."""
+        return GroupTable(self.hashes[rows], *(column[rows] for column in self[1:]))
+
+
+# How the columns of a table behind the hashes are joined.
+_JOINS = (np.add, np.add, np.add, np.minimum, np.maximum, np.minimum)
+
+
+def empty_table() -> GroupTable:
+    """Return a table without groups."""
+    return GroupTable(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(6)))
+
+
+def merge_tables(tables: list[GroupTable]) -> GroupTable:
+    """Return the groups of several tables in one. The list is emptied, so that each column goes when it is merged."""
+    parts = [list(columns) for columns in zip(*(table for table in tables if len(table)), strict=True)]
+    tables.clear()
+    if not parts:
+        return empty_table()
+    hashes = np.concatenate(parts[0])
+    parts[0].clear()
+    order = np.argsort(hashes, kind="stable")
+    hashes = hashes[order]
+    begins = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1]))
+    columns = []
+    for join, column in zip(_JOINS, parts[1:], strict=True):
+        columns.append(join.reduceat(np.concatenate(column)[order], begins))
+        column.clear()
+    return GroupTable(hashes[begins], *columns)
+
+
+def join_tables(tables: Sequence[GroupTable]) -> GroupTable:
+    """Return the groups of several tables, that have none in common, one table's behind the other's."""
+    return GroupTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
+
+
+@dataclass
+class HeldGroups:
+    """Tables added up in memory: few are held at a time, and sorting is put off until enough wait."""
+
+    table: GroupTable = field(default_factory=empty_table)
+    _waiting: list[GroupTable] = field(default_factory=list)
+    _rows: int = 0
+
+    def add(self, table: GroupTable) -> None:
+        """Add a table."""
+        self._waiting.append(table)
+        self._rows += len(table)
+        if self._rows > max(_PENDING, len(self.table) // 4):
+            self.settle()
+
+    def settle(self) -> GroupTable:
+        """Return everything in one table."""
+        tables, self.table, self._waiting, self._rows = [self.table, *self._waiting], empty_table(), [], 0
+        self.table = merge_tables(tables)
+        return self.table
+
+
+@dataclass
+class Groups:
+    """Tables added up: in memory, and in runs on disk when they are many."""
+
+    _held: HeldGroups = field(default_factory=HeldGroups)
+    _runs: list[_Run] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for run in self._runs:
+            run.file.close()
+
+    def add(self, table: GroupTable) -> None:
+        """Add a table."""
+        self._held.add(table)
+        if len(self._held.table) > HELD:
+            self._runs.append(_write_run(self._held.settle()))
+            self._held = HeldGroups()
+
+    def pieces(self) -> Iterator[GroupTable]:
+        """Yield all groups, each once, in tables that memory can hold. Nothing can be added any more."""
+        last = self._held.settle()
+        if not self._runs:
+            yield last
+            return
+        count = sum(int(run.bounds[-1]) for run in self._runs) + len(last)
+        step = max(1, _SLICES * HELD // count)
+        bounds = _bounds(last.hashes)
+        for begin in range(0, _SLICES, step):
+            end = min(begin + step, _SLICES)
+            held = last.select(np.arange(bounds[begin], bounds[end]))
+            yield merge_tables([*(run.read(begin, end) for run in self._runs), held])
+
+
+class _Run(NamedTuple):
+    """Groups on disk, column after column; ``bounds`` are where the slices of the range of hashes begin."""
+
+    file: IO[bytes]
+    bounds: Sequence[int]
+
+    def read(self, begin: int, end: int) -> GroupTable:
+        """Return the groups of some slices."""
+        first, behind, count = self.bounds[begin], self.bounds[end], self.bounds[-1]
+        columns = []
+        for number in range(len(GroupTable._fields)):
+            self.file.seek((number * count + first) * _WORD)
+            columns.append(np.frombuffer(self.file.read((behind - first) * _WORD), np.int64))
+        return GroupTable(columns[0].view(np.uint64), *columns[1:])
+
+
+def _bounds(hashes: Hashes) -> list[int]:
+    starts = np.arange(_SLICES, dtype=np.uint64) << np.uint64(64 - _SLICE_BITS)
+    return [*np.searchsorted(hashes, starts).tolist(), len(hashes)]
+
+
+def _write_run(table: GroupTable) -> _Run:
+    file = tempfile.TemporaryFile(prefix="rmqtool-groups-")  # noqa: SIM115  (closed at the end of the context)
+    for column in table:
+        file.write(column.tobytes())
+    return _Run(file, _bounds(table.hashes))
+
+
+_HOUR = 3_600_000
+# Every zone's clock stands whole quarters of an hour from UTC's, today's laws assumed.
+_QUARTER = 900_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MIX = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+# So many combinations for each message are numbered whether they occur or not.
+_FEW = 4
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How messages are told apart: by these dimensions, hours and days in a zone (None: the machine's own).
+
+    ``own_names`` are the names of cluster and broker, which are topics of the system too. ``normal_only`` leaves out
+    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment. Groups that are not marked in
+    ``kept`` are left out: see ``Marks``.
+    """
+
+    by: tuple[str, ...]
+    zone: tzinfo | None = None
+    own_names: frozenset[str] = frozenset()
+    span: int = 1 << 30
+    normal_only: bool = False
+    kept: bytes | None = None
+
+    def table(self, records: Records) -> GroupTable:
+        """Return the groups of some records. By key, a message counts once for each of its keys."""
+        if self.normal_only:
+            names = records.topics
+            records = records.select(names.each(self.is_normal, np.bool_))
+        if not len(records):
+            return empty_table()
+        columns = _Columns(records, self)
+        rows = columns.rows
+        length = len(records) if rows is None else len(rows)
+        codes: Ints = np.zeros(length, np.int64)
+        hashes: Hashes = np.zeros(1, np.uint64)
+        for name in self.by:
+            column = columns.column(name)
+            mine = np.fromiter(map(hash_value, column.values), np.uint64, len(column.values))
+            if len(hashes) * len(mine) <= _FEW * length:
+                codes = codes * len(mine) + column.codes
+                hashes = (hashes[:, None] * np.uint64(_MIX) + mine[None, :]).ravel()
+            else:  # most combinations do not occur
+                hashes, codes = np.unique(hashes[codes] * np.uint64(_MIX) + mine[column.codes], return_inverse=True)
+        return self._kept(_sum_up(records, rows, codes, hashes))
+
+    def _kept(self, table: GroupTable) -> GroupTable:
+        if self.kept is None:
+            return table
+        return table.select(is_marked(self.kept, table.hashes))
+
+    def is_normal(self, topic: str) -> bool:
+        """Return whether a topic is an ordinary one."""
+        return topic_kind(topic, self.own_names) is TopicKind.NORMAL
+
+    def values(self, message: Message) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of the groups that a message is in: several when it has several keys."""
+        found: list[tuple[Any, ...]] = [()]
+        for name in self.by:
+            values = _values_of(name, message, self)
+            found = [(*before, value) for before in found for value in values]
+        yield from found
+
+
+def hash_value(value: Any) -> int:
+    """Return the hash of one value of a dimension."""
+    text = f"{type(value).__name__}:{value}".encode("utf-8", "surrogatepass")
+    return int(blake2b(text, digest_size=8).hexdigest(), 16)
+
+
+def hash_values(values: Iterable[Any]) -> int:
+    """Return the hash of a group."""
+    hashed = 0
+    for value in values:
+        hashed = (hashed * _MIX + hash_value(value)) & _MASK
+    return hashed
+
+
+def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) -> GroupTable:
+    """Return the groups that ``codes`` number; ``rows`` are the messages they are of, None: each its own."""
+    sizes, bodies, times, offsets = (
+        records.column(name) if rows is None else records.column(name)[rows]
+        for name in ("total_size", "body_length", "store_timestamp", "physical_offset")
+    )
+    count = len(hashes)
+    messages = np.bincount(codes, minlength=count)
+    # Of repeated indices the last one written stays: with rows backwards the first, with rows forwards the last.
+    numbers = np.arange(len(codes))
+    first_rows, last_rows = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    first_rows[codes[::-1]] = numbers[::-1]
+    if (times[1:] >= times[:-1]).all():
+        last_rows[codes] = numbers
+        first, last = times[first_rows], times[last_rows]
+    else:
+        first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+        np.minimum.at(first, codes, times)
+        np.maximum.at(last, codes, times)
+    sums = (np.bincount(codes, column, count).astype(np.int64) for column in (sizes, bodies))
+    columns = (hashes, messages, *sums, first, last, offsets[first_rows])
+    there = np.flatnonzero(messages)
+    order = there[np.argsort(hashes[there], kind="stable")]
+    return GroupTable(*(column[order] for column in columns))
+
+
+def whole_table(records: Records) -> GroupTable:
+    """Return all of some records, at least one, as one group."""
+    sums = (int(records.column(name).sum(dtype=np.int64)) for name in ("total_size", "body_length"))
+    times = records.column("store_timestamp")
+    figures = (len(records), *sums, int(times.min()), int(times.max()), int(records.column("physical_offset")[0]))
+    return GroupTable(np.zeros(1, np.uint64), *(np.array([figure]) for figure in figures))
+
+
+@dataclass
+class _Columns:
+    """The dimensions of some records, as numbers of distinct values."""
+
+    records: Records
+    grouping: Grouping
+    _properties: Properties | None = None
+
+    def __post_init__(self) -> None:
+        self.rows: Ints | None = None
+        self._keys: Coded | None = None
+        if "key" in self.grouping.by:
+            self._split_keys()
+
+    @property
+    def properties(self) -> Properties:
+        """The properties, taken apart once."""
+        if self._properties is None:
+            self._properties = decode_properties(self.records)
+        return self._properties
+
+    def column(self, name: str) -> Coded:
+        """Return a dimension, row for row of ``rows``."""
+        if name == "key":
+            assert self._keys is not None
+            return self._keys
+        found: Coded = getattr(self, f"_{name}")()
+        return found if self.rows is None else found._replace(codes=found.codes[self.rows])
+
+    def _split_keys(self) -> None:
+        """Give each key of a message a row of its own; one without a key keeps its one."""
+        whole = self._property("KEYS")
+        tokens = [_tokens(value) for value in whole.values]
+        counts = np.array([len(some) for some in tokens], np.int64)[whole.codes]
+        self.rows = np.repeat(np.arange(len(whole.codes)), counts)
+        number: dict[Any, int] = {}
+        by_value = [np.array([number.setdefault(token, len(number)) for token in some], np.int32) for some in tokens]
+        codes = np.concatenate([by_value[code] for code in whole.codes.tolist()])
+        self._keys = Coded(codes, list(number))
+
+    def _property(self, name: str) -> Coded:
+        encoded = self.properties.raw_values(name).dictionary_encode()
+        texts = [decode_text(value) for value in encoded.dictionary.to_pylist()]
+        return Coded(encoded.indices.fill_null(len(texts)).to_numpy(), [*texts, None])
+
+    def _topic(self) -> Coded:
+        records = self.records
+        return records.topics
+
+    def _queue(self) -> Coded:
+        return _coded_numbers(self.records.column("queue_id"))
+
+    def _tag(self) -> Coded:
+        return self._property("TAGS")
+
+    def _uniqKey(self) -> Coded:  # noqa: N802  (named as the dimension is)
+        return self._property("UNIQ_KEY")
+
+    def _body(self) -> Coded:
+        records = self.records
+        digests = map(_digest, _bodies(records))
+        number: dict[Any, int] = {}
+        codes = [number.setdefault(digest, len(number)) for digest in digests]
+        return Coded(np.array(codes, np.int32), list(number))
+
+    def _segment(self) -> Coded:
+        size = self.grouping.span
+        return _coded_numbers(self.records.column("physical_offset") // size * size)
+
+    def _producer(self) -> Coded:
+        return _mapped(coded_hosts(self.records, "born_host"), lambda host: host.rpartition(":")[0].strip("[]"))
+
+    def _group(self) -> Coded:
+        topics, groups = self._topic(), self._property("PGROUP")
+        retried = topics.each(lambda topic: retried_group(topic) is not None, np.bool_)
+        named = _mapped(topics, retried_group)
+        own = np.array([_position(named.values, groups.values, value) for value in groups.values], np.int32)
+        values = [*named.values, *groups.values]
+        return Coded(np.where(retried, named.codes, own[groups.codes]), values)
+
+    def _kind(self) -> Coded:
+        return _mapped(self._topic(), lambda topic: topic_kind(topic, self.grouping.own_names).value)
+
+    def _hour(self) -> Coded:
+        return self._calendar(start_of_hour)
+
+    def _day(self) -> Coded:
+        return self._calendar(start_of_day)
+
+    def _calendar(self, start: Callable[[int, tzinfo | None], int]) -> Coded:
+        quarters = _coded_numbers(self.records.column("store_timestamp") // _QUARTER)
+        return _mapped(quarters, lambda quarter: start(quarter * _QUARTER, self.grouping.zone))
+
+    def _size(self) -> Coded:
+        return _coded_numbers(1 << np.frexp(self.records.column("total_size") - 1)[1].astype(np.int64))
+
+
+def _bodies(records: Records) -> Iterator[memoryview]:
+    begins = records.body_offsets
+    for begin, end in zip(begins.tolist(), (begins + records.body_lengths).tolist(), strict=True):
+        yield records.data.data[begin:end]
+
+
+def _digest(body: bytes | memoryview) -> str:
+    """Return a digest of a stored body that tells different ones apart."""
+    return blake2b(body, digest_size=16).hexdigest()
+
+
+def _tokens(keys: str | None) -> list[Any]:
+    """Return the different keys in a text of keys; one None when there is none."""
+    return list(dict.fromkeys(key_tokens({"KEYS": keys or ""}))) or [None]
+
+
+def _position(before: list[Any], values: list[Any], value: Any) -> int:
+    return len(before) + values.index(value)
+
+
+def _coded_numbers(column: Any) -> Coded:
+    values, codes = np.unique(column, return_inverse=True)
+    return Coded(codes.astype(np.int32), values.tolist())
+
+
+def _mapped(column: Coded, function: Callable[[Any], Any]) -> Coded:
+    """Return a column of what ``function`` makes of the values, equal results being one value."""
+    number: dict[Any, int] = {}
+    codes = [number.setdefault(function(value), len(number)) for value in column.values]
+    return Coded(np.array(codes, np.int32)[column.codes], list(number))
+
+
+def start_of_hour(time: int, zone: tzinfo | None) -> int:
+    """Return when the hour of ``time`` began in a zone."""
+    offset = _offset(time, zone)
+    return (time + offset) // _HOUR * _HOUR - offset
+
+
+def start_of_day(time: int, zone: tzinfo | None) -> int:
+    """Return when the day of ``time`` began in a zone."""
+    offset = _offset(time, zone)
+    start = (time + offset) // (24 * _HOUR) * (24 * _HOUR)
+    return start - _offset(start - offset, zone)
+
+
+def _offset(time: int, zone: tzinfo | None) -> int:
+    """Return how far a zone's clock is ahead of UTC's, in milliseconds; 0 outside the calendar."""
+    try:
+        moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return 0
+    return (moment.utcoffset() or timedelta()) // timedelta(milliseconds=1)
+
+
+def _values_of(name: str, message: Message, grouping: Grouping) -> list[Any]:
+    quarter = message.store_timestamp // _QUARTER * _QUARTER
+    make: dict[str, Callable[[], Any]] = {
+        "topic": lambda: message.topic,
+        "queue": lambda: message.queue_id,
+        "tag": lambda: message.tags,
+        "uniqKey": lambda: message.uniq_key,
+        "body": lambda: _digest(message.raw_body),
+        "segment": lambda: message.physical_offset // grouping.span * grouping.span,
+        "producer": lambda: format_address(message.born_host_ip),
+        "group": lambda: _group_of(message),
+        "kind": lambda: topic_kind(message.topic, grouping.own_names).value,
+        "hour": lambda: start_of_hour(quarter, grouping.zone),
+        "day": lambda: start_of_day(quarter, grouping.zone),
+        "size": lambda: 1 << (message.total_size - 1).bit_length(),
+    }
+    if name == "key":
+        return _tokens(message.keys)
+    return [make[name]()]
+
+
+def _group_of(message: Message) -> str | None:
+    """Return the group that a message is retried for, else the producer group of a transaction."""
+    group = retried_group(message.topic)
+    return message.properties.get("PGROUP") if group is None else group
+
+
+DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
+
+
+class Grouped(NamedTuple):
+    """What one range holds: the groups of each grouping, all of its messages as one group, and what is damaged."""
+
+    groups: list[GroupTable]
+    total: GroupTable
+    damages: list[Damage]
+
+
+@dataclass(frozen=True)
+class GroupWork:
+    """Groups the wanted messages of ranges in several ways at once. No body is looked at that nobody asks about."""
+
+    selection: Selection
+    groupings: tuple[Grouping, ...]
+
+    def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
+        """Group the wanted messages of a range."""
+        reader = RangeReader(asked, self.selection, checksums=False)
+        groups, total = [HeldGroups() for _ in self.groupings], HeldGroups()
+        damages: list[Damage] = []
+        for found in reader.parts():
+            if isinstance(found, Part):
+                total.add(whole_table(found.records))
+                for grouping, tables in zip(self.groupings, groups, strict=True):
+                    tables.add(grouping.table(found.records))
+            else:
+                damages.append(found)
+        settled = [tables.settle() for tables in groups]
+        return Answered(reader.began, reader.reached, reader.left_over, Grouped(settled, total.settle(), damages))

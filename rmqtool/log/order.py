@@ -1,0 +1,373 @@
+"""Messages in another order than the log's: by queue, by store time, or some of them taken at random.
+
+The log is read once for the keys of the wanted messages, which are sorted; then the messages are read in the order of
+their keys. Damage that was met comes behind the messages.
+
+Keys of messages, sorted: in memory, or in runs on disk when they are many.
+
+A key is a row of five numbers: topic, queue, what decides within the queue, place in the log, size of the record.
+
+Several logs as one stream, by store time; the messages of each log keep their order.
+
+Where the last messages of a log begin, found from its end.
+"""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import IO, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqtool.columns.gather import Ints
+from rmqtool.errors import ReadFailed
+from rmqtool.log.by_queues import Places, gather_records, iter_batches, reader_of
+from rmqtool.log.files import LogFile, OpenLogs
+from rmqtool.log.queue_entries import QueueFiles
+from rmqtool.log.ranges import Answered, Effort, Plan, nominal_ranges, run_ranges
+from rmqtool.log.read import Damage, Note, Part, Range
+from rmqtool.log.select import Selection
+from rmqtool.log.workers import Write
+
+Keys = npt.NDArray[np.int64]
+
+COLUMNS = 5
+TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
+# So many keys are sorted at once: some tens of MiB.
+RUN = 1 << 19
+_BLOCK = 4096
+
+
+class KeySorter:
+    """Takes keys and gives them back in their order: topics by name, everything else by number."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self._held: list[Keys] = []
+        self._count = 0
+        self._runs: list[IO[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for run in self._runs:
+            run.close()
+
+    def add(self, topics: Sequence[str], keys: Keys) -> None:
+        """Take keys whose topics are numbers of ``topics``."""
+        codes = np.array([self.topics.setdefault(topic, len(self.topics)) for topic in topics], np.int64)
+        if len(keys):
+            keys = keys.copy()
+            keys[:, TOPIC] = codes[keys[:, TOPIC]]
+            self._held.append(keys)
+            self._count += len(keys)
+        if self._count >= RUN:
+            run = tempfile.TemporaryFile(prefix="rmqtool-keys-")  # noqa: SIM115  (closed at the end of the context)
+            self._runs.append(run)
+            run.write(self._take_held().data)
+
+    def _take_held(self) -> Keys:
+        keys = np.concatenate(self._held) if self._held else np.empty((0, COLUMNS), np.int64)
+        self._held, self._count = [], 0
+        columns = (keys[:, PLACE], keys[:, RANK], keys[:, QUEUE], self._ranks()[keys[:, TOPIC]])
+        return keys[np.lexsort(columns)]
+
+    def _ranks(self) -> Ints:
+        """Return each topic's place among the names."""
+        ranks = np.empty(len(self.topics), np.int64)
+        ranks[[self.topics[name] for name in sorted(self.topics)]] = np.arange(len(self.topics))
+        return ranks
+
+    def iter_blocks(self) -> Iterator[Keys]:
+        """Yield all keys in their order, some thousand at a time. Nothing can be added any more."""
+        last = self._take_held()
+        if not self._runs:
+            yield from (last[at : at + _BLOCK] for at in range(0, len(last), _BLOCK))
+            return
+        ranks = self._ranks()
+        runs = [_iter_rows(_iter_stored(run), ranks) for run in self._runs]
+        merged = heapq.merge(*runs, _iter_rows(iter([last]), ranks))
+        block: list[tuple[int, ...]] = []
+        for ranked in merged:
+            block.append(ranked)
+            if len(block) == _BLOCK:
+                yield np.array(block, np.int64)
+                block.clear()
+        if block:
+            yield np.array(block, np.int64)
+
+
+def _iter_stored(run: IO[bytes]) -> Iterator[Keys]:
+    run.seek(0)
+    while data := run.read(_BLOCK * COLUMNS * np.dtype(np.int64).itemsize):
+        yield np.frombuffer(data, np.int64).reshape(-1, COLUMNS)
+
+
+def _iter_rows(blocks: Iterator[Keys], ranks: Ints) -> Iterator[tuple[int, ...]]:
+    """Yield the keys one by one, the topics as their ranks."""
+    for keys in blocks:
+        ranked = keys.copy()
+        ranked[:, TOPIC] = ranks[keys[:, TOPIC]]
+        yield from map(tuple, ranked.tolist())
+
+
+def iter_last_of_queues(blocks: Iterator[Keys], count: int) -> Iterator[Keys]:
+    """Yield the last ``count`` keys of each queue; ``blocks`` are sorted."""
+    held = np.empty((0, COLUMNS), np.int64)
+    for block in blocks:
+        changes = np.flatnonzero((np.diff(block[:, : QUEUE + 1], axis=0) != 0).any(axis=1)) + 1
+        for of_queue in np.split(block, changes):
+            if len(held) and (held[-1, : QUEUE + 1] != of_queue[0, : QUEUE + 1]).any():
+                yield held
+                held = held[:0]
+            held = np.concatenate((held, of_queue))[-count:]
+    if len(held):
+        yield held
+
+
+class _Head:
+    """One of the logs: the messages that were read of it and not given yet."""
+
+    def __init__(self, events: Iterator[Part | Damage | Note]) -> None:
+        self._events = events
+        self.part: Part | None = None
+        self.times: Ints = np.zeros(0, np.int64)
+        self._latest = 0
+
+    def fill(self) -> Iterator[Damage | Note]:
+        """Read on until there are messages, or there is nothing more."""
+        while self.part is None:
+            event = next(self._events, None)
+            if event is None:
+                return
+            if not isinstance(event, Part):
+                yield event
+            elif len(event.records):
+                self.part = event
+                # A clock that was set back does not change the order of a log.
+                times = event.records.column("store_timestamp").astype(np.int64)
+                self.times = np.maximum.accumulate(np.maximum(times, self._latest))
+                self._latest = int(self.times[-1])
+
+    def take(self, count: int) -> Part:
+        """Give the first messages."""
+        assert self.part is not None, "the log has ended"
+        taken = self.part._replace(records=self.part.records.select(slice(count)))
+        self.times = self.times[count:]
+        left = self.part.records.select(slice(count, None))
+        self.part = self.part._replace(records=left) if len(self.times) else None
+        return taken
+
+
+class FromLog(NamedTuple):
+    """What comes next, and from which of the logs."""
+
+    log: int
+    event: Part | Damage | Note
+
+
+def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[FromLog]:
+    """Yield the messages of several logs by store time, of equal ones the first log's before; damage where met."""
+    heads = [_Head(events) for events in logs]
+    while True:
+        for number, head in enumerate(heads):
+            for said in head.fill():
+                yield FromLog(number, said)
+        alive = [number for number, head in enumerate(heads) if head.part is not None]
+        if not alive:
+            return
+        first = min(alive, key=lambda number: (int(heads[number].times[0]), number))
+        count = len(heads[first].times)
+        for other in alive:
+            if other != first:
+                # Those before the other's next message; of equal times the log that comes first goes first.
+                until = int(heads[other].times[0]) + (first < other)
+                count = min(count, int(np.searchsorted(heads[first].times, until)))
+        yield FromLog(first, heads[first].take(max(count, 1)))
+
+
+def find_last_place(plan: Plan, selection: Selection, count: int, effort: Effort) -> int:
+    """Return the place in the log of the first of the last ``count`` messages; 0 when there are not so many.
+
+    Files are read from the last one on, until they hold enough.
+    """
+    left = count
+    for file in reversed(plan.wanted):
+        one = replace(plan, wanted=[file])
+        places = np.concatenate([np.empty(0, np.int64), *_iter_places(one, selection, effort)])
+        if len(places) >= left:
+            return int(places[-left])
+        left -= len(places)
+    return 0
+
+
+def _iter_places(plan: Plan, selection: Selection, effort: Effort) -> Iterator[np.ndarray]:
+    work = KeyWork(selection, Order.LOG, plan.queues)
+    for answer in run_ranges(plan, nominal_ranges(plan), work, effort):
+        if isinstance(answer, Answered):
+            yield np.frombuffer(b"".join(answer.data), np.int64).reshape(-1, COLUMNS)[:, PLACE]
+
+
+class Order(StrEnum):
+    """The words of ``--order``."""
+
+    LOG = "log"
+    QUEUE = "queue"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """In which order messages come, and which of the wanted ones: the last ``last`` of each queue, ``sample`` of all.
+
+    Where only the last ones of queues are taken, what is asked of a message beyond its place is asked of those.
+    """
+
+    order: Order = Order.LOG
+    last: int | None = None
+    sample: int | None = None
+
+
+class Keyed(NamedTuple):
+    """What was found in a range: the topics that the written keys name, and damage."""
+
+    topics: list[str]
+    damages: list[Damage]
+
+
+@dataclass(frozen=True)
+class KeyWork:
+    """Reads ranges for the keys of the wanted messages."""
+
+    selection: Selection
+    order: Order
+    queues: Sequence[QueueFiles]
+
+    def __call__(self, asked: Range, write: Write) -> Answered:
+        """Write the keys of a range."""
+        reader = reader_of(asked, self.selection, self.queues)
+        topics: dict[str, int] = {}
+        damages: list[Damage] = []
+        for found in reader.parts():
+            if isinstance(found, Damage):
+                damages.append(found)
+            else:
+                write(self._keys(found, topics).tobytes())
+        return Answered(reader.began, reader.reached, reader.left_over, Keyed(list(topics), damages))
+
+    def _keys(self, part: Part, topics: dict[str, int]) -> Keys:
+        records = part.records
+        keys = np.zeros((len(records), COLUMNS), np.int64)
+        if self.order is Order.QUEUE:
+            names, queue_ids, offsets = self.selection.queue_places(records)
+            keys[:, 0] = names.each(lambda name: topics.setdefault(name, len(topics)), np.int64)
+            keys[:, 1], keys[:, 2] = queue_ids, offsets
+        else:
+            topics.setdefault("", 0)
+            if self.order is Order.TIME:
+                keys[:, 2] = records.column("store_timestamp")
+        keys[:, PLACE], keys[:, SIZE] = records.column("physical_offset"), records.column("total_size")
+        return keys
+
+
+def iter_arranged(
+    plan: Plan, selection: Selection, arrangement: Arrangement, effort: Effort
+) -> Iterator[Part | Damage | Note]:
+    """Yield the wanted messages in their order, then the damage."""
+    asked = selection if arrangement.last is None else selection.scope()
+    said: list[Damage | Note] = []
+    with KeySorter() as sorter:
+        for topics, keys in _sampled(_iter_keys(plan, asked, arrangement.order, effort, said), arrangement.sample):
+            sorter.add(topics, keys)
+        blocks = sorter.iter_blocks()
+        if arrangement.last is not None:
+            blocks = iter_last_of_queues(blocks, arrangement.last)
+        for part in iter_taken(plan.files, blocks):
+            if isinstance(part, Part) and asked is not selection:
+                part = part._replace(records=selection.select(part.records))  # noqa: PLW2901
+            if not isinstance(part, Part) or len(part.records):
+                yield part
+    yield from said
+
+
+def _iter_keys(
+    plan: Plan, selection: Selection, order: Order, effort: Effort, said: list[Damage | Note]
+) -> Iterator[tuple[list[str], Keys]]:
+    ranges = nominal_ranges(plan, selection.physical_from)
+    for answer in run_ranges(plan, ranges, KeyWork(selection, order, plan.queues), effort):
+        if isinstance(answer, Answered):
+            said += answer.found.damages
+            yield answer.found.topics, np.frombuffer(b"".join(answer.data), np.int64).reshape(-1, COLUMNS)
+        else:
+            said.append(answer)
+
+
+def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Iterator[tuple[list[str], Keys]]:
+    """Yield the keys, or ``size`` of them, each with the same chance; the same ones every time."""
+    if size is None:
+        yield from found
+        return
+    rng = np.random.default_rng(size)
+    topics: dict[str, int] = {}
+    kept = np.empty((0, COLUMNS), np.int64)
+    chances = np.empty(0)
+    for names, keys in found:
+        codes = np.array([topics.setdefault(name, len(topics)) for name in names], np.int64)
+        own = keys.copy()
+        if len(own):
+            own[:, 0] = codes[own[:, 0]]
+        kept, chances = np.concatenate((kept, own)), np.concatenate((chances, rng.random(len(own))))
+        if len(kept) > size:
+            best = np.argpartition(chances, size - 1)[:size]
+            kept, chances = kept[best], chances[best]
+    yield list(topics), kept
+
+
+def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Part | Damage]:
+    """Yield the messages that keys lead to, in the order of the keys."""
+    bases = np.array([file.base_offset for file in files], np.int64)
+    with OpenLogs() as opened:
+        for block in blocks:
+            numbers = np.searchsorted(bases, block[:, PLACE], side="right") - 1
+            for rows in np.split(np.arange(len(block)), np.flatnonzero(np.diff(numbers)) + 1):
+                number = int(numbers[rows[0]])
+                file = files[number]
+                places = Places(block[rows, PLACE] - file.base_offset, block[rows, SIZE])
+                for batch in iter_batches(places):
+                    try:
+                        yield from _taken(opened, files, number, places.select(batch))
+                    except ReadFailed as error:
+                        first, last = places.file_offsets[batch].min(), places.file_offsets[batch].max()
+                        yield Damage("ST-READ", file.name, int(first), int(last - first), error.message)
+
+
+def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Places) -> Iterator[Part | Damage]:
+    """Yield records that were right a moment ago; one that is not any more is damage."""
+    file = files[number]
+    while len(places.sizes):
+        records = gather_records(opened.get(file), file, places)
+        if len(records):
+            yield Part(records, file, None)
+        if len(records) < len(places.sizes):
+            at, size = int(places.file_offsets[len(records)]), int(places.sizes[len(records)])
+            yield _taken_beneath(opened, files[:number], file.base_offset + at, size) or Damage(
+                "ST-READ", file.name, at, size, "the record changed while the log was read"
+            )
+        places = places.select(slice(len(records) + 1, None))
+
+
+def _taken_beneath(opened: OpenLogs, files: Sequence[LogFile], place: int, size: int) -> Part | None:
+    """Return a record of an earlier file: the name of a later one may claim the same places."""
+    for file in reversed(files):
+        if place < file.end_offset:
+            places = Places(np.array([place - file.base_offset]), np.array([size]))
+            records = gather_records(opened.get(file), file, places)
+            if len(records):
+                return Part(records, file, None)
+    return None

@@ -1,0 +1,270 @@
+"""The units of all queues of a store by the places in the log that they name, a span of the log at a time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.queues import Units, decode_batch_units, decode_units
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import FILLER_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.paths import FileKind
+from rmqtool.log.select import Selection
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.segments import Segment, SegmentQueue
+
+# A record that stands in no queue hardly is larger: upstream's default for the largest message.
+_NEAR = 4 << 20
+# Units with so few others between them are read at once.
+_NEAR_UNITS = 4096
+# So few are sooner read than parted once more.
+_CLOSE_UNITS = 512
+# The places of units that are not there.
+BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
+
+
+class QueueFile(NamedTuple):
+    """A file of a queue: where it begins in the queue, how long it is, and its path."""
+
+    base_offset: int
+    size: int
+    path: str
+
+
+class QueueFiles(NamedTuple):
+    """The files of a queue, as any process can open them. Units of batch queues are larger."""
+
+    queue: QueueId
+    directory: str
+    files: tuple[QueueFile, ...]
+    is_batch: bool
+
+
+def queue_files_of(store: Store) -> list[QueueFiles]:
+    """Return the queues that a store keeps in files."""
+    assert isinstance(store.filesystem, PosixReadableFileSystem), "what other processes read lies in real files"
+    root = store.filesystem.root
+    return [
+        QueueFiles(queue, root, tuple(QueueFile(*segment[:3]) for segment in segments), is_batch)
+        for kind, is_batch in ((FileKind.CONSUME_QUEUE, False), (FileKind.BATCH_CONSUME_QUEUE, True))
+        for queue, segments in store.listing.queues(kind).items()
+    ]
+
+
+class NamedPlaces(NamedTuple):
+    """What queues say of a span of the log: records, which of them are wanted, and the records next to the span.
+
+    No unit names a record between ``preceding`` and the span, nor between the span and ``following``.
+    """
+
+    places: Ints
+    sizes: Ints
+    wanted: Mask
+    preceding: int
+    following: int
+
+
+def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, end: int) -> NamedPlaces | None:
+    """Return what the units say of the physical offsets from ``begin`` to ``end``; None when they are out of order."""
+    places, sizes, wanted = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+    preceding, following = BEFORE, BEHIND
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            first = opened.first_from(begin)
+            last = opened.first_from(end, first)
+            units = opened.read(first, last)
+            preceding = max(preceding, opened.physical_offset(first - 1))
+            following = min(following, opened.physical_offset(last))
+        offsets = units["physical_offset"].astype(np.int64)
+        if (np.diff(offsets) < 0).any() or (len(offsets) and (offsets[0] < begin or offsets[-1] >= end)):
+            return None
+        real = units["size"] != FILLER_SIZE
+        places.append(offsets[real])
+        sizes.append(units["size"][real].astype(np.int64))
+        wanted.append(_wanted(queue, opened, selection, np.arange(first, last)[real]))
+    columns = np.concatenate(places), np.concatenate(sizes), np.concatenate(wanted)
+    return NamedPlaces(*columns, preceding, following)
+
+
+def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexes: Ints) -> Mask:
+    """Return which units of a queue lead to wanted messages, as far as topic, queue and offset tell."""
+    if not selection.wants_queue(*queue.queue):
+        return np.zeros(len(indexes), np.bool_)
+    least = selection.least_of(*queue.queue)
+    if least is None or queue.is_batch:
+        return np.ones(len(indexes), np.bool_)
+    wanted: Mask = opened.queue_offsets(indexes) >= least
+    return wanted
+
+
+def count_units(queues: Sequence[QueueFiles], selection: Selection) -> tuple[int, int]:
+    """Return how many units queues have about, and how many of them those have that are wanted."""
+    counts = [0, 0]
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            counts[selection.wants_queue(*queue.queue)] += opened.written
+    return sum(counts), counts[True]
+
+
+def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
+    """Return where the last record ends that units name from ``begin`` up to ``end``; None where they are not believed.
+
+    Records of a log lie side by side and nearly all stand in a queue: one unit is believed that names ``begin``
+    itself, several when the first names a place near it. A damaged unit hardly does either.
+    """
+    count, nearest, extent = 0, end, begin
+    for queue in queues:
+        with _QueueUnits(queue) as opened:
+            first = opened.first_from(begin)
+            last = opened.first_from(end, first)
+            if last > first:
+                (unit,) = opened.read(last - 1, last)
+                count += last - first
+                nearest = min(nearest, opened.physical_offset(first))
+                extent = max(extent, int(unit["physical_offset"]) + int(unit["size"]))
+    is_believed = nearest == begin or (count > 1 and nearest - begin <= _NEAR)
+    return extent if is_believed else None
+
+
+class Named(NamedTuple):
+    """A unit of a simple queue: its queue offset, the place in the log that it names, and the size of the record."""
+
+    queue_offset: int
+    place: int
+    size: int
+
+
+def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
+    """Return the unit of a simple queue at ``queue_offset``, or the last one when the queue ends before it."""
+    with _QueueUnits(queue) as opened:
+        index = min(opened.index_of(queue_offset), opened.first_from(BEHIND) - 1)
+        if index < 0 or queue.is_batch:
+            return None
+        (unit,) = opened.read(index, index + 1)
+        (offset,) = opened.queue_offsets(np.array([index]))
+        return Named(int(offset), int(unit["physical_offset"]), int(unit["size"]))
+
+
+def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
+    """Return the places that the units of a simple queue name at ``queue_offsets``; -1 where there is no such unit."""
+    found = np.full(len(queue_offsets), -1, np.int64)
+    with _QueueUnits(queue) as opened:
+        numbers = opened.numbers_of(queue_offsets)
+        inside = np.flatnonzero(numbers >= 0)
+        inside = inside[np.argsort(numbers[inside])]
+        for rows in np.split(inside, np.flatnonzero(np.diff(numbers[inside]) > _NEAR_UNITS) + 1):
+            if len(rows):
+                first = int(numbers[rows[0]])
+                units = opened.read(first, int(numbers[rows[-1]]) + 1)[numbers[rows] - first]
+                is_real = (units["size"] > 0) & (units["size"] != FILLER_SIZE)
+                found[rows] = np.where(is_real, units["physical_offset"], -1)
+    return found
+
+
+class _QueueUnits:
+    """The units of one queue, numbered from the first on disk. Files are closed afterwards: there are many queues."""
+
+    def __init__(self, queue: QueueFiles) -> None:
+        self.unit_size = BATCH_UNIT_SIZE if queue.is_batch else UNIT_SIZE
+        self.decode = decode_batch_units if queue.is_batch else decode_units
+        self.layout = layouts.BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else layouts.CONSUME_QUEUE_UNIT
+        self.files = PosixReadableFileSystem(queue.directory)
+        self.segments = SegmentQueue(Segment(*file, self.files) for file in queue.files)
+        counts = [segment.size // self.unit_size for segment in self.segments]
+        self.firsts = np.cumsum([0, *counts])
+        self._first_numbers = self.firsts.tolist()
+        self.count = int(self.firsts[-1])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.segments.close()
+        self.files.close()
+
+    def read(self, first: int, last: int) -> Units:
+        """Return the units from number ``first`` up to ``last``."""
+        pieces = []
+        while first < last:
+            number = bisect_right(self._first_numbers, first) - 1
+            stop = min(last, self._first_numbers[number + 1])
+            at = (first - self._first_numbers[number]) * self.unit_size
+            file = self.segments.open(self.segments.segments[number])
+            pieces.append(file.pread_exactly((stop - first) * self.unit_size, at))
+            first = stop
+        return self.decode(b"".join(pieces))
+
+    def physical_offset(self, index: int) -> int:
+        """Return the place that a unit names; ``BEFORE`` or ``BEHIND`` everything where there is no unit."""
+        if index < 0:
+            return BEFORE
+        if index >= self.count:
+            return BEHIND
+        number = bisect_right(self._first_numbers, index) - 1
+        file = self.segments.open(self.segments.segments[number])
+        at = (index - self._first_numbers[number]) * self.unit_size
+        unit = self.layout.decode(file.pread_exactly(self.unit_size, at))
+        return int(unit.physical_offset) if unit.size > 0 and unit.physical_offset >= 0 else BEHIND
+
+    @cached_property
+    def written(self) -> int:
+        """How many units stand before the hole that ends the last file: nobody need look for any there."""
+        if not len(self.segments):
+            return 0
+        *_, last = self.segments
+        end = max((extent.end for extent in self.segments.open(last).iter_data()), default=0)
+        return min(int(self._first_numbers[-2]) + -(-end // self.unit_size), self.count)
+
+    def _places(self, first: int, last: int) -> Ints:
+        units = self.read(first, last)
+        offsets = units["physical_offset"].astype(np.int64)
+        found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, BEHIND)
+        return found
+
+    def first_from(self, physical_offset: int, near: int = 0) -> int:
+        """Return the number of the first unit, from ``near`` on, that names a place from ``physical_offset`` on.
+
+        The nearer it is, the sooner it is found.
+        """
+        low, high, step = near, self.written, _CLOSE_UNITS
+        while high - low > _CLOSE_UNITS:
+            middle = min(low + step, (low + high) // 2)
+            if self.physical_offset(middle) < physical_offset:
+                low, step = middle + 1, step * 4
+            else:
+                high = middle
+        return low + int(np.searchsorted(self._places(low, high), physical_offset))
+
+    def queue_offsets(self, indexes: Ints) -> Ints:
+        """Return the queue offsets of units of a simple queue."""
+        numbers = np.searchsorted(self.firsts, indexes, side="right") - 1
+        bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
+        found: Ints = bases[numbers] + indexes - self.firsts[numbers] if len(indexes) else indexes
+        return found
+
+    def numbers_of(self, queue_offsets: Ints) -> Ints:
+        """Return the numbers of the units at queue offsets of a simple queue; -1 where there is none."""
+        if not self.count:
+            return np.full(len(queue_offsets), -1, np.int64)
+        bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
+        of = np.maximum(np.searchsorted(bases, queue_offsets, side="right") - 1, 0)
+        within = queue_offsets - bases[of]
+        is_there = (within >= 0) & (within < np.diff(self.firsts)[of])
+        found: Ints = np.where(is_there, self.firsts[of] + within, -1)
+        return found
+
+    def index_of(self, queue_offset: int) -> int:
+        """Return the number of the unit at ``queue_offset`` of a simple queue, or of the first one behind it."""
+        for number, segment in enumerate(self.segments):
+            base = segment.base_offset // self.unit_size
+            if queue_offset < base + segment.size // self.unit_size:
+                return int(self.firsts[number]) + max(queue_offset - base, 0)
+        return self.count

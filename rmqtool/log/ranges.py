@@ -1,0 +1,317 @@
+"""Work on every range of a log, here or in several processes, and its answers in the order of the log.
+
+Which bytes of a log are read, in which ranges: decided before anything is read but the first record of each file.
+
+Ranges of a log put together: which answers count, which are asked again, and what is said between the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import join, split
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.dledger import HEAD_SIZE
+from rmqtool.formats.layout import Buffer
+from rmqtool.log.files import LogFile, LogKind
+from rmqtool.log.queue_entries import BEHIND, QueueFiles, count_units, find_extent
+from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
+from rmqtool.log.select import Selection
+from rmqtool.log.workers import Write, run_in_order
+from rmqtool.progress import NoProgress, Progress
+
+# Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them, up to so
+# many bytes and units: what is made of them is held until its turn comes.
+RANGE = ONE_READ
+COVERED_RANGE = 1 << 30
+_MOST_UNITS = 250_000
+# In the time that it takes to look up one queue twice, so much of the log is read.
+LOOK_UP = 192 << 10
+# A log up to this size is read through, so that all its damage is seen, also when only some queues are wanted.
+READ_THROUGH = 16 << 20
+
+_LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
+_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The files of a log, in their order, and which of them are read.
+
+    ``first_times`` are the store times of their first records, None where none begins. Where there are ``queues``,
+    they lead to the wanted messages, ``covered_range`` bytes of the log at a time. ``live`` says that a broker is
+    writing: the end of the log is not settled.
+    ``witnesses`` are all queues that the store keeps in files: they tell what is gone from the end of the log.
+    """
+
+    files: Sequence[LogFile]
+    first_times: Sequence[int | None]
+    wanted: Sequence[LogFile]
+    queues: Sequence[QueueFiles] = ()
+    covered_range: int = COVERED_RANGE
+    live: bool = False
+    witnesses: Sequence[QueueFiles] = ()
+
+    def has_records_behind(self, file: LogFile) -> bool:
+        """Return whether records follow in the files behind ``file``."""
+        behind = self.files.index(file) + 1
+        return any(time is not None for time in self.first_times[behind:])
+
+    def find_extent(self, begin: int, end: int = BEHIND) -> int | None:
+        """Return where the messages end that queues name from ``begin``, where the log has none, up to ``end``."""
+        if self.live:
+            return None
+        try:
+            return find_extent(self.witnesses, begin, end)
+        except ReadFailed:  # the queues are a help, no more
+            return None
+
+
+def read_first_time(file: LogFile) -> int | None:
+    """Return the store time of a file's first record, None where none begins or the file cannot be read."""
+    at = HEAD_SIZE if file.kind is LogKind.DLEDGER else 0
+    try:
+        with file.open() as opened:
+            data = opened.pread(_LONGEST_PREFIX.size, at)
+    except ReadFailed:
+        return None
+    if len(data) < _LONGEST_PREFIX.size:
+        return None
+    found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & _HOST_BITS].decode(data)
+    is_record = found.magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) and found.physical_offset == file.base_offset + at
+    return found.store_timestamp if is_record and found.store_timestamp > 0 else None
+
+
+def read_plan(
+    files: Sequence[LogFile], selection: Selection, queues: Sequence[QueueFiles] = (), *, live: bool = False
+) -> Plan:
+    """Look at the first record of each file and plan what is read; ``queues`` are all that the store keeps in files."""
+    times = [read_first_time(file) for file in files]
+    wanted = plan_files(files, times, selection)
+    size = _covered_range(queues, selection, wanted) if selection.names_queues else 0
+    return Plan(files, times, wanted, queues if size else (), size, live=live, witnesses=queues)
+
+
+def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: Sequence[LogFile]) -> int:
+    """Return how many bytes of the log are read at a time by way of the queues; 0 where it is read through.
+
+    That is so for a small log, and where looking up all queues for each range takes more than half as long.
+    """
+    written = sum(file.size for file in wanted)
+    if written <= READ_THROUGH:
+        return 0
+    try:
+        units, of_wanted = count_units(queues, selection)
+    except ReadFailed:  # the queues are a help, no more
+        return 0
+    by_units = written * _MOST_UNITS // max(units, 1)
+    by_wanted = RANGE * max(units // max(of_wanted, 1) - 1, 1)
+    size = min(COVERED_RANGE, by_units, by_wanted)
+    return size if units and len(queues) * LOOK_UP <= size else 0
+
+
+def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:
+    """Return the files that can hold wanted messages, by where they lie and when their first records were stored.
+
+    Store times rise along a log. Where the first ones do not, its clock was set back, and none of them is relied on.
+    """
+    known = [time for time in times if time is not None]
+    begin, end = selection.begin, selection.end
+    if known != sorted(known):
+        begin = end = None
+    following = [*times[1:], None][: len(times)]
+    return [
+        file
+        for file, first, after in zip(files, times, following, strict=True)
+        if file.end_offset > selection.physical_from
+        and (end is None or first is None or first < end)
+        and (begin is None or after is None or after >= begin)
+    ]
+
+
+def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
+    """Yield the ranges of a file from ``start`` on, all but the first begun by a guess. DLedger's are not cut."""
+    if file.kind is LogKind.DLEDGER:
+        yield Range(file)
+        return
+    begins = range(start, max(file.size, start + 1), size)
+    for begin in begins:
+        stop = begin + size
+        yield Range(file, begin, stop if stop < file.size else None, is_guess=begin > 0)
+
+
+def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
+    """Return what is missing between two files, by the file behind the gap."""
+    found = {}
+    for before, after in pairwise(files):
+        length = after.base_offset - before.end_offset
+        if length > 0 and after.kind is not LogKind.COMPACTION:
+            name = join(split(before.name)[0], paths.segment_name(before.end_offset))
+            text = f"{length} bytes of the log are missing from {before.end_offset} on"
+            found[after] = Damage("CL-GAP", name, 0, length, text)
+    return found
+
+
+class Answer(Protocol):
+    """What is known of a range that was read; see ``RangeReader``."""
+
+    @property
+    def began(self) -> int | None:
+        """Where it really began."""
+
+    @property
+    def reached(self) -> int | None:
+        """Where it really ended."""
+
+    @property
+    def left_over(self) -> Damage | None:
+        """What stands behind the last record of the file."""
+
+
+A = TypeVar("A", bound=Answer)
+
+_UNSEEN = NoProgress()
+
+
+def nominal_ranges(plan: Plan, physical_from: int = 0, size: int = RANGE) -> list[Range]:
+    """Return the ranges of the wanted files from a place in the log on: what can be read ahead."""
+    size = plan.covered_range if plan.queues else size
+    return [part for file in plan.wanted for part in plan_ranges(file, max(physical_from - file.base_offset, 0), size)]
+
+
+def iter_answers(
+    plan: Plan,
+    ranges: Sequence[Range],
+    read: Callable[[Range], A],
+    ahead: Iterator[A] | None = None,
+    progress: Progress = _UNSEEN,
+) -> Iterator[A | Damage | Note]:
+    """Yield the answers to all ``ranges`` in their order, and what lies between files.
+
+    ``ahead`` are answers to the ranges as they stand, from those who could not know where the range before ends. One
+    that began elsewhere is thrown away, and ``read`` is asked for the right one. An answer may still be read when it
+    is yielded: it is looked at when the next one is asked for.
+    """
+    gaps = find_gaps(plan.files)
+    progress.start("reading", sum(map(range_length, ranges)), "bytes")
+    file: LogFile | None = None
+    at: int | None = None
+    settled = False
+    for asked in ranges:
+        early = next(ahead) if ahead is not None else None
+        if asked.file != file:
+            file, at = asked.file, None if asked.is_guess else asked.start
+            settled = False
+            if file in gaps:
+                yield gaps[file]
+        if at is None or at < _end(asked):
+            fits = early is not None and (at is None or early.began == at)
+            found = early if early and fits else read(asked if at is None else asked._replace(start=at, is_guess=False))
+            yield found
+            at = found.reached
+            if found.left_over is not None:
+                settled = True
+                yield from judge_rest(found.left_over, plan, asked.file)
+        progress.advance(range_length(asked))
+    if not plan.files or file == plan.files[-1]:
+        yield from find_missing_end(plan, settled=settled)
+    progress.finish()
+
+
+def _end(asked: Range) -> int:
+    return asked.file.size if asked.stop is None else asked.stop
+
+
+def range_length(asked: Range) -> int:
+    """Return how many bytes a range has, as it was planned."""
+    return _end(asked) - asked.start
+
+
+def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
+    """Yield what is to be said of something behind the last record of a file."""
+    place = f"{left_over.file}@{left_over.file_offset}"
+    begin = file.base_offset + left_over.file_offset
+    if is_damage(left_over, records_behind=plan.has_records_behind(file), live=plan.live):
+        yield left_over
+    elif left_over.code == UNWRITTEN:
+        extent = plan.find_extent(begin, file.end_offset)
+        if extent is not None:
+            yield left_over._replace(length=extent - begin, message="zeros where queues name messages")
+    elif left_over.code == STALE:
+        text = f"behind the end of the log, at {place}, stand records that a recovery cut off: they are left out"
+        yield Note(text)
+    elif left_over.code == TORN:
+        yield Note(f"the record at {place} is not whole yet: a broker is writing")
+
+
+def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
+    """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
+    if not plan.files and plan.witnesses:
+        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
+    if not plan.files or settled:
+        return
+    last = plan.files[-1]
+    extent = plan.find_extent(last.end_offset)
+    if extent is not None:
+        name = join(split(last.name)[0], paths.segment_name(last.end_offset))
+        text = f"the log ends at {last.end_offset}, queues name messages up to {extent}"
+        yield Damage("CL-GAP", name, 0, extent - last.end_offset, text)
+
+
+# Below this starting processes takes longer than reading.
+_ALONE = 8 * RANGE
+
+
+class Counted(NamedTuple):
+    """How many messages were found in a range, and which damages."""
+
+    messages: int
+    damages: list[Damage]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What work made of a range; see ``RangeReader``.
+
+    ``found`` is its own value, ``data`` what it wrote, in pieces: they stay until the next answer is asked for.
+    """
+
+    began: int | None
+    reached: int | None
+    left_over: Damage | None
+    found: Any
+    data: tuple[Buffer, ...] = ()
+
+
+RangeWork = Callable[[Range, Write], Answered]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many processes may work, and who is told how far they are."""
+
+    jobs: int = 1
+    progress: Progress = _UNSEEN
+
+
+def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort) -> Iterator[Answered | Damage | Note]:
+    """Yield what ``work`` makes of the ranges, and what lies between files."""
+
+    def here(asked: Range) -> Answered:
+        written: list[Buffer] = []
+        return replace(work(asked, written.append), data=tuple(written))
+
+    if effort.jobs == 1 or sum(map(range_length, ranges)) < _ALONE:
+        yield from iter_answers(plan, ranges, here, None, effort.progress)
+        return
+    with closing(run_in_order(work, ranges, effort.jobs)) as results:
+        ahead = (replace(done.value, data=(done.data,) if done.data else ()) for done in results)
+        yield from iter_answers(plan, ranges, here, ahead, effort.progress)

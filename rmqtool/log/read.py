@@ -1,0 +1,518 @@
+"""Records in a file of which nothing else is known: a piece of a log, a disk image, what a recovery tool left.
+
+Nobody knows where in a log a byte of the file belongs, so records are not asked for their place. What lies between
+them is no damage: it may be anything.
+
+One file of a log as an ordered stream: right records as columns, everything else as places.
+
+Bulk takes the records of a window at once. Where it declines, the tolerant walk has the word, and behind what it names
+bulk goes on. The stream is that of the walk alone.
+
+A file can be scanned in ranges by several processes: a range begins where a record does and ends at the first right
+record at or behind its stop. ``find_start`` guesses where the range behind begins; what a range ``reached`` proves it.
+
+A DLedger data file as the stream that a segment of a plain log gives: the records inside its entries.
+
+An entry's size tells where the next one begins, so the records need not stand back to back. Where no entry can be read
+the next record that is in its right place tells where one begins.
+
+A log as an ordered stream: wanted messages in parts, and what was damaged between them.
+
+What stands behind the last message is told apart from damage: older records that a recovery left there, and, while a
+broker is writing, a record that is not whole yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.records import Records, decode_records, have_right_crc, have_right_property_crc
+from rmqtool.columns.starts import record_starts
+from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import ReadableFile
+from rmqtool.files.salvaged import SalvagedFile, salvaged
+from rmqtool.formats import layouts
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing
+from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import DLedgerEntryHead
+from rmqtool.log.buffers import Buffers
+from rmqtool.log.files import LogFile, LogKind
+from rmqtool.log.select import Selection
+from rmqtool.log.walk import RECORD_WINDOW, Place, SegmentWalk, Window, find_dledger_entry
+
+# So much of a file is held at once; so little behind a break, where the next one may be near.
+WINDOW = 8 << 20
+_SMALL_WINDOW = 64 << 10
+# So long may a range be that is read at once, with as much of what stands behind it as mostly holds a record.
+ONE_READ = WINDOW - _SMALL_WINDOW
+_GROWTH = 4
+# So many rows come at once: what is made of them is some times larger than they are.
+MOST_ROWS = 8192
+# When so little is left of a range it is not worth a window of its own.
+_REST = 1 << 20
+_BUFFERS = Buffers(WINDOW + _REST)
+
+
+class Rows(NamedTuple):
+    """Right records in the order of the file, as columns; byte 0 of their buffer is at ``file_offset`` of the file."""
+
+    records: Records
+    file_offset: int
+
+    def file_offsets(self) -> Ints:
+        """Return where the records begin in the file."""
+        found: Ints = self.records.file_offsets + self.file_offset
+        return found
+
+
+class SegmentScan:
+    """One scan over a segment of a commit log, or of a compaction log.
+
+    ``base_offset`` is the place of the file's first byte in its log. With ``checksums`` off no body is looked at: a
+    record whose body is damaged counts as right. ``compacted`` is for a compaction log, whose records keep the
+    checksum block of their original place.
+    """
+
+    def __init__(
+        self,
+        file: ReadableFile,
+        base_offset: int,
+        *,
+        checksums: bool = True,
+        compacted: bool = False,
+    ) -> None:
+        self.file = salvaged(file)
+        self.base_offset = base_offset
+        self.checksums = checksums
+        self.compacted = compacted
+        self.walk = SegmentWalk(self.file, base_offset, compacted=compacted)
+        self.end = self.walk.end
+        self.reached = 0
+        self._window = WINDOW
+
+    def find_start(self, file_offset: int, before: int | None = None) -> int | None:
+        """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
+
+        Nobody knows where the record before it ends, so a body that holds a record can mislead. Holes are not read.
+        """
+        # Of what is found here a window is read later: now a single record is enough.
+        walk = SegmentWalk(self.file, self.base_offset, self.end, compacted=self.compacted)
+        walk.window = Window(self.file, self.end, RECORD_WINDOW)
+        for extent in self.file.iter_data(file_offset, before):
+            # The size before a magic may begin with zeros, which a hole can hold.
+            begin = max(extent.file_offset - layouts.INT.size, file_offset)
+            found = walk.find_record(begin, extent.end)
+            if found is not None:
+                return found
+        return None
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
+        """Yield what stands from ``start``, where a record is due, to the first right record at or behind ``stop``.
+
+        Without ``stop`` that is the end of the file. ``reached`` says afterwards where the next range begins.
+        """
+        at: int | None = start
+        while at is not None and at < self.end:
+            # What was made of a window is gone before the next is read: then it comes into the same memory.
+            at = yield from self._read_on(at, stop)
+        if at is not None:
+            self.reached = self.end
+
+    def _read_on(self, at: int, stop: int | None) -> Generator[Rows | Place, None, int | None]:
+        """Yield what stands in a window from ``at`` on; return where the next begins, None when ``stop`` is."""
+        wanted = self.end - at if stop is None else min(max(stop - at, 0) + _SMALL_WINDOW, self.end - at)
+        length = wanted if self._window == WINDOW and wanted <= WINDOW + _REST else min(self._window, wanted)
+        data = _BUFFERS.read(self.file, length, at)
+        starts = record_starts(data)
+        records, declined = decode_records(data, starts.file_offsets)
+        places = records.file_offsets + (self.base_offset + at)
+        right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
+        right &= are_readable(self.file, records, at)
+        beyond = None if stop is None else _first_from(records, right, stop - at)
+        if beyond is not None:
+            shorter = yield from self._spell(records, right, beyond, at)
+            if shorter is not None:
+                return shorter
+            self.reached = at + int(records.file_offsets[beyond])
+            return None
+        behind = at + run_end(records)
+        if len(records) > 1 and at + len(data) < self.end:
+            # The last one is looked at again, with what follows: a break there may prove its size wrong.
+            shorter = yield from self._spell(records, right, len(records) - 1, at)
+            self._window = min(self._window * _GROWTH, WINDOW)
+            return at + int(records.file_offsets[-1]) if shorter is None else shorter
+        closed = declined is None and _closes(starts.stopped_by, self.end - behind)
+        held = len(records) > 0 and bool(right[-1]) and behind < self.end and not closed
+        shorter = yield from self._spell(records, right, len(records) - held, at)
+        if shorter is not None:
+            return shorter
+        at = behind - int(records.column("total_size")[-1]) if held else behind
+        if at == self.end:
+            return at
+        found, at = self._walk_one(at)
+        if stop is not None and isinstance(found, Rows) and found.file_offset >= stop:
+            self.reached = found.file_offset
+            return None
+        yield found
+        return at
+
+    def _spell(self, records: Records, right: Mask, count: int, at: int) -> Generator[Rows | Place, None, int | None]:
+        """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees.
+
+        Where one of those is shorter than it says, what follows it is not what was taken for records: return where the
+        walk goes on, else None.
+        """
+        for part in iter_runs(right[:count]):
+            if isinstance(part, slice):
+                yield Rows(records.select(part), at)
+                self._remember(records, part.stop)
+            else:
+                place = self.walk.place_at(at + int(records.file_offsets[part]))
+                yield seen(self.walk, place)
+                if place.length != int(records.column("total_size")[part]):
+                    self._window = _SMALL_WINDOW
+                    return place.file_offset + place.length
+        return None
+
+    def _remember(self, records: Records, stop: int) -> None:
+        """Keep the store time of the last of a run of right records: what is older behind a break is stale."""
+        if stop:
+            self.walk.last_timestamp = int(records.column("store_timestamp")[stop - 1])
+
+    def _walk_one(self, file_offset: int) -> tuple[Rows | Place, int]:
+        """Return what the walk sees at ``file_offset``, and where that ends."""
+        place = next(self.walk.places(file_offset))
+        self._window = _SMALL_WINDOW
+        return seen(self.walk, place), place.file_offset + place.length
+
+
+def are_right(records: Records, places: Ints, *, checksums: bool = True, compacted: bool = False) -> Mask:
+    """Return which records the walk would call messages; ``places`` is where in the log they lie."""
+    right: Mask = (records.column("physical_offset") == places) & (records.column("store_timestamp") > 0)
+    if checksums:
+        right &= have_right_crc(records)
+        if not compacted:
+            right &= have_right_property_crc(records)
+    return right
+
+
+def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
+    """Return which records hold no byte that the disk could not read; their buffer begins at ``at`` of the file."""
+    found = np.ones(len(records), np.bool_)
+    if file.has_unreadable:
+        begins = records.file_offsets + at
+        ends = begins + records.column("total_size")
+        for extent in file.unreadable:
+            found &= (ends <= extent.file_offset) | (begins >= extent.end)
+    return found
+
+
+def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
+    """Return a message as a row: one too large for a window, or one that was completed since bulk looked."""
+    if not isinstance(place.what, Message):
+        return place
+    data, at = walk.window.view(place.file_offset, place.length)
+    records, declined = decode_records(data, np.array([at], np.int64))
+    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    return Rows(records, place.file_offset - at)
+
+
+def _first_from(records: Records, right: Mask, offset: int) -> int | None:
+    """Return the first right row at or behind ``offset`` of the buffer."""
+    first = int(np.searchsorted(records.file_offsets, offset))
+    rows = np.flatnonzero(right[first:])
+    return first + int(rows[0]) if len(rows) else None
+
+
+def run_end(records: Records) -> int:
+    """Return where the last record ends in the buffer."""
+    return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
+
+
+def iter_runs(right: Mask) -> Iterator[slice | int]:
+    """Yield runs of right rows, each of ``MOST_ROWS`` at the most, and each wrong row by its number, in order."""
+    begin = 0
+    for wrong in (*np.flatnonzero(~right).tolist(), len(right)):
+        for first in range(begin, wrong, MOST_ROWS):
+            yield slice(first, min(first + MOST_ROWS, wrong))
+        if wrong < len(right):
+            yield wrong
+        begin = wrong + 1
+
+
+def _closes(what: Blank | Nothing | Flaw, left: int) -> bool:
+    """Return whether ``what`` is the blank that reaches the end."""
+    return isinstance(what, Blank) and what.total_size == left
+
+
+class _Body(NamedTuple):
+    """What an entry wraps, by its place in a window."""
+
+    offset: int
+    length: int
+
+
+class DLedgerScan:
+    """One scan over a DLedger data file; ``base_offset`` is the place of its first byte in the log."""
+
+    def __init__(self, file: ReadableFile, base_offset: int, *, checksums: bool = True) -> None:
+        self.file = salvaged(file)
+        self.base_offset = base_offset
+        self.checksums = checksums
+        self.end = file.size()
+
+    def pieces(self, start: int = 0) -> Iterator[Rows | Place]:
+        """Yield what stands in the file from ``start``, where an entry is due, to its end."""
+        at = start
+        while at < self.end:
+            data = self.file.pread(min(WINDOW, self.end - at), at)
+            bodies, size = self._bodies(data, at)
+            yield from self._spell(data, bodies, at)
+            at += size
+            if not size:
+                at = yield from self._walk_one(at)
+
+    def _bodies(self, data: bytes, at: int) -> tuple[list[_Body], int]:
+        """Return the bodies of the whole entries of a window, and how far these reach."""
+        found: list[_Body] = []
+        position = 0
+        while position + HEAD_SIZE <= len(data):
+            head = decode_entry_head(data, position, self.end - at - position)
+            if not isinstance(head, DLedgerEntryHead) or position + head.size > len(data):
+                break
+            if _holds_record(head):
+                found.append(_Body(position + HEAD_SIZE, head.size - HEAD_SIZE))
+            position += head.size
+        return found, position
+
+    def _spell(self, data: bytes, bodies: list[_Body], at: int) -> Iterator[Rows | Place]:
+        """Yield the records of the bodies; what bulk does not take, or is wrong, as the walk sees it."""
+        while bodies:
+            records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
+            places = records.file_offsets + (self.base_offset + at)
+            right = are_right(records, places, checksums=self.checksums)
+            right &= are_readable(self.file, records, at)
+            right &= records.column("total_size") <= np.array([body.length for body in bodies[: len(records)]])
+            for part in iter_runs(right):
+                if isinstance(part, slice):
+                    yield Rows(records.select(part), at)
+                else:
+                    yield self._record(bodies[part], at)
+            if len(records) < len(bodies):
+                yield self._record(bodies[len(records)], at)
+            bodies = bodies[len(records) + 1 :]
+
+    def _record(self, body: _Body, at: int) -> Rows | Place:
+        walk = SegmentWalk(self.file, self.base_offset, at + body.offset + body.length)
+        return seen(walk, walk.place_at(at + body.offset))
+
+    def _walk_one(self, at: int) -> Generator[Rows | Place, None, int]:
+        """Yield what stands where bulk sees no whole entry, a large one or what breaks the chain; return its end."""
+        left = self.end - at
+        head = decode_entry_head(self.file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0"), 0, left)
+        if isinstance(head, DLedgerEntryHead):
+            if _holds_record(head):
+                yield self._record(_Body(HEAD_SIZE, head.size - HEAD_SIZE), at)
+            return at + head.size
+        if not isinstance(head, Flaw):
+            yield Place(at, left, Blank(left) if isinstance(head, DLedgerBlank) else head)
+            return self.end
+        following = find_dledger_entry(self.file, self.base_offset, at + 1)
+        yield Place(at, following - at, head._replace(at=0, length=following - at))
+        return following
+
+
+def _holds_record(head: DLedgerEntryHead) -> bool:
+    """Return whether an entry wraps a record: no-op entries and changes of the group do not."""
+    return head.magic == MAGIC_DATA and head.size > HEAD_SIZE
+
+
+STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MAGIC"
+
+
+class Damage(NamedTuple):
+    """Bytes of a file that hold no message, or not the one they should: what is wrong, and where."""
+
+    code: str
+    file: str
+    file_offset: int
+    length: int
+    message: str
+
+    def as_json(self) -> dict[str, object]:
+        """Return the Damage object of the contract."""
+        names = ("code", "file", "offset", "length", "message")
+        return {"damage": dict(zip(names, self, strict=True))}
+
+
+def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
+    """Return whether what stands behind the last record of a file is damage.
+
+    It is where records follow in the files behind. At the end of a log zeros, older records and, while a broker is
+    writing, a record that is not whole yet are what is to be expected.
+    """
+    return records_behind or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
+
+
+class Note(NamedTuple):
+    """Something that a reader of the stream should know and that is no damage."""
+
+    text: str
+
+
+class Part(NamedTuple):
+    """Wanted messages of one file, in their order.
+
+    Byte 0 of their buffer is at ``file_offset`` of the file. With None the buffer was put together, and each record
+    lies where it says.
+    """
+
+    records: Records
+    file: LogFile
+    file_offset: int | None
+
+    def record_offset(self, row: int) -> int:
+        """Return where the record of a row begins in the file."""
+        if self.file_offset is None:
+            return int(self.records.column("physical_offset")[row]) - self.file.base_offset
+        return self.file_offset + int(self.records.file_offsets[row])
+
+    def body_damage(self, row: int, flaw: Flaw) -> Damage:
+        """Return the damage of a body that does not inflate."""
+        at = int(self.records.body_offsets[row]) - int(self.records.file_offsets[row])
+        return Damage(flaw.code, self.file.name, self.record_offset(row) + at, flaw.length, flaw.message)
+
+
+class Range(NamedTuple):
+    """Bytes of a file from ``start`` to the first right record at or behind ``stop``; None is the end of the file.
+
+    Where ``is_guess``, no record need begin at ``start``: the range then begins with the first one that is found.
+    """
+
+    file: LogFile
+    start: int = 0
+    stop: int | None = None
+    is_guess: bool = False
+
+
+class RangeReader:
+    """One range being read.
+
+    Afterwards ``began`` and ``reached`` say where it really began and ended: None where no record was found, or where
+    reading failed. ``rows`` counts right records, wanted or not. ``left_over`` is what stands behind the last of them
+    in the file, when only what follows in the log can tell whether it is damage.
+    """
+
+    def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True) -> None:
+        self.asked = asked
+        self.selection = selection
+        self.checksums = checksums
+        self.began: int | None = None
+        self.reached: int | None = None
+        self.rows = 0
+        self.left_over: Damage | None = None
+
+    def parts(self) -> Iterator[Part | Damage]:
+        """Yield the wanted messages and the damage of the range."""
+        try:
+            with self.asked.file.open() as file:
+                yield from self._read(file)
+        except ReadFailed as error:
+            if isinstance(error.__cause__, PermissionError):
+                raise
+            self.reached = None
+            at = max(self.asked.start, error.offset or 0)
+            end = self.asked.file.size if self.asked.stop is None else self.asked.stop
+            yield Damage("ST-READ", self.asked.file.name, at, max(end - at, 0), error.message)
+
+    def _read(self, file: ReadableFile) -> Iterator[Part | Damage]:
+        log, start, stop, is_guess = self.asked
+        if log.kind is LogKind.DLEDGER:
+            entries = DLedgerScan(file, log.base_offset, checksums=self.checksums)
+            self.began = start
+            yield from self._taken(entries.pieces(start), entries.end)
+            self.reached = entries.end
+            return
+        compacted = log.kind is LogKind.COMPACTION
+        segment = SegmentScan(file, log.base_offset, checksums=self.checksums, compacted=compacted)
+        self.began = segment.find_start(start, stop) if is_guess else start
+        if self.began is not None:
+            yield from self._taken(segment.pieces(self.began, stop), segment.end)
+            self.reached = segment.reached
+
+    def _taken(self, pieces: Iterator[Rows | Place], end: int) -> Iterator[Part | Damage]:
+        """Yield what is wanted of the pieces of a file that ends at ``end``."""
+        for piece in pieces:
+            if isinstance(piece, Place):
+                yield from self._damage(piece, end)
+                continue
+            self.rows += len(piece.records)
+            wanted = self.selection.select(piece.records)
+            if len(wanted):
+                yield Part(wanted, self.asked.file, piece.file_offset)
+
+    def _damage(self, place: Place, end: int) -> Iterator[Damage]:
+        reaches_end = place.file_offset + place.length == end
+        if isinstance(place.what, Flaw):
+            code, text = place.what.code, place.what.message
+        elif isinstance(place.what, Nothing) and reaches_end and self.asked.file.kind is not LogKind.COMPACTION:
+            # A compacted file is never full: its zeros tell nothing.
+            code, text = UNWRITTEN, "zeros where a record is due"
+        else:
+            return
+        found = Damage(code, self.asked.file.name, place.file_offset, place.length, text)
+        if reaches_end and (code in (STALE, TORN) or isinstance(place.what, Nothing)):
+            self.left_over = found
+        elif self._concerns(place):
+            yield found
+
+    def _concerns(self, place: Place) -> bool:
+        """Return whether damage may have taken a wanted message."""
+        if self.asked.file.base_offset + place.file_offset + place.length <= self.selection.physical_from:
+            return False
+        return place.damaged is None or self.selection.may_want(place.damaged)
+
+
+def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage | Note]:
+    """Yield the wanted messages of a file in their order, and those between others that are damaged."""
+    held = 0
+    with file.open() as opened:
+        size = opened.size()
+        for piece in _iter_pieces(opened, size):
+            if isinstance(piece, Place):
+                if isinstance(piece.what, Flaw) and (piece.damaged is None or selection.may_want(piece.damaged)):
+                    yield Damage(piece.what.code, file.name, piece.file_offset, piece.length, piece.what.message)
+                continue
+            held += int(piece.records.column("total_size").sum())
+            wanted = selection.select(piece.records)
+            if len(wanted):
+                yield Part(wanted, file, piece.file_offset)
+    yield Note(f"{held} of {size} bytes are records")
+
+
+def _iter_pieces(file: ReadableFile, size: int) -> Iterator[Rows | Place]:
+    file = salvaged(file)
+    walk = SegmentWalk(file, None)
+    start = walk.find_record(0)
+    while start is not None:
+        data = file.pread(min(WINDOW, size - start), start)
+        records, _ = decode_records(data, record_starts(data).file_offsets)
+        right = are_right(records, records.column("physical_offset")) & are_readable(file, records, start)
+        for part in iter_runs(right):
+            if isinstance(part, slice):
+                yield Rows(records.select(part), start)
+            else:
+                yield seen(walk, walk.place_at(start + int(records.file_offsets[part])))
+        behind = start + run_end(records)
+        if not len(records):
+            place = walk.place_at(start)
+            behind = start + BLANK_SIZE
+            if isinstance(place.what, Message):  # larger than a window
+                yield seen(walk, place)
+                behind = start + place.length
+        start = walk.find_record(behind)

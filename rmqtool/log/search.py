@@ -1,0 +1,214 @@
+"""The few messages among many that a broker keeps its own books with, one by one.
+
+Messages looked for by bytes that their properties must hold: what does not hold them is not taken apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, windows
+from rmqtool.columns.pieces import pieces, values_of
+from rmqtool.columns.records import Records
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.log.ranges import RANGE, Answered, Effort, Plan, nominal_ranges, run_ranges
+from rmqtool.log.read import Damage, Part, Range, RangeReader
+from rmqtool.log.select import Selection
+from rmqtool.log.stream import iter_parts
+from rmqtool.log.workers import Write
+
+# Looking for bytes makes so little of so much that its ranges are larger.
+_RANGE = 8 * RANGE
+# So many of those that only come near are named in a range.
+_MOST_NEAR = 200
+# So many bytes tell how often each one occurs; what is looked for first has so many at the least, if there are.
+_SAMPLE, _LEAST_END = 1024, 6
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What messages are looked for: those whose properties hold ``needle`` and that answer ``selection``.
+
+    With a ``queue_offset``, only those that have it, or may have it in another queue or inside a batch. ``near`` are
+    bytes of which those hold one that come near: some of them are named, too.
+    """
+
+    needle: bytes
+    selection: Selection
+    queue_offset: int | None = None
+    near: tuple[bytes, ...] = ()
+
+
+class Places(NamedTuple):
+    """Where messages lie in the log: the ones that are looked for, and some that come near."""
+
+    found: list[int]
+    near: list[int]
+    damages: list[Damage]
+
+
+def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Damage]:
+    """Yield where messages lie that may be the ones, in the order of the log, and the damage between."""
+    ranges = nominal_ranges(plan, sought.selection.physical_from, _RANGE)
+    for answer in run_ranges(plan, ranges, SearchWork(sought), effort):
+        if isinstance(answer, Answered):
+            yield answer.found
+        elif isinstance(answer, Damage):
+            yield answer
+
+
+@dataclass(frozen=True)
+class SearchWork:
+    """Searches ranges. No checksum is looked at: who takes a message from its place judges it."""
+
+    sought: Sought
+
+    def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
+        """Search a range."""
+        sought = self.sought
+        reader = RangeReader(asked, Selection(physical_from=sought.selection.physical_from), checksums=False)
+        places = Places([], [], [])
+        for part in reader.parts():
+            if not isinstance(part, Part):
+                places.damages.append(part)
+                continue
+            self._look_into(part.records, places)
+        return Answered(reader.began, reader.reached, reader.left_over, places)
+
+    def _look_into(self, records: Records, places: Places) -> None:
+        sought = self.sought
+        if sought.queue_offset is not None:
+            records = records.select(_may_have(records, sought.queue_offset))
+        if sought.needle and len(records):
+            texts = Texts(records)
+            for needle in sought.near:
+                most = _MOST_NEAR - len(places.near)
+                places.near.extend(_places(records.select(texts.holding(needle, most))))
+            rows = texts.holding(sought.needle)
+            if not len(rows):
+                return
+            records = records.select(rows)
+        places.found.extend(_places(sought.selection.select(records)))
+
+
+class Texts:
+    """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
+
+    def __init__(self, records: Records) -> None:
+        self.records = records
+
+    @cached_property
+    def _values(self) -> tuple[bytes, Ints]:
+        """All of them, and where each one begins: only where something is found are they asked for its rows."""
+        records = self.records
+        values, bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
+        return values.tobytes(), bounds
+
+    @cached_property
+    def _about(self) -> Bytes:
+        """Bytes that hold all of them: pieces of one width, which are copied sooner, where that is little more."""
+        data, offsets, lengths = self.records.data, self.records.properties_offsets, self.records.properties_lengths
+        width = int(lengths.max())
+        if not width or width * len(lengths) > 2 * int(lengths.sum()):
+            return as_bytes(self._values[0])
+        return windows(data, width)[np.minimum(offsets, len(data) - width)].view(np.uint8)
+
+    def holding(self, needle: bytes, most: int | None = None) -> Ints:
+        """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
+        rows: list[int] = []
+        if not may_hold(self._about, needle):
+            return np.array(rows, np.int64)
+        text, bounds = self._values
+        at = text.find(needle)
+        while at >= 0 and (most is None or len(rows) < most):
+            row = int(np.searchsorted(bounds, at, "right")) - 1
+            behind = int(bounds[row + 1])
+            if at + len(needle) <= behind:
+                rows.append(row)
+                at = text.find(needle, behind)
+            else:
+                at = text.find(needle, at + 1)
+        return np.array(rows, np.int64)
+
+
+def may_hold(values: Bytes, needle: bytes) -> bool:
+    """Return whether ``values`` hold the end of ``needle``, or all of it: mostly they do not, and that is known soon.
+
+    Whoever looks for a text stops wherever its first byte is. So it is looked for from its rarest byte on; and its end
+    tells more than its begin, which keys and ids of one producer have in common.
+    """
+    often = np.bincount(values[:_SAMPLE], minlength=256)[np.frombuffer(needle, np.uint8)]
+    end = needle[int(np.argmin(often[: max(len(needle) - _LEAST_END, 0) + 1])) :]
+    bounds = pa.py_buffer(np.array([0, len(values)]))
+    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, bounds, pa.py_buffer(values)])
+    return bool(pc.match_substring_regex(whole, re.escape(end))[0].as_py())
+
+
+def _may_have(records: Records, queue_offset: int) -> Mask:
+    """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
+    own: Mask = records.column("queue_offset") == queue_offset
+    own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
+    own[Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
+    return own
+
+
+def _places(records: Records) -> list[int]:
+    places: list[int] = records.column("physical_offset").tolist()
+    return places
+
+
+class Neighbours(NamedTuple):
+    """Where the messages before and behind an offset lie, and the damage on the way."""
+
+    before: int | None
+    behind: int | None
+    damages: list[Damage]
+
+
+def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbours:
+    """Return what lies around an offset; a message that begins there counts as before it."""
+    damages: list[Damage] = []
+    before: int | None = None
+    for found in search(plan, Sought(b"", Selection()), effort):
+        if isinstance(found, Damage):
+            damages.append(found)
+            continue
+        damages += found.damages
+        places = np.array(found.found, np.int64)
+        number = int(np.searchsorted(places, physical_offset, "right"))
+        if number:
+            before = int(places[number - 1])
+        if number < len(places):
+            return Neighbours(before, int(places[number]), damages)
+    return Neighbours(before, None, damages)
+
+
+def iter_picked(
+    plan: Plan, selection: Selection, effort: Effort, topics: Callable[[str], bool], sys_flag: int = 0
+) -> Iterator[Message | Damage]:
+    """Yield the wanted messages of some topics, and of any topic those with one of some flags; and the damage."""
+    for found in iter_parts(plan, selection, effort):
+        if isinstance(found, Damage):
+            yield found
+        elif isinstance(found, Part):
+            yield from _picked(found.records, topics, sys_flag)
+
+
+def _picked(records: Records, topics: Callable[[str], bool], sys_flag: int) -> Iterator[Message]:
+    names = records.topics
+    wanted: Mask = names.each(topics, np.bool_)
+    if sys_flag:
+        wanted = wanted | (records.column("sys_flag") & sys_flag != 0)
+    for at in records.file_offsets[np.flatnonzero(wanted)].tolist():
+        message = decode_record(records.data.data, at)
+        if isinstance(message, Message):
+            yield message

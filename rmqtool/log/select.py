@@ -1,0 +1,249 @@
+"""Which messages are wanted, as one question to columns.
+
+What costs least is asked first; what a later question needs is made of the rows that are left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
+from rmqtool.columns.gather import Ints, Mask
+from rmqtool.columns.pieces import Coded
+from rmqtool.columns.properties import Properties, decode_properties
+from rmqtool.columns.records import Records
+from rmqtool.filters.columns import match_columns, match_tags
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.filters.sql92 import Selector
+from rmqtool.filters.tags import TagExpression
+from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
+from rmqtool.formats.java import decode_text, encode_text
+from rmqtool.formats.properties import key_tokens
+
+Queue = tuple[str, int]
+
+_TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
+_EVERY_TOPIC = parse_patterns(())
+_DEFAULT_RULES = DispatchRules()
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked of messages. Without a value a question is not asked.
+
+    ``begin`` and ``end`` bound the store time, half-open. ``least_offsets`` gives queues, each with the first queue
+    offset that is wanted: of their topics all messages of other queues are, of other topics none. ``physical_from`` is
+    where in the log the first wanted message may lie. ``rules`` tell in which further queues a message stands; where
+    topics are named it is wanted for those too.
+    """
+
+    topics: TopicPatterns = _EVERY_TOPIC
+    queue_id: int | None = None
+    least_offset: int | None = None
+    least_offsets: Mapping[Queue, int] | None = None
+    begin: int | None = None
+    end: int | None = None
+    physical_from: int = 0
+    tags: TagExpression | None = None
+    key: str | None = None
+    where: Selector | None = None
+    body: re.Pattern[str] | None = None
+    rules: DispatchRules = _DEFAULT_RULES
+
+    @property
+    def names_queues(self) -> bool:
+        """Whether only messages of certain queues are wanted."""
+        return bool(self.topics.patterns) or self.least_offsets is not None
+
+    @property
+    def is_scope(self) -> bool:
+        """Whether nothing is asked but where a message lies: in the log, in its queue."""
+        asked = (self.begin, self.end, self.tags, self.key, self.where, self.body)
+        return all(question is None for question in asked)
+
+    def scope(self) -> Selection:
+        """Return what is asked of the place of a message alone."""
+        return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
+
+    @cached_property
+    def _unread_topics(self) -> frozenset[str] | None:
+        return None if self.least_offsets is None else frozenset(topic for topic, _ in self.least_offsets)
+
+    def wants_queue(self, topic: str, queue_id: int) -> bool:
+        """Return whether messages of a queue may be wanted."""
+        if self.queue_id is not None and queue_id != self.queue_id:
+            return False
+        if self._unread_topics is not None and topic not in self._unread_topics:
+            return False
+        return self.topics.matches(topic)
+
+    def least_of(self, topic: str, queue_id: int) -> int | None:
+        """Return the first queue offset that is wanted of a queue; None: from its first message on."""
+        if self.least_offsets is not None:
+            return self.least_offsets.get((topic, queue_id), 0)
+        return self.least_offset
+
+    def select(self, records: Records) -> Records:
+        """Return the wanted ones of ``records``, in their order."""
+        for ask in self._questions:
+            if not len(records):
+                break
+            wanted = ask(records)
+            if not wanted.all():
+                records = records.select(wanted)
+        return records
+
+    @cached_property
+    def _questions(self) -> list[Callable[[Records], Mask]]:
+        asked: list[tuple[bool, Callable[[Records], Mask]]] = [
+            (self.physical_from > 0 or self.begin is not None or self.end is not None, self._in_bounds),
+            (self.queue_id is not None or self.least_offset is not None or self.names_queues, self._in_queues),
+            (self.tags is not None and not self.tags.everything, self._with_tags),
+            (self.key is not None, self._with_key),
+            (self.where is not None, self._matching),
+            (self.body is not None, self._with_body),
+        ]
+        return [question for is_asked, question in asked if is_asked]
+
+    def _in_bounds(self, records: Records) -> Mask:
+        times = records.column("store_timestamp")
+        wanted: Mask = records.column("physical_offset") >= self.physical_from
+        if self.begin is not None:
+            wanted &= times >= self.begin
+        if self.end is not None:
+            wanted &= times < self.end
+        return wanted
+
+    def _in_queues(self, records: Records) -> Mask:
+        topics = records.topics
+        wanted = self._in_own_queue(records, topics)
+        if self.names_queues:
+            for row in _rows_with_targets(records, ~wanted):
+                wanted[row] = any(
+                    self._is_place(*place) for place in dispatch_targets(_message(records, row), self.rules)
+                )
+        return wanted
+
+    def _in_own_queue(self, records: Records, topics: Coded) -> Mask:
+        queue_ids, offsets = records.column("queue_id"), records.column("queue_offset")
+        wanted: Mask = topics.each(self.topics.matches, np.bool_)
+        if self.queue_id is not None:
+            wanted &= queue_ids == self.queue_id
+        if self.least_offsets is not None:
+            wanted &= topics.each(lambda topic: topic in (self._unread_topics or ()), np.bool_)
+            least = np.zeros(len(records), np.int64)
+            for (topic, queue_id), offset in self.least_offsets.items():
+                if topic in topics.values:
+                    least[(topics.codes == topics.values.index(topic)) & (queue_ids == queue_id)] = offset
+            wanted &= offsets >= least
+        elif self.least_offset is not None:
+            wanted &= offsets >= self.least_offset
+        return wanted
+
+    def _is_place(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        if not self.wants_queue(topic, queue_id):
+            return False
+        least = self.least_of(topic, queue_id)
+        return least is None or queue_offset >= least
+
+    def _with_tags(self, records: Records) -> Mask:
+        assert self.tags is not None
+        return match_tags(self.tags, _Columns(records))
+
+    def _matching(self, records: Records) -> Mask:
+        assert self.where is not None
+        return match_columns(self.where, _Columns(records))
+
+    def _with_key(self, records: Records) -> Mask:
+        assert self.key is not None
+        properties = decode_properties(records)
+        wanted = _equal(properties.raw_values("UNIQ_KEY"), self.key)
+        keys = properties.raw_values("KEYS")
+        near = pc.match_substring(keys, encode_text(self.key)).fill_null(False).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(near & ~wanted).tolist():
+            wanted[row] = self.key in key_tokens({"KEYS": decode_text(keys[row].as_py())})
+        return wanted
+
+    def _with_body(self, records: Records) -> Mask:
+        assert self.body is not None
+        found: list[bool] = []
+        for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
+            assert part.bodies is not None
+            found += [self.body.search(decode_text(body)) is not None for body in part.bodies.column.to_pylist()]
+        return np.array(found, np.bool_)
+
+    def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
+        """Return topic, queue and queue offset of each wanted message: of its own queue where that one is wanted."""
+        topics = records.topics
+        queue_ids = records.column("queue_id").astype(np.int64)
+        offsets = records.column("queue_offset").copy()
+        rows = _rows_with_targets(records, ~self._in_own_queue(records, topics)) if self.names_queues else []
+        if not rows:
+            return topics, queue_ids, offsets
+        names = topics.each(lambda topic: topic, np.object_)
+        for row in rows:
+            places = dispatch_targets(_message(records, row), self.rules)
+            names[row], queue_ids[row], offsets[row] = next(place for place in places if self._is_place(*place))
+        distinct = sorted(set(names.tolist()))
+        number = {name: code for code, name in enumerate(distinct)}
+        return Coded(np.array([number[name] for name in names], np.int32), distinct), queue_ids, offsets
+
+    def may_want(self, message: Message) -> bool:
+        """Return whether a damaged message may be among the wanted ones, as far as its queue and its time tell."""
+        queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self.rules))]
+        if not any(self.wants_queue(*queue) for queue in queues):
+            return False
+        time = message.store_timestamp
+        if time <= 0:
+            return True
+        return (self.begin is None or time >= self.begin) and (self.end is None or time < self.end)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The properties of some messages, for filters."""
+
+    records: Records
+
+    @property
+    def rows(self) -> int:
+        """How many messages there are."""
+        return len(self.records)
+
+    @cached_property
+    def _properties(self) -> Properties:
+        return decode_properties(self.records)
+
+    def column(self, name: str) -> Any:
+        """Return the values of a property as a column of text."""
+        return self._properties.values(name)
+
+
+def _rows_with_targets(records: Records, among: Mask) -> list[int]:
+    """Return the rows ``among`` which messages name further queues: few logs have any."""
+    begin = int(records.file_offsets.min(initial=len(records.data)))
+    end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
+    if not among.any() or not _TARGETS.search(records.data.data[begin:end]):
+        return []
+    named = decode_properties(records).find("INNER_MULTI_DISPATCH").present
+    rows: list[int] = np.flatnonzero(named & among).tolist()
+    return rows
+
+
+def _message(records: Records, row: int) -> Message:
+    message = decode_record(records.data.data, int(records.file_offsets[row]))
+    assert isinstance(message, Message), f"columns hold whole messages only, not {message}"
+    return message
+
+
+def _equal(column: Any, text: str) -> Mask:
+    equal: Mask = pc.equal(column, encode_text(text)).fill_null(False).to_numpy(zero_copy_only=False)
+    return equal.copy()

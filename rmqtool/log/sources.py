@@ -1,0 +1,211 @@
+"""What a path leads to: a store's log, one queue of it, the log of a compacted queue, or one file.
+
+The log of a store by the store's path: for readers that have no other business with stores.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from rmqtool.errors import StoreError, UsageError
+from rmqtool.formats import paths
+from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
+from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.log.files import LogDirectory, LogFile, LogKind, directories_of, list_logs, logs_of
+from rmqtool.log.queue_entries import QueueFiles, queue_files_of
+from rmqtool.store.open import CONF_ENDINGS, Store, locate, open_store
+from rmqtool.store.queues import ConsumeQueueFiles
+
+_QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
+_LOGS = {
+    FileKind.COMMIT_LOG: LogKind.COMMIT_LOG,
+    FileKind.DLEDGER_DATA: LogKind.DLEDGER,
+    FileKind.COMPACTION_LOG: LogKind.COMPACTION,
+}
+
+
+@dataclass
+class Source:
+    """The files of a log, and the store that they belong to, when it is one.
+
+    ``directories`` are where new files will lie; none when one file was named. ``topic`` is a pattern for the topic,
+    and ``queue_id`` the number, of the queue that the path named.
+    """
+
+    files: list[LogFile]
+    directories: list[LogDirectory] = field(default_factory=list)
+    store: Store | None = None
+    queues: list[QueueFiles] = field(default_factory=list)
+    topic: str | None = None
+    queue_id: int | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker is writing."""
+        return self.store is not None and self.store.is_live
+
+    def list_files(self) -> list[LogFile]:
+        """Return the files of the log as they are now; of one file that was named, that one."""
+        if self.directories:
+            return list_logs(self.directories)
+        places = [(file, os.path.join(file.directory, file.path)) for file in self.files]
+        return [file._replace(size=os.path.getsize(place)) for file, place in places if os.path.exists(place)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        if self.store is not None:
+            self.store.close()
+
+
+def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
+    """Open what ``path`` leads to."""
+    is_directory = os.path.isdir(path)
+    root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
+    if what.kind in _QUEUES:
+        source = source_of(open_store(root))
+        source.topic, source.queue_id = glob.escape(what.topic or ""), what.queue_id
+        return source
+    if what.kind is FileKind.COMPACTION_LOG and not is_directory:
+        return Source(
+            [LogFile(what.base_offset or 0, os.path.getsize(path), root, relative, relative, _LOGS[what.kind])]
+        )
+    if is_directory and what.kind in (FileKind.COMPACTION_LOG, FileKind.DLEDGER_DATA):
+        return _of_directory(root, os.path.dirname(relative), _LOGS[what.kind])
+    try:
+        source = source_of(open_store(path))
+        if not is_directory and not path.endswith(CONF_ENDINGS):
+            source.directories.clear()
+            _require_log(source, path)
+        return source
+    except StoreError:
+        # Segments of a commit log that were copied out of their store.
+        found = _of_directory(path, "", LogKind.COMMIT_LOG) if is_directory else None
+        if found is None or not found.files:
+            raise
+        return found
+
+
+def _require_log(source: Source, path: str) -> None:
+    if not source.files:
+        source.close()
+        raise StoreError(
+            f"{path} is no file of a log", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
+        )
+
+
+def _located(path: str) -> tuple[str, str, paths.StorePath]:
+    files, relative, what = locate(path)
+    with files:
+        return files.root, relative, what
+
+
+def source_of(store: Store) -> Source:
+    """Return the log of an open store."""
+    return Source(logs_of(store), directories_of(store), store, queue_files_of(store))
+
+
+def _of_directory(directory: str, path: str, kind: LogKind) -> Source:
+    found = LogDirectory(directory, path, path, kind)
+    return Source(list_logs([found]), [found])
+
+
+# What a store's directory is mostly called; the one above it tells more.
+_USUAL_NAME = "store"
+_QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
+
+
+class StoreLog(NamedTuple):
+    """A store's log: its files, the queues that lead into it, whether a broker is writing it, and the broker's name.
+
+    The name is None where the store's settings have none.
+    """
+
+    root: str
+    files: list[LogFile]
+    queues: list[QueueFiles]
+    live: bool
+    broker: str | None
+    end: LogEnd
+
+
+class StoreDirectories(NamedTuple):
+    """Where a store's log lies, files of it that are yet to be made too, and its broker's name, as in ``StoreLog``."""
+
+    root: str
+    broker: str | None
+    directories: list[LogDirectory]
+
+
+@contextmanager
+def _opened(path: str, without: Collection[str] = ()) -> Iterator[Store]:
+    store = open_store(path, without=without)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def read_store_log(path: str) -> StoreLog:
+    """Look at the store at ``path``: its files, and where its last sound record ends at this moment."""
+    with _opened(path) as store:
+        queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
+        return StoreLog(
+            root=store.root,
+            files=logs_of(store),
+            queues=queue_files_of(store),
+            live=store.is_live,
+            broker=_broker_name(store),
+            end=find_log_end(store.commit_log, queues, dledger=store.is_dledger),
+        )
+
+
+def read_store_directories(path: str) -> StoreDirectories:
+    """Look where the log of the store at ``path`` lies, and not at thousands of queues beside it."""
+    with _opened(path, _QUEUE_DIRECTORY) as store:
+        return StoreDirectories(store.root, _broker_name(store), directories_of(store))
+
+
+def log_up_to(store: StoreDirectories, files: list[LogFile], end: int, queues: list[QueueFiles]) -> StoreLog:
+    """Return the log of a store that may be being written, as it is up to the end of a settled record."""
+    return StoreLog(store.root, files, queues, live=True, broker=store.broker, end=LogEnd(end, None))
+
+
+def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> list[str]:
+    """Return a name for each store's broker, no two the same: its own, else its directory's, else its whole path."""
+    roots = [store.root for store in stores]
+    names = [store.broker or _directory_name(store.root) for store in stores]
+    often = Counter(names)
+    names = [name if often[name] == 1 else root for name, root in zip(names, roots, strict=True)]
+    for root, times in Counter(roots).items():
+        if times > 1:
+            raise UsageError(
+                f"{root} is named {times} times: each message would be counted as often", hint="name it once"
+            )
+    return names
+
+
+def _directory_name(root: str) -> str:
+    above, name = os.path.split(os.path.abspath(root))
+    return os.path.basename(above) or name if name == _USUAL_NAME else name
+
+
+def _broker_name(store: Store) -> str | None:
+    return store.config.broker_name if "brokerName" in store.config.origins else None
+
+
+def read_queue_files(path: str) -> list[QueueFiles]:
+    """Return the queues that the store at ``path`` keeps in files."""
+    with _opened(path) as store:
+        return queue_files_of(store)

@@ -1,0 +1,280 @@
+"""A log as an ordered stream of wanted messages, with damage and notes in their places.
+
+Messages as the lines of JSON that the contract gives them, damage among them in its place.
+
+Messages of a part one by one, as the contract's objects: for what is not made of columns.
+
+Everything that can be asked of a source at once, and the stream that answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rmqtool.columns.bodies import Bounds
+from rmqtool.columns.jsonl import Lines, iter_json_lines
+from rmqtool.filters.patterns import parse_patterns
+from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.layout import Buffer
+from rmqtool.formats.message_json import encode_line, message_json
+from rmqtool.log.by_queues import CoveredReader, bound_by_queues, reader_of
+from rmqtool.log.files import LogKind
+from rmqtool.log.follow import Follower
+from rmqtool.log.order import Arrangement, Order, find_last_place, iter_arranged
+from rmqtool.log.queue_entries import QueueFiles
+from rmqtool.log.ranges import (
+    RANGE,
+    Answered,
+    Counted,
+    Effort,
+    Plan,
+    iter_answers,
+    nominal_ranges,
+    read_plan,
+    run_ranges,
+)
+from rmqtool.log.read import Damage, Note, Part, Range, RangeReader
+from rmqtool.log.select import Selection
+from rmqtool.log.sources import Source
+from rmqtool.log.workers import Write
+
+# Counting makes so little of so much that its ranges are larger.
+_COUNTED_RANGE = 8 * RANGE
+
+
+def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Part | Damage | Note]:
+    """Yield the wanted messages of a log in its order, in this process."""
+    ranges = nominal_ranges(plan, selection.physical_from)
+
+    def read(asked: Range) -> RangeReader | CoveredReader:
+        return reader_of(asked, selection, plan.queues)
+
+    for answer in iter_answers(plan, ranges, read, None, effort.progress):
+        if isinstance(answer, Damage | Note):
+            yield answer
+        else:
+            yield from answer.parts()
+
+
+def iter_line_answers(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
+    """Yield the lines of the wanted messages in the order of the log; ``found`` is what they hold, ``Lined``."""
+    return run_ranges(plan, nominal_ranges(plan, selection.physical_from), LineWork(selection, plan.queues), effort)
+
+
+def iter_counts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
+    """Yield how many messages are wanted, range by range. No body is looked at that no question is about."""
+    ranges = nominal_ranges(plan, selection.physical_from, _COUNTED_RANGE)
+    return run_ranges(plan, ranges, CountWork(selection, plan.queues), effort)
+
+
+@dataclass(frozen=True)
+class CountWork:
+    """Counts the wanted messages of ranges."""
+
+    selection: Selection
+    queues: Sequence[QueueFiles]
+
+    def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
+        """Count the wanted messages of a range."""
+        reader = reader_of(asked, self.selection, self.queues, checksums=False)
+        messages, damages = 0, []
+        for found in reader.parts():
+            if isinstance(found, Part):
+                messages += len(found.records)
+            else:
+                damages.append(found)
+        return Answered(reader.began, reader.reached, reader.left_over, Counted(messages, damages))
+
+
+# Lines are three times as large as small messages, and making them takes some times that.
+_BOUNDS = Bounds(most_rows=8192, most_bytes=3 << 20)
+
+
+class Text(NamedTuple):
+    """Whole lines, how many of them are messages, and the damages among them."""
+
+    data: Buffer
+    messages: int
+    damages: list[Damage]
+
+
+def damage_text(damage: Damage) -> Text:
+    """Return the line of a damage."""
+    return Text(_line_of(damage), 0, [damage])
+
+
+def end_of(part: Part) -> int:
+    """Return where in the log the last message of a part ends."""
+    records = part.records
+    return int((records.column("physical_offset") + records.column("total_size")).max(initial=0))
+
+
+def iter_texts(part: Part) -> Iterator[Text]:
+    """Yield the lines of the messages of a part; behind a body that does not inflate stands its damage."""
+    for lines in iter_json_lines(part.records, _BOUNDS):
+        damages = [part.body_damage(lines.first_row + row, flaw) for row, flaw in lines.flaws]
+        messages = len(lines.offsets) - 1
+        if not damages:
+            yield Text(lines.text.data, messages, [])
+        else:
+            yield Text(b"".join(_spliced(lines, damages)), messages, damages)
+
+
+def _spliced(lines: Lines, damages: list[Damage]) -> Iterator[bytes]:
+    at = 0
+    for (row, _), damage in zip(lines.flaws, damages, strict=True):
+        behind = int(lines.offsets[row + 1])
+        yield lines.text[at:behind].tobytes()
+        yield _line_of(damage)
+        at = behind
+    yield lines.text[at:].tobytes()
+
+
+def _line_of(damage: Damage) -> bytes:
+    return encode_line(damage.as_json()).encode("utf-8", "backslashreplace") + b"\n"
+
+
+class Lined(NamedTuple):
+    """What was written of a range: how many messages, which damages, and where in the log the last message ends."""
+
+    messages: int
+    damages: list[Damage]
+    end: int
+
+
+@dataclass(frozen=True)
+class LineWork:
+    """Reads ranges as lines; what it finds is ``Lined``."""
+
+    selection: Selection
+    queues: Sequence[QueueFiles]
+
+    def __call__(self, asked: Range, write: Write) -> Answered:
+        """Write the lines of a range."""
+        reader = reader_of(asked, self.selection, self.queues)
+        messages, damages, end = 0, [], 0
+        for found in reader.parts():
+            if isinstance(found, Part):
+                end = max(end, end_of(found))
+            for text in iter_texts(found) if isinstance(found, Part) else [damage_text(found)]:
+                write(text.data)
+                messages += text.messages
+                damages += text.damages
+        return Answered(reader.began, reader.reached, reader.left_over, Lined(messages, damages, end))
+
+
+class Row(NamedTuple):
+    """A Message object, and the damage of a body that does not inflate."""
+
+    fields: dict[str, Any]
+    damage: Damage | None
+
+
+def iter_rows(part: Part) -> Iterator[Row]:
+    """Yield the messages of a part."""
+    for row, at in enumerate(part.records.file_offsets.tolist()):
+        message = decode_record(part.records.data.data, at)
+        assert isinstance(message, Message), f"columns hold whole messages only, not {message}"
+        fields, flaw = message_json(message)
+        yield Row(fields, None if flaw is None else part.body_damage(row, flaw))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which messages, in which order, and how many.
+
+    ``last`` takes the last ones of what lies in the wanted places: of all, or of each queue in the order of the queues.
+    """
+
+    selection: Selection
+    order: Order = Order.LOG
+    last: int | None = None
+    sample: int | None = None
+    limit: int | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the messages come in the order of the log, all of them."""
+        return self.order is Order.LOG and self.sample is None and self.limit is None
+
+
+def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan, Selection]:
+    """Return what is read of a source, and what is asked of the messages there."""
+    selection = request.selection
+    if source.store is not None:
+        selection = replace(selection, rules=source.store.dispatch_rules)
+    if source.topic is not None:
+        selection = replace(selection, topics=parse_patterns([source.topic]), queue_id=source.queue_id)
+    selection = bound_by_queues(source.files, source.queues, selection)
+    plan = read_plan(source.files, selection, source.queues, live=source.live)
+    if not source.directories:
+        plan = replace(plan, witnesses=())  # one file was named: what lies behind it was not asked for
+    if request.last is not None and request.order is not Order.QUEUE:
+        place = find_last_place(plan, selection.scope(), request.last, effort)
+        selection = replace(selection, physical_from=max(place, selection.physical_from))
+        plan = replace(plan, wanted=[file for file in plan.wanted if file.end_offset > selection.physical_from])
+    return plan, selection
+
+
+def iter_messages(source: Source, request: Request, effort: Effort) -> Iterator[Part | Damage | Note]:
+    """Yield the wanted messages in their order."""
+    plan, selection = plan_request(source, request, effort)
+    if request.order is Order.LOG and request.sample is None:
+        found = iter_parts(plan, selection, effort)
+    else:
+        last = request.last if request.order is Order.QUEUE else None
+        found = iter_arranged(plan, selection, Arrangement(request.order, last, request.sample), effort)
+    return found if request.limit is None else iter_limited(found, request.limit)
+
+
+def iter_lines(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
+    """Yield the wanted messages as lines of JSON, for a request that is plain."""
+    plan, selection = plan_request(source, request, effort)
+    return iter_line_answers(plan, selection, effort)
+
+
+def iter_numbers(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
+    """Yield how many messages are wanted, range by range."""
+    plan, selection = plan_request(source, request, effort)
+    return iter_counts(plan, selection, effort)
+
+
+def iter_limited(found: Iterator[Part | Damage | Note], limit: int) -> Iterator[Part | Damage | Note]:
+    """Yield no more than ``limit`` messages; nothing is read to learn whether there are more."""
+    left = limit
+    for event in found if limit else ():
+        if not isinstance(event, Part):
+            yield event
+            continue
+        yield event._replace(records=event.records.select(slice(left)))
+        if len(event.records) > left:
+            yield Note(f"stopped after {limit} (--limit); there is more")
+        left -= len(event.records)
+        if left <= 0:
+            return
+
+
+def iter_followed(
+    source: Source, request: Request, effort: Effort, pause: Callable[[], None]
+) -> Iterator[Part | Damage | Note | None]:
+    """Yield the wanted messages, and go on when more are written. None: there is no more for now."""
+    plan, selection = plan_request(source, request, effort)
+    start = min((file.base_offset for file in plan.wanted), default=0)
+    for file in plan.wanted:
+        if file.base_offset <= selection.physical_from < file.end_offset and file.kind is not LogKind.DLEDGER:
+            start = selection.physical_from
+    follower = Follower(source.list_files, selection, start)
+    left = request.limit
+    while True:
+        for event in follower.poll():
+            if left is None or not isinstance(event, Part):
+                yield event
+                continue
+            yield event._replace(records=event.records.select(slice(left)))
+            left -= len(event.records)
+            if left <= 0:
+                return
+        yield None
+        pause()

@@ -1,0 +1,352 @@
+"""The tolerant walk: every record of a segment in order, and what lies between them.
+
+The walk never gives up at a bad byte. A record whose lengths add up but whose checksum or place does not is stepped
+over by its size; where the structure is broken, the next self-consistent record is searched: its magic, lengths that
+add up, the body's checksum, and its own word for where it lies.
+
+Valid records can also be left from before: a recovery moves the end back and clears nothing, the broker overwrites
+from there, and older records stay behind the new end. They say the right place, but their time runs backwards: a
+record found behind a break is stale when it is older than the last one before the break.
+
+A size is believed as long as nothing valid contradicts it: a damaged record, and a blank, end where a record begins
+that says its true place. What the disk cannot read is damage, too: see ``salvaged``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqtool.files.filesystem import Extent, ReadableFile
+from rmqtool.files.salvaged import salvaged
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import MAGIC_BYTES, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.commit_log import (
+    BLANK_SIZE,
+    MIN_RECORD_SIZE,
+    Blank,
+    Message,
+    Nothing,
+    check_record,
+    decode_record,
+    find_record_end,
+)
+from rmqtool.formats.dledger import HEAD_SIZE, DLedgerBlank, decode_entry_head
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import DLedgerEntryHead
+
+WINDOW = 1 << 20
+# What is read for a single record, unless it is larger.
+RECORD_WINDOW = 4096
+_ZEROS = bytes(WINDOW)
+# The next record mostly is near: a search begins with little, and reads more at a time the longer it takes.
+_FIRST_PIECE = 16 << 10
+_GROWTH = 4
+_START_SIZE = layouts.RECORD_START.size
+_MAGIC_AT = layouts.RECORD_START.field("magic").offset
+
+
+class Place(NamedTuple):
+    """What stands at ``file_offset``: a valid message, the blank, nothing, or a flaw, and how many bytes it takes.
+
+    ``damaged`` is the message behind a flaw whose structure is whole (a wrong checksum, a wrong place).
+    """
+
+    file_offset: int
+    length: int
+    what: Message | Blank | Nothing | Flaw
+    damaged: Message | None = None
+
+
+class Window:
+    """A file read in large pieces, for a walk that mostly goes forward."""
+
+    def __init__(self, file: ReadableFile, end: int, least: int = WINDOW) -> None:
+        self.file = salvaged(file)
+        self.end = end
+        self.least = least
+        self.start = 0
+        self.data = b""
+
+    def view(self, file_offset: int, length: int) -> tuple[bytes, int]:
+        """Return bytes that hold ``length`` bytes at ``file_offset`` (fewer at the end), and where they begin there."""
+        length = min(length, self.end - file_offset)
+        if file_offset < self.start or file_offset + length > self.start + len(self.data):
+            self.start = file_offset
+            self.data = self.file.pread(min(max(length, self.least), self.end - file_offset), file_offset)
+        return self.data, file_offset - self.start
+
+
+class SegmentWalk:
+    """One walk over one segment.
+
+    ``base_offset`` is the place of the file's first byte in its log, None for a blob whose place nobody knows (records
+    are then not compared with it). ``compacted`` is True for a compaction log, whose records keep the block of
+    the original place.
+    """
+
+    def __init__(
+        self, file: ReadableFile, base_offset: int | None, end: int | None = None, *, compacted: bool = False
+    ) -> None:
+        size = file.size()
+        self.end = size if end is None else min(end, size)
+        self.base_offset = base_offset
+        self.compacted = compacted
+        self.file = salvaged(file)
+        self.window = Window(self.file, self.end)
+        self.last_timestamp = 0
+        self.ended = False
+
+    def places(self, start: int = 0) -> Iterator[Place]:
+        """Yield every place from ``start`` to the end, without a gap between them."""
+        at = start
+        last: Place | None = None
+        while at < self.end:
+            place = self.place_at(at)
+            if last is not None and isinstance(place.what, Flaw) and place.damaged is None:
+                inside = self._find_overlapped(last, at)
+                if inside is not None:
+                    place = self._overlap(last, inside)
+                    last, at = None, inside
+                    yield place
+                    continue
+            if last is not None:
+                yield last
+            last = None
+            if isinstance(place.what, Message):
+                self.last_timestamp = place.what.store_timestamp
+                last = place
+            else:
+                yield place
+            at += place.length
+        if last is not None:
+            yield last
+
+    def _find_overlapped(self, last: Place, end: int) -> int | None:
+        """Return where a record begins that reaches from inside the one before a break beyond it.
+
+        Then the size of the one before is wrong: nobody can put a record with its true place there.
+        """
+        found = self.find_record(last.file_offset + MIN_RECORD_SIZE, end)
+        record = None if found is None else self._decode(found)
+        if found is None or not isinstance(record, Message) or found + record.total_size <= end:
+            return None
+        return found
+
+    def _overlap(self, last: Place, inside: int) -> Place:
+        length = inside - last.file_offset
+        text = f"the record reaches {last.length - length} bytes into the next one"
+        message = last.what if isinstance(last.what, Message) else last.damaged
+        return Place(last.file_offset, length, Flaw("CL-LEN", text, 0, length), message)
+
+    def place_at(self, file_offset: int) -> Place:
+        """Return what stands at ``file_offset``, where a record is due."""
+        place = self._place_at(file_offset)
+        unread = self.file.find_unreadable(file_offset, file_offset + place.length)
+        return place if unread is None else self._unread(place, unread)
+
+    def _place_at(self, file_offset: int) -> Place:
+        found = self._decode(file_offset)
+        if isinstance(found, Message):
+            flaw = next(self._check(found, file_offset), None)
+            if flaw is None:
+                return Place(file_offset, found.total_size, found)
+            place = Place(file_offset, found.total_size, flaw, found)
+            inside = self._find_inside(place)
+            return place if inside is None else self._overlap(place, inside)
+        if isinstance(found, Blank):
+            left = self.end - file_offset
+            inside = None if self.base_offset is None else self._find_newer(file_offset + BLANK_SIZE)
+            if found.total_size == left and inside is None:
+                return Place(file_offset, found.total_size, found)
+            if found.total_size == left:
+                text = f"a blank to the end of the segment, and records follow in it, first at {inside}"
+                found = Flaw("CL-MAGIC", text)
+            else:
+                found = Flaw("CL-LEN", f"blank of {found.total_size} bytes, {left} are left in the segment")
+        written = self.find_nonzero(file_offset) if isinstance(found, Nothing) else file_offset
+        following = None if written is None else self.find_record(max(written - _MAGIC_AT, file_offset) + 1)
+        if following is None:
+            return self._rest(file_offset, found, written)
+        record = self._decode(following)
+        if isinstance(record, Message) and record.store_timestamp < self.last_timestamp:
+            length = self.end - file_offset
+            text = f"records older than the last one lie behind the end of the log, first at {following}"
+            return Place(file_offset, length, Flaw("CL-STALE", text, 0, length))
+        length = following - file_offset
+        if isinstance(found, Nothing):
+            return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is due", 0, length))
+        return Place(file_offset, length, found._replace(length=length))
+
+    def _find_inside(self, damaged: Place) -> int | None:
+        """Return where a valid record begins in the bytes that a damaged one claims: then its size is wrong."""
+        end = damaged.file_offset + damaged.length
+        found = None if self.base_offset is None else self.find_record(damaged.file_offset + MIN_RECORD_SIZE, end)
+        return found if found is not None and found < end else None
+
+    def _find_newer(self, file_offset: int) -> int | None:
+        """Return where a record begins that is not older than the last one; those that are were left from before."""
+        found = self.find_record(file_offset)
+        record = None if found is None else self._decode(found)
+        is_newer = isinstance(record, Message) and record.store_timestamp >= self.last_timestamp
+        return found if is_newer else None
+
+    def _unread(self, place: Place, unread: Extent) -> Place:
+        """Return a place that bytes belong to which the disk cannot read."""
+        end = place.file_offset + place.length
+        if end == self.end and place.damaged is None and not isinstance(place.what, Blank):
+            end = min(end, unread.end)  # nobody knows what stood here, and what follows is judged by itself
+        length = end - place.file_offset
+        begin, behind = max(unread.file_offset, place.file_offset), min(unread.end, end)
+        text = f"{behind - begin} bytes at {begin} cannot be read: the disk reports an error"
+        return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, behind - begin))
+
+    def record_at(self, file_offset: int) -> Message | Flaw | None:
+        """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one."""
+        found = self._decode(file_offset)
+        if not isinstance(found, Message):
+            return None
+        return next(self._check(found, file_offset), None) or found
+
+    def find_record(self, file_offset: int, before: int | None = None) -> int | None:
+        """Return where the next self-consistent record, or the blank that reaches the end, begins."""
+        at, length = file_offset, _FIRST_PIECE
+        end = self.end if before is None else min(before + _START_SIZE - 1, self.end)
+        while at + _START_SIZE <= end:
+            piece = self.file.pread(min(length, end - at), at)
+            length = min(length * _GROWTH, WINDOW)
+            for candidate in _candidates(piece):
+                if self._is_self_consistent(at + candidate):
+                    return at + candidate
+            if len(piece) < _START_SIZE:
+                return None
+            at += len(piece) - _START_SIZE + 1
+        return None
+
+    def _is_self_consistent(self, file_offset: int) -> bool:
+        found = self._decode(file_offset)
+        if isinstance(found, Blank):
+            return found.total_size == self.end - file_offset
+        if not isinstance(found, Message) or found.store_timestamp <= 0:
+            return False
+        return next(self._check(found, file_offset), None) is None
+
+    def _decode(self, file_offset: int) -> Message | Blank | Nothing | Flaw:
+        data, at = self.window.view(file_offset, _START_SIZE)
+        if len(data) - at >= _START_SIZE:
+            total_size, magic = layouts.RECORD_START.unpack_from(data, at)
+            left = self.end - file_offset
+            if magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) and MIN_RECORD_SIZE <= total_size <= left:
+                if total_size > WINDOW and not self._adds_up(file_offset, total_size):
+                    return Flaw("CL-LEN", f"the lengths do not add up to {total_size}")
+                data, at = self.window.view(file_offset, total_size)
+            elif magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2):
+                return Flaw("CL-LEN", f"size {total_size}, {left} bytes are left in the segment")
+        return decode_record(data, at)
+
+    def _adds_up(self, file_offset: int, total_size: int) -> bool:
+        """Look at the lengths of a large record before reading it: a damaged size must not cost its bytes of memory."""
+
+        def read(length: int, at: int) -> bytes:
+            return self.file.pread(length, file_offset + at)
+
+        return find_record_end(read, total_size) == total_size
+
+    def _check(self, message: Message, file_offset: int) -> Iterator[Flaw]:
+        end = file_offset + message.total_size
+        if self.file.find_unreadable(file_offset, end) is not None:
+            return iter((Flaw("ST-READ", "bytes of the record cannot be read", 0, message.total_size),))
+        data, at = self.window.view(file_offset, message.total_size)
+        physical_offset = None if self.base_offset is None else self.base_offset + file_offset
+        return check_record(message, data, at, physical_offset, compacted=self.compacted)
+
+    def _rest(self, file_offset: int, found: Nothing | Flaw, written: int | None) -> Place:
+        """No record follows: a torn last record, zeros, or zeros with stale bytes that are no records behind them.
+
+        ``written`` is where the first byte lies that is not zero.
+        """
+        left = self.end - file_offset
+        if written is None:
+            return Place(file_offset, left, Nothing(left))
+        if written == file_offset and self.ended:
+            return Place(file_offset, left, Flaw("CL-STALE", "bytes behind the end of the log", 0, left))
+        if written == file_offset:
+            text = found.message if isinstance(found, Flaw) else f"{left} bytes are too few for a record"
+            return Place(file_offset, left, Flaw("CL-TORN", text, 0, left))
+        self.ended = True
+        return Place(file_offset, written - file_offset, Nothing(written - file_offset))
+
+    def find_nonzero(self, file_offset: int) -> int | None:
+        """Return where the first byte that is not zero lies; holes are not read."""
+        # All extents first: reading reserved room makes it look like data, and reading ahead what lies behind it too.
+        for extent in tuple(self.file.iter_data(file_offset, self.end)):
+            for at in range(extent.file_offset, extent.end, WINDOW):
+                piece = self.file.pread(min(WINDOW, extent.end - at), at)
+                if piece != _ZEROS[: len(piece)]:
+                    return at + len(piece) - len(piece.lstrip(b"\0"))
+        return None
+
+
+def _candidates(data: bytes) -> Iterator[int]:
+    """Yield where in ``data`` a record could begin, by the magic numbers, in order."""
+    places = {magic: data.find(magic, _MAGIC_AT) for magic in MAGIC_BYTES}
+    while True:
+        due = [(place, magic) for magic, place in places.items() if place >= 0]
+        if not due:
+            return
+        place, magic = min(due)
+        yield place - _MAGIC_AT
+        places[magic] = data.find(magic, place + 1)
+
+
+def read_record_at(file: ReadableFile, base_offset: int, file_offset: int) -> Message | Flaw | None:
+    """Return the valid record at ``file_offset``, its flaw when only its checksum or its place is wrong, else None.
+
+    Nothing else of the file is read: this is for those who know where a record lies.
+    """
+    walk = SegmentWalk(file, base_offset)
+    walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
+    return walk.record_at(file_offset)
+
+
+class EntryPlace(NamedTuple):
+    """What stands at ``file_offset`` of a DLedger data file: an entry with the record inside, or what ends the file."""
+
+    file_offset: int
+    length: int
+    head: DLedgerEntryHead | DLedgerBlank | Nothing | Flaw
+    record: Place
+
+
+def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -> int:
+    """Return where the next entry of a DLedger data file begins that holds a right record; its end if there is none."""
+    file = salvaged(file)
+    walk, end = SegmentWalk(file, base_offset), file.size()
+    found = walk.find_record(file_offset + HEAD_SIZE)
+    while found is not None:
+        at = found - HEAD_SIZE
+        head = decode_entry_head(file.pread(HEAD_SIZE, at), 0, end - at)
+        if isinstance(head, DLedgerEntryHead) and head.pos == base_offset + at:
+            return at
+        found = walk.find_record(found + 1)
+    return end
+
+
+def walk_dledger(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[EntryPlace]:
+    """Yield the entries of a DLedger data file from ``start``, where one is due, and last what ends it."""
+    file = salvaged(file)
+    at, size = start, file.size()
+    while at < size:
+        data = file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0")
+        head = decode_entry_head(data, 0, size - at)
+        if not isinstance(head, DLedgerEntryHead):
+            rest = Nothing(size - at)
+            yield EntryPlace(at, size - at, head, Place(at, size - at, rest))
+            return
+        record_at = at + HEAD_SIZE
+        if head.size > HEAD_SIZE:
+            record = SegmentWalk(file, base_offset, at + head.size).place_at(record_at)
+        else:
+            record = Place(record_at, 0, Nothing(0))
+        yield EntryPlace(at, head.size, head, record)
+        at += head.size

@@ -1,0 +1,449 @@
+"""``diff``: two stores compared by the bytes of their logs, by what their queues serve, or by their messages.
+
+Where the queues of a store are taken from for a comparison: its files, or its RocksDB database.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqtool.errors import UsageError
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.formats import paths
+from rmqtool.formats.codes import MAX_EXT_ADDRESS
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import ROCKSDB_QUEUE_VALUE
+from rmqtool.formats.message_json import message_json
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.rocksdb_rows import decode_queue_key
+from rmqtool.log.end import find_log_end, read_record
+from rmqtool.look.place_search import plan_of
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.rocksdb import has_database_queues, open_database
+from rmqtool.store.segments import SegmentQueue
+
+if TYPE_CHECKING:
+    from rmqtool.audit.due import Units
+    from rmqtool.log.digests import Buckets, Digests, Items, Sense
+    from rmqtool.log.files import LogFile
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.read import Damage
+    from rmqtool.look.queue_items import HeldUnits, Queue, QueueJoin, UnitStream
+
+
+class QueueSource(StrEnum):
+    """What holds the queues. AUTO: files where there are some, else the database."""
+
+    AUTO = "auto"
+    FILE = "file"
+    ROCKSDB = "rocksdb"
+
+
+def has_queues(store: Store) -> bool:
+    """Return whether a store has queues of any kind."""
+    return store.has_file_queues or has_database_queues(store)
+
+
+def open_streams(store: Store, source: QueueSource, topics: TopicPatterns) -> dict[Queue, UnitStream]:
+    """Return the units of each wanted queue."""
+    if source is QueueSource.AUTO:
+        source = QueueSource.ROCKSDB if has_database_queues(store) and not store.has_file_queues else QueueSource.FILE
+    if source is QueueSource.ROCKSDB and not has_database_queues(store):
+        raise UsageError(f"{store.root} has no RocksDB queues", hint=f"they would lie in {paths.CONSUME_QUEUE}/")
+    return _of_database(store, topics) if source is QueueSource.ROCKSDB else _of_files(store, topics)
+
+
+def _of_files(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
+    from rmqtool.look.queue_items import UnitStream
+
+    found: dict[Queue, UnitStream] = {}
+    exts = store.listing.queues(FileKind.CONSUME_QUEUE_EXT)
+    for queue, segments in store.listing.queues(FileKind.CONSUME_QUEUE).items():
+        if topics.matches(queue.topic):
+            found[queue.topic, queue.queue_id] = UnitStream(_FileUnits(queue, segments, exts.get(queue)))
+    for queue, segments in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).items():
+        if topics.matches(queue.topic):
+            held = _new_columns()
+            for unit in BatchQueueFiles(queue, segments).iter_units():
+                _add(held, (unit.msg_base_offset, unit.physical_offset, unit.size, unit.tags_code))
+            found[queue.topic, queue.queue_id] = UnitStream(_held(held))
+    return found
+
+
+def _of_database(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
+    from rmqtool.look.queue_items import UnitStream
+
+    columns: dict[Queue, _Columns] = {}
+    with open_database(store, paths.CONSUME_QUEUE) as database:
+        for key, value in database.iter_rows("default"):
+            place = decode_queue_key(key)
+            if isinstance(place, Flaw) or len(value) != ROCKSDB_QUEUE_VALUE.size or not topics.matches(place.topic):
+                continue
+            row = ROCKSDB_QUEUE_VALUE.decode(value)
+            held = columns.setdefault((place.topic, place.queue_id), _new_columns())
+            _add(held, (place.queue_offset, row.physical_offset, row.size, row.tags_code))
+    return {queue: UnitStream(_held(held)) for queue, held in columns.items()}
+
+
+class _FileUnits:
+    """The units of a simple queue up to the end that a broker gives it, with the tags codes of its extension."""
+
+    def __init__(self, queue: QueueId, segments: SegmentQueue, ext: SegmentQueue | None) -> None:
+        from rmqtool.audit.queues import QueueUnits
+
+        files = ConsumeQueueFiles(queue, segments)
+        self.first, self.end = files.first_offset, files.max_offset
+        self._units = QueueUnits(segments, ext)
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Return ``count`` units from ``queue_offset`` on."""
+        units = self._units.read(queue_offset, count)
+        for row in (units["tags_code"] <= MAX_EXT_ADDRESS).nonzero()[0].tolist():
+            units["tags_code"][row] = self._units.real_tags_code(int(units["tags_code"][row])) or 0
+        return units
+
+
+_Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+
+
+def _new_columns() -> _Columns:
+    return array("q"), array("q"), array("q"), array("q")
+
+
+def _add(columns: _Columns, row: tuple[int, int, int, int]) -> None:
+    for column, value in zip(columns, row, strict=True):
+        column.append(value)
+
+
+def _held(columns: _Columns) -> HeldUnits:
+    """Return units from their columns: queue offset, place, size, tags code."""
+    import numpy as np
+
+    from rmqtool.audit.due import UNIT
+    from rmqtool.look.queue_items import HeldUnits
+
+    units = np.zeros(len(columns[0]), UNIT)
+    for name, column in zip(("physical_offset", "size", "tags_code"), columns[1:], strict=True):
+        units[name] = column
+    return HeldUnits(np.array(columns[0], np.int64), units)
+
+
+# So many differing byte ranges are kept.
+_MOST_RANGES = 1000
+_PIECE = 1 << 20
+
+
+class By(StrEnum):
+    """What of two stores is compared with what: the same place of the log, the same queue offset, the same message."""
+
+    LOG = "log"
+    QUEUE = "queue"
+    MESSAGE = "message"
+
+
+class Kind(StrEnum):
+    """Where a message differs."""
+
+    ONLY_A = "onlyA"
+    ONLY_B = "onlyB"
+    DIFFERENT = "different"
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """What is compared; ``sources`` are where the queues of the two stores are taken from."""
+
+    by: By = By.QUEUE
+    topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
+    sources: tuple[QueueSource, QueueSource] = (QueueSource.AUTO, QueueSource.AUTO)
+
+
+class Difference(NamedTuple):
+    """A message, or a unit of a queue, that is not the same on both sides; places are -1 where there is no message."""
+
+    kind: Kind
+    queue: Queue | None
+    queue_offset: int
+    place_a: int
+    place_b: int
+    size: int
+
+
+class QueueDigest(NamedTuple):
+    """What one queue says on both sides, as one digest over its messages in order; None where there is no queue."""
+
+    topic: str
+    queue_id: int
+    messages_a: int
+    messages_b: int
+    a: str | None
+    b: str | None
+
+
+class ByteRange(NamedTuple):
+    """Bytes of the log."""
+
+    start: int
+    end: int
+
+
+@dataclass
+class Differences:
+    """What a comparison came to."""
+
+    by: By
+    rows: list[Difference] = field(default_factory=list)
+    digests: list[QueueDigest] = field(default_factory=list)
+    messages: list[int] = field(default_factory=lambda: [0, 0])
+    damages: tuple[list[Damage], list[Damage]] = field(default_factory=lambda: ([], []))
+    notes: list[str] = field(default_factory=list)
+
+    def count(self, kind: Kind) -> int:
+        """Return how many messages differ in one way."""
+        return sum(row.kind is kind for row in self.rows)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs, as far as it could be read."""
+        return not self.rows
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was compared: damage that both sides have alike hides nothing from one of them only."""
+        return self.damages[0] == self.damages[1]
+
+    def ranges(self) -> list[ByteRange]:
+        """Return the bytes of the log that differ, neighbours joined, in order."""
+        found: list[ByteRange] = []
+        for start, size in sorted((max(row.place_a, row.place_b), row.size) for row in self.rows):
+            if found and start <= found[-1].end:
+                found[-1] = ByteRange(found[-1].start, max(found[-1].end, start + size))
+            elif len(found) < _MOST_RANGES:
+                found.append(ByteRange(start, start + size))
+        return found
+
+
+class Side:
+    """One of the two stores being compared; it is read through once for each pass."""
+
+    def __init__(self, store: Store, options: DiffOptions, source: QueueSource, numbers: dict[Queue, int]) -> None:
+        self.store = store
+        self.options = options
+        self.source = source
+        self.numbers = numbers
+        self.damages: list[Damage] = []
+        self.digests: dict[Queue, tuple[int, str]] = {}
+        self.messages = 0
+
+    def items(self, effort: Effort) -> Iterator[Items]:
+        """Yield what is compared of this store, in pieces."""
+        from rmqtool.log.digests import items_of
+
+        self.damages.clear()
+        self.messages = 0
+        if self.options.by is not By.QUEUE:
+            for piece in self._pieces(effort):
+                self.messages += len(piece)
+                yield items_of(piece)
+            return
+        join = self._join()
+        for piece in self._pieces(effort):
+            yield join.take(piece)
+        yield join.finish()
+        self.digests = {queue: (join.messages[queue], found.hexdigest()) for queue, found in join.hashes.items()}
+        self.messages = sum(join.messages.values())
+
+    def _join(self) -> QueueJoin:
+        from rmqtool.look.queue_items import QueueJoin
+
+        streams = open_streams(self.store, self.source, self.options.topics)
+        for queue in streams:
+            self.numbers.setdefault(queue, len(self.numbers))
+        return QueueJoin(streams, self.numbers, range(self.store.commit_log.min_offset, self._end), self._read)
+
+    @cached_property
+    def _end(self) -> int:
+        """Where the log ends: a start of a broker cuts off what queues have behind it."""
+        queues = self.store.listing.queues(FileKind.CONSUME_QUEUE)
+        files = [ConsumeQueueFiles(*item) for item in queues.items()]
+        return find_log_end(self.store.commit_log, files, dledger=self.store.is_dledger).physical_offset
+
+    def _read(self, physical_offset: int) -> bytes:
+        record = read_record(self.store.commit_log, physical_offset)
+        return b"" if record is None else self.store.commit_log.read(physical_offset, record.total_size)
+
+    def _pieces(self, effort: Effort) -> Iterator[Digests]:
+        """Yield the digests of the log's messages, in its order."""
+        from rmqtool.log.digests import DigestWork
+        from rmqtool.log.ranges import Answered, nominal_ranges, run_ranges
+        from rmqtool.log.read import Damage
+        from rmqtool.log.select import Selection
+
+        # A queue may serve messages of other topics: of light queues, or wrongly.
+        topics = parse_patterns(()) if self.options.by is By.QUEUE else self.options.topics
+        selection = Selection(topics=topics)
+        plan = plan_of(self.store, selection)
+        work = DigestWork(selection, _sense(self.options.by))
+        for answer in run_ranges(plan, nominal_ranges(plan), work, effort):
+            if isinstance(answer, Damage):
+                self.damages.append(answer)
+            elif isinstance(answer, Answered):
+                self.damages += answer.found.damages
+                yield from answer.found.pieces
+
+
+def _sense(by: By) -> Sense:
+    from rmqtool.log.digests import Sense
+
+    return {By.LOG: Sense.BYTES, By.QUEUE: Sense.STORED, By.MESSAGE: Sense.SENT}[by]
+
+
+def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> Differences:
+    """Compare two stores."""
+    from rmqtool.log.digests import passes
+
+    options, notes = _settled(a, b, options)
+    numbers: dict[Queue, int] = {}
+    sides = [Side(store, options, source, numbers) for store, source in zip((a, b), options.sources, strict=True)]
+    sums = [_sum(side, effort) for side in sides]
+    found = Differences(options.by, notes=notes)
+    found.damages = (list(sides[0].damages), list(sides[1].damages))
+    found.messages = [side.messages for side in sides]
+    found.digests = list(_queue_digests(sides[0].digests, sides[1].digests))
+    queues = {number: queue for queue, number in numbers.items()}
+    for wanted in passes(*sums):
+        kept = [_keep(side, effort, wanted) for side in sides]
+        found.rows += _rows(kept[0], kept[1], queues)
+    if options.by is By.LOG:
+        found.rows += _other_bytes(a, b, found.damages)
+    found.rows.sort(key=lambda row: (row.queue or ("", -1), row.queue_offset, max(row.place_a, row.place_b)))
+    return found
+
+
+def _settled(a: Store, b: Store, options: DiffOptions) -> tuple[DiffOptions, list[str]]:
+    """Return what can be compared when queues are asked for, and what to say about it."""
+    if options.by is not By.QUEUE:
+        return options, []
+    without = [store.root for store in (a, b) if not has_queues(store)]
+    if len(without) == 2:
+        return replace(options, by=By.MESSAGE), ["neither store has queues: the messages of their logs are compared"]
+    return options, [f"{root} has no queues" for root in without]
+
+
+def _other_bytes(a: Store, b: Store, damages: tuple[list[Damage], list[Damage]]) -> Iterator[Difference]:
+    """Yield damage that lies at the same place on both sides and holds other bytes there."""
+    files = {store.root: {store_file.name: store_file for store_file in _files(store)} for store in (a, b)}
+    for damage in sorted(set(damages[0]) & set(damages[1]), key=lambda one: (one.file, one.file_offset)):
+        file = files[a.root].get(damage.file)
+        other = files[b.root].get(damage.file)
+        if file is None or other is None:
+            continue
+        place = file.base_offset + damage.file_offset
+        if any(x != y for x, y in zip(_read(a, place, damage.length), _read(b, place, damage.length), strict=False)):
+            yield Difference(Kind.DIFFERENT, None, -1, place, place, damage.length)
+
+
+def _files(store: Store) -> list[LogFile]:
+    from rmqtool.log.files import logs_of
+
+    return logs_of(store)
+
+
+def _read(store: Store, physical_offset: int, length: int) -> Iterator[bytes]:
+    for at in range(physical_offset, physical_offset + length, _PIECE):
+        yield store.commit_log.read(at, min(_PIECE, physical_offset + length - at))
+
+
+def _sum(side: Side, effort: Effort) -> Buckets:
+    from rmqtool.log.digests import Buckets
+
+    sums = Buckets()
+    for items in side.items(effort):
+        sums.add(items)
+    return sums
+
+
+def _keep(side: Side, effort: Effort, wanted: Any) -> Items:
+    from rmqtool.log.digests import bucket_of, join_items
+
+    return join_items(items.select(wanted[bucket_of(items.identities)]) for items in side.items(effort))
+
+
+def _rows(a: Items, b: Items, queues: dict[int, Queue]) -> Iterator[Difference]:
+    from rmqtool.log.digests import match
+
+    for row_a, row_b in match(a, b):
+        items, row = (a, row_a) if row_a >= 0 else (b, row_b)
+        place_a = int(a.places[row_a]) if row_a >= 0 else -1
+        place_b = int(b.places[row_b]) if row_b >= 0 else -1
+        yield Difference(
+            _kind(row_a, row_b, place_a, place_b),
+            queues.get(int(items.queues[row])),
+            int(items.offsets[row]),
+            place_a,
+            place_b,
+            max(int(side.sizes[at]) for side, at in ((a, row_a), (b, row_b)) if at >= 0),
+        )
+
+
+def _kind(row_a: int, row_b: int, place_a: int, place_b: int) -> Kind:
+    """Return what differs. A unit that leads to no message has none, whatever stands on the other side."""
+    if row_a < 0 or (place_a < 0 <= place_b):
+        return Kind.ONLY_B
+    return Kind.ONLY_A if row_b < 0 or (place_b < 0 <= place_a) else Kind.DIFFERENT
+
+
+def _queue_digests(a: dict[Queue, tuple[int, str]], b: dict[Queue, tuple[int, str]]) -> Iterator[QueueDigest]:
+    for queue in sorted(a.keys() | b.keys()):
+        (count_a, digest_a), (count_b, digest_b) = a.get(queue, (0, None)), b.get(queue, (0, None))
+        yield QueueDigest(*queue, count_a, count_b, digest_a, digest_b)
+
+
+def iter_json_rows(found: Differences, a: Store, b: Store) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the contract, each with the messages that there are."""
+    sides: tuple[tuple[str, Store, Callable[[Difference], int]], ...] = (
+        ("a", a, lambda row: row.place_a),
+        ("b", b, lambda row: row.place_b),
+    )
+    for row in found.rows:
+        messages = {}
+        for name, store, place in sides:
+            message = read_record(store.commit_log, place(row)) if place(row) >= 0 else None
+            if message is not None:
+                messages[name] = message_json(message).fields
+        either = next(iter(messages.values()), None)
+        queue = row.queue or ((either["topic"], either["queueId"]) if either is not None else ("", -1))
+        offset = row.queue_offset if row.queue is not None else either["queueOffset"] if either is not None else -1
+        yield {"topic": queue[0], "queueId": queue[1], "queueOffset": offset, "kind": row.kind.value, **messages}
+
+
+def diff_head(found: Differences, stores: tuple[Store, Store], *, topics: bool) -> dict[str, Any]:
+    """Return the object of the contract without its rows; with ``topics`` the counts of each."""
+    head: dict[str, Any] = {
+        "same": found.same,
+        "complete": found.complete,
+        "by": found.by.value,
+        "a": {"store": stores[0].root, "messages": found.messages[0], "damaged": len(found.damages[0])},
+        "b": {"store": stores[1].root, "messages": found.messages[1], "damaged": len(found.damages[1])},
+        **{kind.value: found.count(kind) for kind in Kind},
+    }
+    if found.by is By.QUEUE:
+        names = ("topic", "queueId", "messagesA", "messagesB", "a", "b")
+        head["digests"] = [dict(zip(names, digest, strict=True)) for digest in found.digests]
+    if found.by is By.LOG:
+        head["ranges"] = [{"offset": start, "length": end - start} for start, end in found.ranges()]
+    if topics:
+        counts: dict[str, Counter[str]] = {}
+        for row in iter_json_rows(found, *stores):
+            counts.setdefault(row["topic"], Counter())[row["kind"]] += 1
+        zeros = {kind.value: 0 for kind in Kind}
+        head["topics"] = [{"topic": topic, **zeros, **counted} for topic, counted in sorted(counts.items())]
+    return head

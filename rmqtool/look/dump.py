@@ -1,0 +1,336 @@
+"""Dump: the regions of any file of a store, by what its place says it is, else by its first bytes.
+
+What a person asked to see byte by byte: a file, a span of it, or the record at an offset of a store's log.
+
+Who points at a record: the queues, the index, the timer log. Looked up, not scanned for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqtool.errors import NotFound, StoreError, UsageError
+from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.formats import dledger, index, layouts, paths, timer
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import iter_index_texts, queue_entries
+from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.formats.topics import TIMER_TOPIC
+from rmqtool.log.walk import SegmentWalk, walk_dledger
+from rmqtool.look import regions as text_regions
+from rmqtool.look import unit_regions
+from rmqtool.look.database_rows import DatabaseRow, iter_database_rows
+from rmqtool.look.log_regions import iter_dledger_regions, iter_log_regions, place_region
+from rmqtool.look.regions import Region, tile, time_words
+from rmqtool.look.unit_regions import iter_index_regions
+from rmqtool.store.index_files import Geometry, iter_find, open_index
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store, locate, open_store
+from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.segments import Segment
+
+_SMALL = 16 << 20
+_SMALL_KINDS = frozenset(
+    {
+        FileKind.CONFIG,
+        FileKind.COMPACTION_POSITION,
+        FileKind.DLEDGER_STATE,
+        FileKind.LOCK,
+        FileKind.ABORT,
+        FileKind.EPOCH,
+        FileKind.BROKER_IDENTITY,
+    }
+)
+
+
+class Dump(NamedTuple):
+    """A file and its regions; they are made as they are asked for, a large file is never held whole."""
+
+    file: str
+    size: int
+    kind: FileKind
+    regions: Iterator[Region]
+
+
+def dump_file(file: ReadableFile, what: StorePath, hints: Sequence[Geometry] = ()) -> Dump:
+    """Return the dump of an open file; ``hints`` are geometries of index files that the settings or neighbours tell."""
+    if what.kind is FileKind.UNKNOWN:
+        what = guess_kind(file)
+    size = file.size()
+    return Dump(file.path, size, what.kind, tile(_regions(file, what, hints), size))
+
+
+def guess_kind(file: ReadableFile) -> StorePath:
+    """Return what the first bytes of a file say it is; only a commit log says so for certain."""
+    head = file.pread(layouts.DLEDGER_ENTRY_HEAD.size, 0)
+    if len(head) >= layouts.RECORD_START.size:
+        start = layouts.RECORD_START.decode(head)
+        if start.magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC):
+            return StorePath(FileKind.COMMIT_LOG)
+    name = file.path.rpartition("/")[2]
+    bare, copy = paths.split_copy(name)
+    if bare in paths.CONFIG_FILES:
+        return StorePath(FileKind.CONFIG, name=bare, copy=copy)
+    if isinstance(dledger.decode_entry_head(head, 0, file.size()), layouts.DLedgerEntryHead):
+        return StorePath(FileKind.DLEDGER_DATA, base_offset=0)
+    return StorePath(FileKind.UNKNOWN, name=name)
+
+
+def _regions(file: ReadableFile, what: StorePath, hints: Sequence[Geometry]) -> Iterator[Region]:
+    size = file.size()
+    if size == 0:
+        return iter(())
+    base = what.base_offset or 0
+    if what.kind is FileKind.COMMIT_LOG:
+        return iter_log_regions(file, what.base_offset)
+    if what.kind is FileKind.COMPACTION_LOG:
+        return iter_log_regions(file, what.base_offset, compacted=True)
+    if what.kind is FileKind.DLEDGER_DATA:
+        return iter_dledger_regions(file, base)
+    if what.kind is FileKind.INDEX:
+        return iter_index_regions(file, hints)
+    if what.kind in _SMALL_KINDS:
+        if size > _SMALL:
+            return iter([Region(0, size, "unknown", f"too large for a {what.kind}", right=False)])
+        return iter([text_regions.text_region(what, file.pread(size, 0))])
+    if what.kind is FileKind.CHECKPOINT:
+        return text_regions.iter_checkpoint_regions(file.pread(min(size, _SMALL), 0))
+    if what.kind is FileKind.TIMER_CHECK:
+        return text_regions.iter_timer_check_regions(file.pread(min(size, _SMALL), 0))
+    return _unit_file_regions(file, what, base)
+
+
+def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterator[Region]:
+    kind = what.kind
+    if kind is FileKind.CONSUME_QUEUE:
+        layout = layouts.CONSUME_QUEUE_UNIT
+        return unit_regions.iter_unit_regions(
+            file, layout, "unit", base // layout.size, unit_regions.describe_queue_unit
+        )
+    if kind in (FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_QUEUE):
+        batch = layouts.BATCH_CONSUME_QUEUE_UNIT
+        return unit_regions.iter_unit_regions(file, batch, "unit", 0, unit_regions.describe_batch_unit)
+    if kind is FileKind.CONSUME_QUEUE_EXT:
+        return unit_regions.iter_ext_regions(file)
+    if kind is FileKind.TIMER_WHEEL:
+        return unit_regions.iter_unit_regions(file, layouts.TIMER_SLOT, "slot", 0, unit_regions.describe_timer_slot)
+    if kind is FileKind.TIMER_LOG:
+        return unit_regions.iter_timer_log_regions(file)
+    if kind is FileKind.DLEDGER_INDEX:
+        unit = layouts.DLEDGER_INDEX_UNIT
+        return unit_regions.iter_unit_regions(file, unit, "entry", base // unit.size, unit_regions.describe_plain)
+    if kind is FileKind.ROCKSDB:
+        return iter([Region(0, file.size(), "opaque", "file of a RocksDB database")])
+    return iter([Region(0, file.size(), "unknown", "no file of a store that is known")])
+
+
+_SPAN = re.compile(r"(.+)@(\d+)(?:(-|\+)(\d+))?", re.DOTALL)
+
+
+class Target(NamedTuple):
+    """A path, and the part of it: ``start`` and ``end`` are None for all; without ``end`` the thing at ``start``."""
+
+    path: str
+    start: int | None = None
+    end: int | None = None
+
+
+def parse_target(text: str) -> Target:
+    """Take ``PATH``, ``PATH@OFFSET``, ``PATH@START-END`` or ``PATH@START+LENGTH`` apart. A path may contain ``@``."""
+    if os.path.exists(text):
+        return Target(text)
+    match = _SPAN.fullmatch(text)
+    if match is None or not os.path.exists(match[1]):
+        raise StoreError(f"{text} is not there", file=text, hint="dump takes FILE, FILE@START-END or STORE@OFFSET")
+    start = int(match[2])
+    if match[3] is None:
+        return Target(match[1], start)
+    end = int(match[4]) if match[3] == "-" else start + int(match[4])
+    if end <= start:
+        raise UsageError(f"{text}: the span is empty", hint="FILE@START-END, or FILE@START+LENGTH")
+    return Target(match[1], start, end)
+
+
+@dataclass
+class Shown:
+    """What a target came to: the dump, the bytes behind it, and the message when it is one record of a store.
+
+    A database has ``rows`` instead: its files are RocksDB's own.
+    """
+
+    dump: Dump
+    file: ReadableFile | None
+    store: Store | None = None
+    message: Message | None = None
+    rows: Iterator[DatabaseRow] | None = None
+
+
+@contextmanager
+def open_target(target: Target) -> Iterator[Shown]:
+    """Open what a target names."""
+    if os.path.isdir(target.path):
+        if target.start is None and (found := _find_database(target.path)) and found.store:
+            try:
+                yield found
+            finally:
+                found.store.close()
+            return
+        if target.start is None or target.end is not None:
+            raise UsageError(
+                f"{target.path} is a directory; dump shows a file, or one record of a store",
+                hint=f"rmqtool dump {target.path}@PHYSICAL_OFFSET, or rmqtool info {target.path} files",
+            )
+        store = open_store(target.path)
+        try:
+            yield _record(store, target.start)
+        finally:
+            store.close()
+        return
+    filesystem, path, what = locate(target.path)
+    try:
+        with filesystem.open_read(path) as file:
+            dump = dump_file(file, what, _neighbour_geometries(filesystem, what))
+            yield Shown(dump._replace(regions=_within(dump.regions, target)), file)
+    finally:
+        filesystem.close()
+
+
+def _find_database(path: str) -> Shown | None:
+    """Return the rows of the database that a directory of a store holds, None when it holds none."""
+    if not os.path.exists(os.path.join(path, "CURRENT")):
+        return None
+    parts = os.path.abspath(path).split("/")
+    for depth in (1, 2):
+        directory = "/".join(parts[-depth:])
+        if directory in paths.ROCKSDB_DATABASES:
+            store = open_store("/".join(parts[:-depth]) or "/")
+            size = sum(file.size for file in store.listing.of_kind(FileKind.ROCKSDB) if file.what.owner == directory)
+            dump = Dump(directory, size, FileKind.ROCKSDB, iter(()))
+            return Shown(dump, None, store, None, iter_database_rows(store, directory))
+    return None
+
+
+def _neighbour_geometries(filesystem: ReadableFileSystem, what: StorePath) -> Sequence[Geometry]:
+    """Return the geometry that the settings of a store give its index files."""
+    if what.kind is not FileKind.INDEX or not isinstance(filesystem, PosixReadableFileSystem):
+        return ()
+    with_settings = open_store(filesystem.root)
+    config = with_settings.config
+    with_settings.close()
+    return [Geometry(config.max_hash_slot_num, config.max_index_num)]
+
+
+def _within(regions: Iterator[Region], target: Target) -> Iterator[Region]:
+    if target.start is None:
+        yield from regions
+        return
+    end = target.start + 1 if target.end is None else target.end
+    for region in regions:
+        if region.offset >= end:
+            return
+        if region.end > target.start:
+            yield region
+
+
+def _record(store: Store, physical_offset: int) -> Shown:
+    segment = store.commit_log.find(physical_offset)
+    if segment is None:
+        raise NotFound(
+            f"no segment of the commit log holds offset {physical_offset}",
+            hint=f"the log has {store.commit_log.min_offset} to {store.commit_log.end_offset}",
+        )
+    file = store.commit_log.open(segment)
+    region, message = _dledger_record(file, segment, physical_offset) if store.is_dledger else (None, None)
+    if region is None:
+        place = SegmentWalk(file, segment.base_offset).place_at(physical_offset - segment.base_offset)
+        region = place_region(file, place, segment.base_offset)
+        message = place.damaged or (place.what if isinstance(place.what, Message) else None)
+    kind = FileKind.DLEDGER_DATA if store.is_dledger else FileKind.COMMIT_LOG
+    dump = Dump(segment.path, segment.size, kind, iter([region]))
+    return Shown(dump, file, store, message)
+
+
+def _dledger_record(file: ReadableFile, segment: Segment, physical_offset: int) -> tuple[Region | None, Message | None]:
+    """Find the record of a DLedger log: its place lies within an entry, not where a record is due."""
+    for entry in walk_dledger(file, segment.base_offset):
+        place = entry.record
+        if segment.base_offset + place.file_offset == physical_offset and isinstance(place.what, Message):
+            return place_region(file, place, segment.base_offset), place.what
+    return None, None
+
+
+class Reference(NamedTuple):
+    """One place that points, or should point, at a record; ``right`` is None where nothing is there to agree."""
+
+    file: str
+    file_offset: int | None
+    what: str
+    right: bool | None
+
+
+def iter_references(store: Store, message: Message) -> Iterator[Reference]:
+    """Yield the places that point at ``message``, and those that should and do not."""
+    yield from _queue_references(store, message)
+    yield from _index_references(store, message)
+    yield from _timer_references(store, message)
+
+
+def _queue_references(store: Store, message: Message) -> Iterator[Reference]:
+    queues = store.listing.queues(FileKind.CONSUME_QUEUE)
+    for entry in queue_entries(message, store.dispatch_rules):
+        segments = queues.get(QueueId(entry.topic, entry.queue_id))
+        place = f"{entry.topic}/{entry.queue_id} @ {entry.queue_offset}"
+        if segments is None:
+            yield Reference(f"consumequeue/{entry.topic}/{entry.queue_id}", None, f"{place}: no such queue", False)
+            continue
+        unit = ConsumeQueueFiles(QueueId(entry.topic, entry.queue_id), segments).read_unit(entry.queue_offset)
+        position = entry.queue_offset * layouts.CONSUME_QUEUE_UNIT.size
+        segment = segments.find(position)
+        if unit is None or segment is None:
+            yield Reference(f"consumequeue/{entry.topic}/{entry.queue_id}", None, f"{place}: no unit", False)
+            continue
+        right = unit.physical_offset == message.physical_offset and unit.size == message.total_size
+        words = place if right else f"{place}: the unit points to {unit.physical_offset}"
+        yield Reference(segment.path, position - segment.base_offset, words, right)
+
+
+def _index_references(store: Store, message: Message) -> Iterator[Reference]:
+    texts = list(iter_index_texts(message, store.dispatch_rules))
+    found: set[str] = set()
+    for file in store.listing.of_kind(FileKind.INDEX):
+        with store.filesystem.open_read(file.path) as opened:
+            indexed = open_index(opened)
+            if indexed is None:
+                continue
+            for text in texts:
+                hashed = index.key_hash(text)
+                for number, entry in indexed.iter_chain(hashed):
+                    if entry.key_hash == hashed and entry.phy_offset == message.physical_offset:
+                        found.add(text)
+                        at = index.entry_offset(indexed.geometry.slots, number)
+                        yield Reference(file.path, at, f"entry {number}: {text}", True)
+    for text in dict.fromkeys(texts):
+        if text not in found:
+            yield Reference("index", None, f"no entry for {text}", None)
+
+
+def _timer_references(store: Store, message: Message) -> Iterator[Reference]:
+    """Search the timer log: its units are few, and nothing leads from a record to them."""
+    if message.topic != TIMER_TOPIC:
+        return
+    pattern = layouts.LONG.packer.pack(message.physical_offset)
+    place = layouts.TIMER_LOG_UNIT.field("offset_py").offset
+    for file in store.listing.of_kind(FileKind.TIMER_LOG):
+        with store.filesystem.open_read(file.path) as opened:
+            for at in iter_find(opened, pattern, place):
+                unit = timer.decode_timer_unit(opened.pread(timer.UNIT_SIZE, at - place))
+                if isinstance(unit, layouts.TimerLogUnit) and (at - place) % timer.UNIT_SIZE == 0:
+                    words = f"timer unit, due {time_words(unit.write_time + unit.delay)}"
+                    yield Reference(file.path, at - place, words, unit.size_py == message.total_size)

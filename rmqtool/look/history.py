@@ -1,0 +1,376 @@
+"""What happened to a message: every record that a broker made of it, who decided, who popped, who has read it.
+
+One thing that happened to a message, and where the record of it lies.
+
+Who popped a message, and what became of it: from the check points and acks that a broker keeps as messages.
+
+A group that pops in order makes no such records: a file of the configuration holds what it has in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqtool.config import Version
+from rmqtool.errors import OptionalMissing
+from rmqtool.formats import paths, topics
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.formats.dispatch import tags_code
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.ids import PopTag
+from rmqtool.formats.java import parse_long
+from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body, popped_offsets
+from rmqtool.formats.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
+from rmqtool.log.end import read_record
+from rmqtool.look.key_search import KeySearch
+from rmqtool.look.place_search import LogSearch, find_in_queue, iter_messages_since
+from rmqtool.look.question import Narrowing, QuestionKind
+from rmqtool.store.config_files import Configs, read_config, read_configs
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened, by the record that shows it. ``about`` are further facts, by the names of the contract.
+
+    A ``timestamp`` among them is when it happened, where that is not when the record was stored; None: not known.
+    """
+
+    event: str
+    message: Message
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the event of the contract."""
+        return {
+            "event": self.event,
+            "timestamp": self.message.store_timestamp,
+            "topic": self.message.topic,
+            "queueId": self.message.queue_id,
+            "queueOffset": self.message.queue_offset,
+            "commitLogOffset": self.message.physical_offset,
+            **self.about,
+        }
+
+
+_TAGS = frozenset(tag.value for tag in PopTag)
+
+
+def is_pop_topic(topic: str) -> bool:
+    """Return whether check points and acks lie there: they wait in the timer topic first."""
+    return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
+
+
+def is_pop_mark(message: Message) -> bool:
+    """Return whether a message of the timer topic is a check point or an ack."""
+    return message.properties.get("REAL_TOPIC", "").startswith(REVIVE_PREFIX)
+
+
+def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: int) -> Iterator[Event]:
+    """Yield who popped, renewed and acked the message at a place in a queue; ``records`` are in the order of the log.
+
+    A consumer that wants more time gets a check point of its own for the message, and the broker acks the old one.
+    """
+    seen: set[str] = set()
+    popped: dict[str, int] = {}  # group -> time of the pop that holds the message
+    for record in records:
+        body = _find_body(record, queue, seen)
+        if body is None:
+            continue
+        group, pop_time = body["c"], body["pt"]
+        about = {"group": group, "popTimestamp": pop_time}
+        if record.tags == PopTag.CHECK_POINT:
+            if queue_offset in popped_offsets(body):
+                event = "renewed" if group in popped else "popped"
+                yield Event(event, record, {**about, "dueTimestamp": pop_time + body["it"]})
+                popped[group] = pop_time
+        elif queue_offset in (body.get("aol") or [body["ao"]]) and popped.get(group, pop_time) == pop_time:
+            yield Event("acked", record, about)
+
+
+def iter_ordered_pops(in_flight: Mapping[str, Any], message: Message) -> Iterator[Event]:
+    """Yield who has popped ``message`` in order and what became of it, from the ``table`` of consumerOrderInfo.json.
+
+    That tells of the last pop of a queue only, and not when a message was acked or got more time.
+    Upstream: ``ConsumerOrderInfoManager.OrderInfo``.
+    """
+    for name, queues in sorted(in_flight.items()):
+        topic, _, group = name.partition("@")
+        order = queues.get(message.queue_id) if topic == message.topic else None
+        popped = _offsets_of(order) if order else []
+        if order and message.queue_offset in popped:
+            yield from _iter_in_flight(order, popped.index(message.queue_offset), group, message)
+
+
+def _iter_in_flight(order: Mapping[str, Any], at: int, group: str, message: Message) -> Iterator[Event]:
+    pop_time, offset = order["popTime"], message.queue_offset
+    about = {"group": group, "popTimestamp": pop_time}
+    invisible, times, later = order.get("i"), (order.get("oc") or {}).get(offset), (order.get("ot") or {}).get(offset)
+    due = None if invisible is None else pop_time + invisible
+    yield Event("popped", message, {**about, "timestamp": pop_time, "dueTimestamp": due, "times": times})
+    if later is not None:
+        yield Event("renewed", message, {**about, "timestamp": None, "dueTimestamp": later})
+    if (order.get("cm") or 0) >> at & 1:
+        yield Event("acked", message, {**about, "timestamp": None})
+
+
+def _offsets_of(order: Mapping[str, Any]) -> list[int]:
+    """Return the queue offsets that were popped: the first is written whole, the others count from it.
+
+    5.0.0 had other names, and did not keep the time of the pop: nothing can be told from it.
+    """
+    offsets = order.get("o") or [] if order.get("popTime") else []
+    return [*offsets[:1], *(offsets[0] + offset for offset in offsets[1:])]
+
+
+def _find_body(record: Message, queue: QueueId, seen: set[str]) -> dict[str, Any] | None:
+    """Return the fields of a check point or an ack for this queue that was not seen before."""
+    key = record.uniq_key or ""
+    if record.tags not in _TAGS or key in seen or not key.startswith(f"{queue.topic}@{queue.queue_id}@"):
+        return None
+    seen.add(key)
+    decoded = decode_pop_body(PopTag(record.tags), record.raw_body)
+    if isinstance(decoded, Flaw) or not isinstance(decoded.value, dict):
+        return None
+    body: dict[str, Any] = decoded.value
+    needed = ("c", "pt", "so", "n", "it") if record.tags == PopTag.CHECK_POINT else ("c", "pt", "ao")
+    return body if all(name in body for name in needed) else None
+
+
+# So many different messages have their story told at once.
+MOST_STORIES = 20
+# The topics of half messages, and those of the op records that decide them.
+HALF_TOPICS = {
+    topics.HALF_TOPIC: topics.OP_HALF_TOPIC,
+    topics.ROCKSDB_HALF_TOPIC: topics.ROCKSDB_OP_HALF_TOPIC,
+}
+
+
+class Position(NamedTuple):
+    """Where a group stands relative to a message; a group that committed the next offset has passed it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    committed: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether the group has taken the message."""
+        return self.committed > self.queue_offset
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the position for programs."""
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "queueOffset": self.queue_offset,
+            "committed": self.committed,
+            "passed": self.passed,
+        }
+
+
+@dataclass
+class Story:
+    """What happened to one message, in the order of the log, how it stands now, and which groups have read it."""
+
+    uniq_key: str | None
+    events: list[Event] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
+    state: str = ""
+
+    def events_json(self) -> list[dict[str, Any]]:
+        """Return the events for programs."""
+        return [event.as_json() for event in self.events]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the rest of the story for programs."""
+        positions = [position.as_json() for position in self.positions]
+        return {"uniqKey": self.uniq_key, "events": len(self.events), "state": self.state, "positions": positions}
+
+
+def tell_stories(store: Store, messages: Iterable[Message], group: str | None = None) -> list[Story]:
+    """Return the story of each of ``messages``; records of one unique key are one story.
+
+    ``group`` narrows the positions to one group.
+    """
+    try:
+        configs = read_configs(store)
+    except OptionalMissing:
+        configs = Configs()
+    if group is not None:
+        configs.offsets = {place: offsets for place, offsets in configs.offsets.items() if place[1] == group}
+    in_order = (read_config(store, paths.CONSUMER_ORDER_INFO)[0] or {}).get("table") or {}
+    stories: dict[str, Story] = {}
+    for message in messages:
+        key = message.uniq_key or f"@{message.physical_offset}"
+        if key not in stories and len(stories) < MOST_STORIES:
+            stories[key] = _tell(store, configs, in_order, message)
+    return list(stories.values())
+
+
+def _tell(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
+    records = _find_records(store, message) if message.uniq_key else [message]
+    events = [Event(*_name_event(record, store)) for record in records]
+    events += _decisions(store, records)
+    events += _cancellations(store, records)
+    for record in records:
+        if topic_kind(record.topic) in (TopicKind.NORMAL, TopicKind.RETRY):
+            queue = QueueId(record.topic, record.queue_id)
+            marks = iter_messages_since(store, is_pop_topic, record.physical_offset)
+            events += iter_pop_events(marks, queue, record.queue_offset)
+            events += iter_ordered_pops(in_order, record)
+    events.sort(key=lambda event: event.message.physical_offset)
+    positions = [position for record in records for position in _iter_positions(configs, record)]
+    return Story(message.uniq_key, events, positions, _state(events))
+
+
+def _find_records(store: Store, message: Message) -> list[Message]:
+    assert message.uniq_key is not None
+    log = LogSearch(store)
+    search = KeySearch(store, QuestionKind.UNIQ_KEY, message.uniq_key, Narrowing(), log)
+    search.found.add(message.physical_offset)
+    search.run()
+    found = (read_record(store.commit_log, place) for place in sorted(search.found))
+    return [record for record in found if record is not None]
+
+
+def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, Any]]:
+    """Return what a record of a message shows."""
+    properties, topic = record.properties, record.topic
+    if topic in HALF_TOPICS:
+        times = properties.get("TRANSACTION_CHECK_TIMES")
+        return ("checked", record, {"times": _number(times)}) if times else ("half", record, {})
+    if topic == topics.CHECK_MAX_TIME_TOPIC:
+        return "given up", record, {}
+    if topic == SCHEDULE_TOPIC:
+        about = {"level": _number(properties.get("DELAY")), "for": properties.get("REAL_TOPIC")}
+        return "delayed", record, {**about, "dueTimestamp": due_time(store, record)}
+    if topic == TIMER_TOPIC:
+        about = {"for": properties.get("REAL_TOPIC"), "dueTimestamp": _number(properties.get("TIMER_OUT_MS"))}
+        return ("rolled" if properties.get("TIMER_ROLL_TIMES") else "timer"), record, about
+    kind = topic_kind(topic)
+    if kind is TopicKind.DLQ:
+        return "dlq", record, {"times": record.reconsume_times}
+    if kind is TopicKind.RETRY:
+        return ("revived" if "1ST_POP_TIME" in properties else "retry"), record, {"times": record.reconsume_times}
+    if record.sys_flag & SysFlag.TRANSACTION_COMMIT and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
+        return "committed", record, {"preparedTransactionOffset": record.prepared_transaction_offset}
+    delayed = properties.get("REAL_TOPIC") == topic and ("DELAY" in properties or "TIMER_OUT_MS" in properties)
+    return ("delivered" if delayed else "stored"), record, {}
+
+
+def due_time(store: Store, record: Message) -> int:
+    """Return when a delayed message is due: its unit tells what the broker's own levels were."""
+    unit = find_in_queue(store, QueueId(record.topic, record.queue_id), record.queue_offset)
+    if unit is None or unit.physical_offset != record.physical_offset or is_ext_address(unit.tags_code):
+        return tags_code(record, store.dispatch_rules.delays)
+    return unit.tags_code
+
+
+def _number(text: str | None) -> int | None:
+    """Return the Java long of a property, None when it is none."""
+    return None if text is None else parse_long(text)
+
+
+def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:
+    """Yield the op records that decide the half messages among ``records``, until each is decided."""
+    halves = {
+        (HALF_TOPICS[record.topic], record.queue_id, record.queue_offset): record
+        for record in records
+        if record.topic in HALF_TOPICS
+    }
+    if not halves:
+        return
+    committed = any(record.sys_flag & SysFlag.TRANSACTION_COMMIT for record in records)
+    first = min(record.physical_offset for record in halves.values())
+    for op in iter_messages_since(store, frozenset(HALF_TOPICS.values()).__contains__, first):
+        decided = {place for place in _decided_by(op) if place in halves}
+        decided |= {place for place, half in halves.items() if str(half.physical_offset) == _trans_offset(op)}
+        for place in decided:
+            about = {"halfQueueOffset": place[2]}
+            del halves[place]
+            yield Event("commit" if committed else "rollback", op, about)
+        if not halves:
+            return
+
+
+def _decided_by(op: Message) -> Iterator[tuple[str, int, int]]:
+    offsets = decode_op_body(op.raw_body)
+    if not isinstance(offsets, Flaw):
+        yield from ((op.topic, op.queue_id, offset) for offset in offsets)
+
+
+def _trans_offset(op: Message) -> str | None:
+    """Return the place of the half message in the log, which 5.4's op records name instead."""
+    return op.properties.get("TRANS_OFFSET") if op.topic == topics.ROCKSDB_OP_HALF_TOPIC else None
+
+
+def _cancellations(store: Store, records: list[Message]) -> Iterator[Event]:
+    """Yield the records that want a timer among ``records`` cancelled, and whether a broker heeds them."""
+    timers = {
+        _number(record.properties.get("TIMER_OUT_MS")): record for record in records if record.topic == TIMER_TOPIC
+    }
+    own = {record.physical_offset for record in records}
+    if not timers:
+        return
+    first = min(record.physical_offset for record in timers.values())
+    key = next(iter(timers.values())).uniq_key
+    for record in iter_messages_since(store, TIMER_TOPIC.__eq__, first):
+        named = record.properties.get("TIMER_DEL_UNIQKEY")
+        if not named or not key or named.rpartition("+")[2] != key or record.physical_offset in own:
+            continue
+        timer = timers.get(_number(record.properties.get("TIMER_OUT_MS")))
+        heeded = timer is not None and _is_heeded(store, named, timer)
+        yield Event("cancel", record, {"heeded": heeded})
+
+
+def is_cancelled_by(store: Store, timer: Message, cancel: Message) -> bool:
+    """Return whether a broker takes ``cancel`` for this timer: for its key, and due in the same second."""
+    named = cancel.properties.get("TIMER_DEL_UNIQKEY", "")
+    same_time = timer.properties.get("TIMER_OUT_MS") == cancel.properties.get("TIMER_OUT_MS")
+    return same_time and cancel is not timer and _is_heeded(store, named, timer)
+
+
+def _is_heeded(store: Store, named: str, timer: Message) -> bool:
+    """Return whether a broker cancels ``timer``: 5.3 wants its topic before the key, 5.4 the key alone or behind it."""
+    whole = f"{timer.properties.get('REAL_TOPIC')}+{timer.uniq_key}"
+    return named == whole or (store.version is Version.V5_4 and named == timer.uniq_key)
+
+
+def _iter_positions(configs: Configs, record: Message) -> Iterator[Position]:
+    if topic_kind(record.topic) not in (TopicKind.NORMAL, TopicKind.RETRY, TopicKind.DLQ):
+        return
+    for (topic, group), offsets in sorted(configs.offsets.items()):
+        if topic == record.topic and record.queue_id in offsets:
+            yield Position(group, topic, record.queue_id, record.queue_offset, offsets[record.queue_id])
+
+
+def _state(events: list[Event]) -> str:
+    """Return how the message stands after the last event."""
+    names = [event.event for event in events]
+    reached = {"stored", "delivered", "committed", "retry", "revived"} & set(names)
+    if "dlq" in names:
+        return "dead letter"
+    if "given up" in names:
+        return "given up: never decided"
+    if "rollback" in names:
+        return "rolled back"
+    last = next((event for event in reversed(events) if event.event not in ("popped", "acked", "renewed")), None)
+    if last is not None and last.event in ("delayed", "timer", "rolled"):
+        return "waits to be delivered"
+    if last is not None and last.event == "cancel" and not reached:
+        return "cancelled" if any(event.about.get("heeded") for event in events) else "waits to be delivered"
+    if {"half", "checked"} & set(names) and not reached:
+        return "undecided"
+    pops = [event.event for event in events if event.event in ("popped", "acked", "renewed", "revived")]
+    if pops and pops[-1] in ("popped", "renewed"):
+        return "popped, not acked"
+    return "acked" if pops and pops[-1] == "acked" else "stored"

@@ -1,0 +1,308 @@
+"""Where is this message? One question in, one answer out, with what proves it.
+
+The object that an answer of ``query`` is, apart from its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.compression import inflate_body
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.hosts import format_host
+from rmqtool.formats.ids import decode_offset_msg_id
+from rmqtool.log.end import read_record
+from rmqtool.look.key_search import KeySearch
+from rmqtool.look.place_search import LogSearch, QueueSearch, check_units, find_at, find_first_since, find_in_queue
+from rmqtool.look.question import Narrowing, Question, QuestionKind, decoded_json
+from rmqtool.look.regions import time_words
+from rmqtool.look.topic_names import find_topics, near_topics
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.time_search import Boundary
+
+if TYPE_CHECKING:
+    from rmqtool.log.ranges import Effort
+    from rmqtool.look.time_query import TimeLookup
+
+# So many of the messages found are compared with their queues.
+_COMPARED = 100
+# So many queues are named where none is meant.
+_NAMED = 16
+
+
+@dataclass
+class Answer:
+    """What was found: places in the log, which structures led there, what was searched, and what is wrong with them.
+
+    ``reasons`` say why nothing was found, or what else there is. ``complete`` is False when the answer may lack
+    messages: part of what had to be searched cannot be read.
+    """
+
+    question: Question
+    kind: QuestionKind
+    places: list[int] = field(default_factory=list)
+    answered_by: list[str] = field(default_factory=list)
+    searched: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
+    findings: list[Finding] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    near: list[str] = field(default_factory=list)
+    queue_offsets: dict[QueueId, int] = field(default_factory=dict)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether there is something to show."""
+        return bool(self.places or self.queue_offsets)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object of the contract without its messages."""
+        shown: dict[str, Any] = {
+            "query": self.question.text,
+            "kind": self.kind.value,
+            "answeredBy": self.answered_by,
+            "searched": self.searched,
+            "complete": self.complete,
+            "findings": [finding.as_json() for finding in self.findings],
+        }
+        if len(self.queue_offsets) == 1:
+            shown["queueOffset"] = next(iter(self.queue_offsets.values()))
+        elif self.queue_offsets:
+            found: dict[str, dict[str, int]] = {}
+            for (topic, queue_id), offset in self.queue_offsets.items():
+                found.setdefault(topic, {})[str(queue_id)] = offset
+            shown["queueOffsets"] = found
+        for name, texts in (("reasons", self.reasons), ("near", self.near)):
+            if texts:
+                shown[name] = list(dict.fromkeys(texts))
+        return shown
+
+    def iter_messages(self, store: Store) -> Iterator[Message]:
+        """Yield the messages, in the order of the log."""
+        for place in self.places:
+            message = read_record(store.commit_log, place)
+            if message is not None:
+                yield message
+
+
+@dataclass
+class Lookup:
+    """Answers questions about one store.
+
+    ``as_broker``: a query by key takes window and limit as a broker of the store's version does, to the second and
+    with the collisions counted; else as they are meant. ``effort`` makes how hard a search of the log works.
+    """
+
+    store: Store
+    narrowing: Narrowing
+    boundary: Boundary = Boundary.LOWER
+    as_broker: bool = False
+    effort: Callable[[], Effort] | None = None
+
+    def find(self, question: Question) -> Answer:
+        """Answer: the first kind that the question can be and that is found."""
+        log = LogSearch(self.store, self.effort)
+        answers: list[Answer] = []
+        for kind in question.kinds:
+            answer = Answer(question, kind)
+            answers.append(answer)
+            self._find(answer, log)
+            if answer.is_found:
+                break
+        answer = answers[-1] if answers[-1].is_found else answers[0]
+        for other in answers:
+            if other is not answer:
+                answer.findings += other.findings
+                answer.reasons += other.reasons
+                answer.near += other.near
+                answer.searched |= {name: value for name, value in other.searched.items() if name != "log"}
+        self._tell_log(answer, log)
+        messages = list(islice(answer.iter_messages(self.store), _COMPARED))
+        if answer.kind is not QuestionKind.TIME:
+            answer.findings += check_units(self.store, messages)
+        answer.findings += [finding for message in messages if (finding := _find_body_flaw(message)) is not None]
+        return answer
+
+    def _find(self, answer: Answer, log: LogSearch) -> None:
+        if answer.kind in (QuestionKind.OFFSET_MSG_ID, QuestionKind.PHYSICAL_OFFSET):
+            self._find_place(answer, log)
+        elif answer.kind is QuestionKind.QUEUE_OFFSET:
+            self._find_queue_offset(answer, log)
+        elif answer.kind is QuestionKind.TIME:
+            self._find_time(answer, log)
+        else:
+            self._find_key(answer, log)
+
+    def _find_place(self, answer: Answer, log: LogSearch) -> None:
+        offset = answer.question.physical_offset
+        assert offset is not None
+        found = find_at(self.store, offset, log)
+        if (
+            found.message is not None
+            and self._is_of_host(answer, found.message)
+            and self._allows(answer, found.message)
+        ):
+            answer.places.append(offset)
+            answer.answered_by.append("log")
+        elif found.reason is not None:
+            answer.reasons.append(found.reason)
+            answer.near += [f"@{offset}" for offset in found.near]
+
+    def _is_of_host(self, answer: Answer, message: Message) -> bool:
+        """Return whether the host in an id is the one that stored the message: else the id is of another broker."""
+        if answer.kind is not QuestionKind.OFFSET_MSG_ID:
+            return True
+        named = decode_offset_msg_id(answer.question.text)
+        host = format_host(message.store_host_ip, message.store_host_port)
+        if named is None or named.host == host:
+            return True
+        answer.reasons.append(
+            f"the message at {message.physical_offset} was stored by {host}, the id is of {named.host}"
+        )
+        answer.near.append(f"@{message.physical_offset}")
+        return False
+
+    def _allows(self, answer: Answer, message: Message) -> bool:
+        if not self.narrowing.allows_queue(message.topic, message.queue_id):
+            answer.reasons.append(f"the message there is in {message.topic}/{message.queue_id}")
+            return False
+        if not self.narrowing.allows_time(message.store_timestamp):
+            answer.reasons.append(f"the message there was stored at {time_words(message.store_timestamp)}")
+            return False
+        return True
+
+    def _find_queue_offset(self, answer: Answer, log: LogSearch) -> None:
+        question = answer.question
+        assert question.topic is not None
+        assert question.queue_id is not None
+        assert question.queue_offset is not None
+        queue = QueueId(question.topic, question.queue_id)
+        search = QueueSearch(self.store, queue, question.queue_offset, log)
+        search.run()
+        answer.findings += search.findings
+        if search.found is not None and self._allows(answer, search.found):
+            answer.places.append(search.found.physical_offset)
+            answer.answered_by += search.answered_by
+        elif search.found is None:
+            bounds = self._times().bounds.get(queue)
+            if search.expired:
+                answer.reasons.append("the message is gone: its unit leads before the beginning of the log")
+            if bounds is not None:
+                text = f"the queue holds offsets {max(bounds.min_offset, 0)} to {bounds.max_offset - 1}"
+                empty = f"the queue is empty; its next offset is {bounds.max_offset}"
+                answer.reasons.append(text if bounds.max_offset > max(bounds.min_offset, 0) else empty)
+            else:
+                self._tell_no_queue(answer, queue)
+
+    def _find_key(self, answer: Answer, log: LogSearch) -> None:
+        from difflib import get_close_matches
+
+        search = KeySearch(self.store, answer.kind, answer.question.text, self.narrowing, log, self.as_broker)
+        search.run()
+        answer.places = sorted(search.found)
+        answer.answered_by += search.answered_by
+        answer.findings += search.findings
+        answer.complete = search.complete
+        if search.index_files:
+            answer.searched["index"] = {"files": search.index_files, "collisions": search.collisions}
+        if answer.places:
+            return
+        if search.elsewhere:
+            topics = ", ".join(f"{topic} ({count})" for topic, count in search.elsewhere.most_common(3))
+            answer.reasons.append(f"it is in other topics or queues: {topics}")
+        if search.other_times:
+            first, last = time_words(min(search.other_times)), time_words(max(search.other_times))
+            answer.reasons.append(f"it was stored at other times: {first} to {last}")
+        answer.near += get_close_matches(answer.question.text, search.near, n=3, cutoff=0.0)
+
+    def _find_time(self, answer: Answer, log: LogSearch) -> None:
+        timestamp = answer.question.timestamp
+        assert timestamp is not None
+        if not self.narrowing.topics.patterns:
+            found = find_first_since(self.store, timestamp, self.boundary is Boundary.UPPER, log)
+            answer.places = [found.physical_offset] if found is not None else []
+            answer.answered_by += ["log"] if found is not None else []
+            return
+        times = self._times()
+        exact = self.narrowing.topics.exact
+        queues = [queue for queue in times.bounds if self.narrowing.allows_queue(*queue)]
+        if exact is not None and self.narrowing.queue_id is not None and not queues:
+            queues = [QueueId(exact, self.narrowing.queue_id)]
+            answer.reasons.append(
+                f"there is no queue {exact}/{self.narrowing.queue_id}: a broker makes it and answers 0"
+            )
+            answer.near += near_topics(self.store, exact)
+        for queue in queues:
+            offset = times.find(queue, timestamp, self.boundary)
+            answer.queue_offsets[queue] = offset
+            unit = find_in_queue(self.store, queue, offset)
+            if unit is not None and read_record(self.store.commit_log, unit.physical_offset) is not None:
+                answer.places.append(unit.physical_offset)
+        answer.answered_by.append("queue")
+        answer.places = sorted(set(answer.places))
+
+    def _tell_no_queue(self, answer: Answer, queue: QueueId) -> None:
+        """Say which queues the topic has; where it has none, which topics are named like it."""
+        numbers = [str(one.queue_id) for one in sorted(self._times().bounds) if one.topic == queue.topic]
+        there_is_none = f"there is no queue {queue.topic}/{queue.queue_id}"
+        if numbers:
+            some = "the queue" if len(numbers) == 1 else "the queues"
+            more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+            answer.reasons.append(f"{there_is_none}; the topic has {some} {', '.join(numbers[:_NAMED])}{more}")
+            return
+        answer.reasons.append(there_is_none)
+        answer.near += near_topics(self.store, queue.topic)
+
+    def _times(self) -> TimeLookup:
+        # Imported where it is needed: it brings the configuration along, and most questions are for a key.
+        from rmqtool.look.time_query import TimeLookup
+
+        return TimeLookup(self.store)
+
+    def _tell_log(self, answer: Answer, log: LogSearch) -> None:
+        if log.ranges:
+            answer.searched["log"] = {
+                "begin": min(start for start, _ in log.ranges),
+                "end": max(end for _, end in log.ranges),
+                "bytes": log.bytes,
+            }
+        if log.unread:
+            answer.searched["unread"] = [finding.as_json() for finding in log.unread]
+        answer.complete = answer.complete and not log.unread
+        if not answer.places and self.narrowing.topics.exact is not None:
+            topic = self.narrowing.topics.exact
+            known = find_topics(self.store, type(self.narrowing.topics)((), None))
+            if known is not None and topic not in known and not answer.queue_offsets:
+                answer.reasons.append(f"there is no topic {topic}")
+                answer.near += near_topics(self.store, topic)
+
+
+def _find_body_flaw(message: Message) -> Finding | None:
+    inflated = inflate_body(message.sys_flag, message.raw_body)
+    if not isinstance(inflated, Flaw):
+        return None
+    text = f"{inflated.message} (the message at {message.physical_offset})"
+    return Finding(inflated.code, Severity.WARNING, text, topic=message.topic, queue_id=message.queue_id)
+
+
+def answer_head(
+    store: Store, answer: Answer, now: int, *, history: bool = False, group: str | None = None
+) -> dict[str, Any]:
+    """Return it; with what the question's id says by itself, and with ``history`` what happened to the messages."""
+    first = next(answer.iter_messages(store), None)
+    head = answer.as_json()
+    decoded = decoded_json(answer.question.text, now=now, near=first.born_timestamp if first else None)
+    if decoded:
+        head["decoded"] = decoded
+    if history:
+        from rmqtool.look.history import tell_stories
+
+        stories = tell_stories(store, answer.iter_messages(store), group)
+        head["history"] = [event for story in stories for event in story.events_json()]
+        head["stories"] = [story.as_json() for story in stories]
+    return head

@@ -1,0 +1,424 @@
+"""Messages by their place in the log.
+
+The log searched through, for what no queue and no index leads to.
+
+Messages by their place in a queue: from the queue, and from the log where the queue does not lead there.
+
+The messages of a topic's queues, from a place in the log on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqtool.errors import OptionalMissing
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import Message, Nothing
+from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.layouts import ConsumeQueueUnit
+from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
+from rmqtool.log.end import read_record
+from rmqtool.log.walk import Place, SegmentWalk, read_record_at, walk_dledger
+from rmqtool.look.queue_bounds import read_database_bounds, read_database_queue
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
+from rmqtool.store.rocksdb import has_database_queues, open_database, read_queue_row
+from rmqtool.store.segments import Segment
+
+if TYPE_CHECKING:
+    from rmqtool.log.ranges import Effort, Plan
+    from rmqtool.log.read import Damage
+    from rmqtool.log.select import Selection
+
+# So many messages are looked at one by one before columns are worth their start.
+_WALKED = 2000
+
+
+class LogRange(NamedTuple):
+    """Physical offsets, half-open."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What the wanted messages have in common, so that most others need not be looked at.
+
+    Their properties hold ``needle``; ``key`` is one of their keys, ``tag`` their tag, ``queue_offset`` a queue offset
+    they may have. Some that hold one of ``near`` are given too.
+    """
+
+    needle: bytes
+    key: str | None = None
+    tag: str | None = None
+    queue_offset: int | None = None
+    near: tuple[bytes, ...] = ()
+
+
+@dataclass
+class LogSearch:
+    """What was searched of a log, and what of it could not be read. ``effort`` makes how hard is
+    worked, and who watches, when it is needed."""
+
+    store: Store
+    effort: Callable[[], Effort] | None = None
+    ranges: list[LogRange] = field(default_factory=list)
+    unread: list[Finding] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes were searched."""
+        return sum(end - start for start, end in self.ranges)
+
+    def iter_messages(self, start: int, end: int, hint: Hint | None = None) -> Iterator[Message]:
+        """Yield the valid messages from ``start``, where a record is due, to ``end``.
+
+        With a hint not all of those that the hint excludes.
+        """
+        if start >= end:
+            return
+        self._miss_gaps(start, end)
+        reached, walked = start, 0
+        for segment in self.store.commit_log:
+            if segment.end_offset <= start or segment.base_offset >= end:
+                continue
+            for place in self._places(segment, max(start - segment.base_offset, 0)):
+                at = segment.base_offset + place.file_offset
+                if at >= end:
+                    break
+                if hint is not None and walked >= _WALKED and isinstance(place.what, Message):
+                    yield from self._iter_scanned(at, end, hint)
+                    self.ranges.append(LogRange(start, min(end, self.store.commit_log.end_offset)))
+                    return
+                if isinstance(place.what, Message):
+                    walked += 1
+                    yield place.what
+                elif isinstance(place.what, Flaw) and place.what.code != "CL-STALE":
+                    self._miss(place.what.code, segment.path, place.file_offset, place.length, place.what.message)
+                if not isinstance(place.what, Nothing):
+                    reached = max(reached, min(end, at + place.length))
+        self.ranges.append(LogRange(start, reached))
+
+    def _iter_scanned(self, start: int, end: int, hint: Hint) -> Iterator[Message]:
+        from rmqtool.log.ranges import Effort
+        from rmqtool.log.read import Damage
+        from rmqtool.log.search import Sought, search
+
+        selection = _selection(hint, start)
+        plan = plan_of(self.store, selection)
+        plan = replace(plan, wanted=[file for file in plan.wanted if file.base_offset < end])
+        sought = Sought(hint.needle, selection, hint.queue_offset, hint.near)
+        for answer in search(plan, sought, self.effort() if self.effort is not None else Effort()):
+            damages = [answer] if isinstance(answer, Damage) else answer.damages
+            for damage in damages:
+                self._miss(damage.code, damage.file, damage.file_offset, damage.length, damage.message)
+            places = set() if isinstance(answer, Damage) else {*answer.found, *answer.near}
+            for place in sorted(places):
+                message = read_record(self.store.commit_log, place) if place < end else None
+                if message is not None:
+                    yield message
+                elif place < end:
+                    self._miss_record(place)
+
+    def miss_all(self, damages: list[Damage]) -> None:
+        """Remember damage that others met."""
+        for damage in damages:
+            self._miss(damage.code, damage.file, damage.file_offset, damage.length, damage.message)
+
+    def _miss_gaps(self, start: int, end: int) -> None:
+        for gap in self.store.commit_log.gaps():
+            if gap.start_offset < end and gap.end_offset > start:
+                length = gap.end_offset - gap.start_offset
+                self._miss("CL-GAP", "", gap.start_offset, length, "a segment is missing")
+
+    def _miss_record(self, physical_offset: int) -> None:
+        segment = self.store.commit_log.find(physical_offset)
+        if segment is not None:
+            text = "the record's checksum is wrong"
+            self._miss("CL-CRC", segment.path, physical_offset - segment.base_offset, 0, text)
+
+    def _miss(self, code: str, path: str, offset: int, length: int, text: str) -> None:
+        finding = Finding(code, Severity.ERROR, text, file=path or None, offset=offset, length=length)
+        if finding not in self.unread:
+            self.unread.append(finding)
+
+    def _places(self, segment: Segment, start: int) -> Iterator[Place]:
+        file = self.store.commit_log.open(segment)
+        if self.store.is_dledger:
+            for entry in walk_dledger(file, segment.base_offset):
+                if entry.file_offset + entry.length > start:
+                    head = entry.head
+                    yield Place(entry.file_offset, entry.length, head) if isinstance(head, Flaw) else entry.record
+        else:
+            yield from SegmentWalk(file, segment.base_offset).places(start)
+
+
+def _selection(hint: Hint, start: int) -> Selection:
+    from rmqtool.filters.tags import parse_tags
+    from rmqtool.log.select import Selection
+
+    plain = hint.tag is not None and "|" not in hint.tag and hint.tag == hint.tag.strip() and hint.tag != "*"
+    tags = parse_tags(hint.tag) if plain else None
+    return Selection(physical_from=start, key=hint.key, tags=tags)
+
+
+def plan_of(store: Store, selection: Selection) -> Plan:
+    """Return what is read of a store's log for a selection."""
+    from rmqtool.log.files import logs_of
+    from rmqtool.log.ranges import read_plan
+
+    return read_plan(logs_of(store), selection, live=store.is_live)
+
+
+def is_at(message: Message, queue: QueueId, queue_offset: int, rules: DispatchRules) -> bool:
+    """Return whether a message has this place in a queue: its own, or an extra target's."""
+    if message.sys_flag & SysFlag.INNER_BATCH and has_queue_unit(message.sys_flag):
+        unit = batch_unit(message, rules.delays)
+        own = (message.topic, message.queue_id) == queue
+        return own and unit.msg_base_offset <= queue_offset < unit.msg_base_offset + unit.batch_size
+    return any(
+        (entry.topic, entry.queue_id, entry.queue_offset) == (*queue, queue_offset)
+        for entry in queue_entries(message, rules)
+    )
+
+
+@dataclass
+class QueueSearch:
+    """One search for the message at a place in a queue."""
+
+    store: Store
+    queue: QueueId
+    queue_offset: int
+    log: LogSearch
+    found: Message | None = None
+    answered_by: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    expired: bool = False
+
+    def run(self) -> None:
+        """Search."""
+        unit = find_in_queue(self.store, self.queue, self.queue_offset)
+        if unit is not None:
+            physical_offset = unit.physical_offset
+            message = read_record(self.store.commit_log, physical_offset)
+            if message is not None and is_at(message, self.queue, self.queue_offset, self.store.dispatch_rules):
+                self.found = message
+                self.answered_by.append("queue")
+                return
+            self.expired = physical_offset < self.store.commit_log.min_offset
+            if not self.expired:
+                self._complain("CQ-WRONG", f"its unit leads to {physical_offset}, where that message does not lie")
+        if self.expired:
+            return
+        self._ask_log(unit is None)
+
+    def _ask_log(self, has_no_unit: bool) -> None:
+        log = self.store.commit_log
+        hint = Hint(b"", queue_offset=self.queue_offset)
+        for message in self.log.iter_messages(log.min_offset, log.end_offset, hint):
+            if is_at(message, self.queue, self.queue_offset, self.store.dispatch_rules):
+                self.found = message
+                self.answered_by.append("scan")
+                if has_no_unit:
+                    self._complain("CQ-MISSING", f"the message lies at {message.physical_offset}, no unit leads to it")
+                return
+
+    def _complain(self, code: str, text: str) -> None:
+        self.findings.append(_unit_finding(code, self.queue, self.queue_offset, text))
+
+
+def _unit_finding(code: str, queue: QueueId, queue_offset: int, text: str) -> Finding:
+    topic, queue_id = queue
+    message = f"{topic}/{queue_id}@{queue_offset}: {text}"
+    file = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
+    fix = "rmqtool repair --apply rebuilds queues from the log"
+    return Finding(code, Severity.WARNING, message, file=file, topic=topic, queue_id=queue_id, fix=fix)
+
+
+def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
+    """Yield where a queue in files does not lead to one of ``messages`` that should stand in it."""
+    queues = store.listing.queues(FileKind.CONSUME_QUEUE)
+    for message in messages:
+        for entry in queue_entries(message, store.dispatch_rules):
+            queue = QueueId(entry.topic, entry.queue_id)
+            if queue not in queues:
+                continue
+            unit = ConsumeQueueFiles(queue, queues[queue]).read_unit(entry.queue_offset)
+            if unit is None or not unit.size:
+                text = f"the message lies at {message.physical_offset}, no unit leads to it"
+                yield _unit_finding("CQ-MISSING", queue, entry.queue_offset, text)
+            elif (unit.physical_offset, unit.size) != (message.physical_offset, message.total_size):
+                text = f"the message lies at {message.physical_offset}, its unit leads to {unit.physical_offset}"
+                yield _unit_finding("CQ-WRONG", queue, entry.queue_offset, text)
+
+
+def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
+    """Return the unit that a queue has for an offset; of a batch queue the one of the batch that holds it.
+
+    None where there is no such unit, and where the queue lies in a database that cannot be opened.
+    """
+    segments = store.listing.queues(FileKind.CONSUME_QUEUE).get(queue)
+    if segments is not None:
+        files = ConsumeQueueFiles(queue, segments)
+        return files.read_unit(queue_offset) if queue_offset < files.max_offset else None
+    segments = store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).get(queue)
+    if segments is not None:
+        for batch in BatchQueueFiles(queue, segments).iter_units():
+            if batch.msg_base_offset <= queue_offset < batch.msg_base_offset + batch.batch_size:
+                return ConsumeQueueUnit(batch.physical_offset, batch.size, batch.tags_code)
+        return None
+    return _find_in_database(store, queue, queue_offset) if has_database_queues(store) else None
+
+
+def _find_in_database(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
+    try:
+        with open_database(store, CONSUME_QUEUE) as database:
+            row = read_queue_row(database, queue, queue_offset)
+    except OptionalMissing:
+        return None
+    return ConsumeQueueUnit(row.physical_offset, row.size, row.tags_code) if row is not None else None
+
+
+# A segment of more bytes is not walked record by record.
+_NEAR_WALKED = 8 << 20
+
+
+class PlaceAnswer(NamedTuple):
+    """What stands at a physical offset: a message, or why there is none."""
+
+    message: Message | None
+    reason: str | None = None
+    near: tuple[int, ...] = ()
+
+
+def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
+    """Return what stands at ``physical_offset``. Damage there is remembered by ``log``."""
+    segments = store.commit_log
+    segment = segments.find(physical_offset)
+    if segment is None:
+        return PlaceAnswer(None, _outside(store, physical_offset))
+    found = read_record_at(segments.open(segment), segment.base_offset, physical_offset - segment.base_offset)
+    if isinstance(found, Message):
+        return PlaceAnswer(found)
+    if isinstance(found, Flaw):
+        file_offset = physical_offset - segment.base_offset
+        log.unread.append(
+            Finding(found.code, Severity.ERROR, found.message, file=segment.path, offset=file_offset + found.at)
+        )
+        return PlaceAnswer(None, f"the record at {physical_offset} is damaged: {found.message}")
+    if segment.size > _NEAR_WALKED:
+        return _scan_for(store, physical_offset, log)
+    before: Message | None = None
+    for message in log.iter_messages(segment.base_offset, segment.end_offset):
+        if message.physical_offset > physical_offset:
+            return _between(physical_offset, before, message)
+        before = message
+    return _between(physical_offset, before, None)
+
+
+def _scan_for(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
+    """Find the neighbours of an offset in a segment too large to be walked."""
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.search import find_neighbours
+    from rmqtool.log.select import Selection
+
+    plan = plan_of(store, Selection())
+    plan = replace(plan, wanted=[file for file in plan.wanted if file.base_offset <= physical_offset < file.end_offset])
+    found = find_neighbours(plan, physical_offset, log.effort() if log.effort is not None else Effort())
+    log.miss_all(found.damages)
+    places = (found.before, found.behind)
+    return _between(physical_offset, *(None if at is None else read_record(store.commit_log, at) for at in places))
+
+
+def _between(physical_offset: int, before: Message | None, after: Message | None) -> PlaceAnswer:
+    near = tuple(message.physical_offset for message in (before, after) if message is not None)
+    if before is not None and physical_offset < before.physical_offset + before.total_size:
+        text = f"{physical_offset} lies inside the message at {before.physical_offset}"
+        return PlaceAnswer(None, text, near)
+    if before is not None and after is None:
+        end = before.physical_offset + before.total_size
+        return PlaceAnswer(None, f"no message begins at {physical_offset}; the last one before it ends at {end}", near)
+    return PlaceAnswer(None, f"no message begins at {physical_offset}", near)
+
+
+def _outside(store: Store, physical_offset: int) -> str:
+    log = store.commit_log
+    if not log:
+        return "the store has no commit log"
+    if physical_offset < log.min_offset:
+        return f"{physical_offset} is gone: the log begins at {log.min_offset}"
+    if physical_offset >= log.end_offset:
+        return f"{physical_offset} lies beyond the log, whose files end at {log.end_offset}"
+    return f"the segment that held {physical_offset} is missing"
+
+
+def find_first_since(store: Store, timestamp: int, latest_before: bool, log: LogSearch) -> Message | None:
+    """Return the first message stored at ``timestamp`` or later; ``latest_before``: the last one not later.
+
+    The segments are told apart by their first messages, so the one that holds the time is read, and no other.
+    """
+    segments = store.commit_log.segments
+    chosen = 0
+    for number, segment in enumerate(segments):
+        first = next(log.iter_messages(segment.base_offset, segment.end_offset), None)
+        if first is None or first.store_timestamp > timestamp:
+            break
+        chosen = number
+    before: Message | None = None
+    start = segments[chosen].base_offset if segments else 0
+    for message in log.iter_messages(start, store.commit_log.end_offset):
+        if message.store_timestamp >= timestamp and not latest_before:
+            return message
+        if message.store_timestamp > timestamp:
+            break
+        before = message
+    return before if latest_before else None
+
+
+def iter_messages_since(store: Store, wanted: Callable[[str], bool], physical_offset: int) -> Iterator[Message]:
+    """Yield the messages of the wanted topics that lie at ``physical_offset`` or behind, in the order of the log.
+
+    Their queues lead to them; where there are no queues at all the log is read.
+    """
+    if not store.has_file_queues and not has_database_queues(store):
+        yield from _iter_log(store, wanted, physical_offset)
+        return
+    try:
+        places = merge(*_iter_places(store, wanted, physical_offset))
+        for place in places:
+            message = read_record(store.commit_log, place)
+            if message is not None and wanted(message.topic):
+                yield message
+    except OptionalMissing:
+        yield from _iter_log(store, wanted, physical_offset)
+
+
+def _iter_log(store: Store, wanted: Callable[[str], bool], start: int) -> Iterator[Message]:
+    found = LogSearch(store).iter_messages(start, store.commit_log.end_offset)
+    return (message for message in found if wanted(message.topic))
+
+
+def _iter_places(store: Store, wanted: Callable[[str], bool], start: int) -> Iterator[Iterator[int]]:
+    known = store.listing.queues(FileKind.CONSUME_QUEUE)
+    for queue_id, segments in known.items():
+        if wanted(queue_id.topic):
+            yield _file_places(ConsumeQueueFiles(queue_id, segments), start)
+    for queue_id in read_database_bounds(store):
+        if wanted(queue_id.topic):
+            yield _row_places(store, queue_id, start)
+
+
+def _file_places(queue: ConsumeQueueFiles, start: int) -> Iterator[int]:
+    return (unit.physical_offset for _, unit in queue.iter_units(queue.find_offset(start)))
+
+
+def _row_places(store: Store, queue: QueueId, start: int) -> Iterator[int]:
+    rows = (row.value.physical_offset for row in read_database_queue(store, queue))
+    return (place for place in rows if place >= start)

@@ -1,0 +1,125 @@
+"""Which queue offset a broker answers for a time. The versions answer differently, and some not as one would think.
+
+Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappedFileByTime`` (4.9),
+``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``RocksDBConsumeQueueTable.binarySearchInCQByTime``,
+``BatchConsumeQueue.getOffsetInQueueByTime``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rmqtool.config import Version
+from rmqtool.errors import OptionalMissing
+from rmqtool.formats import layouts
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.layouts import BatchConsumeQueueUnit
+from rmqtool.formats.paths import FileKind
+from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.look.queue_bounds import (
+    QueueBounds,
+    iter_file_bounds,
+    read_database_bounds,
+    read_database_queue,
+    simple_queues,
+)
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.rocksdb import has_database_queues
+from rmqtool.store.time_search import (
+    Boundary,
+    QueueFile,
+    StoreTimes,
+    read_batch_files,
+    search_4_9,
+    search_5,
+    search_batches,
+    search_rows,
+)
+
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+_BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
+_HOSTS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
+_HEAD = max(layout.size for layout in PREFIXES.values())
+
+
+@dataclass
+class TimeLookup:
+    """Answers for one store, whose bounds are read once."""
+
+    store: Store
+
+    @cached_property
+    def _simple(self) -> dict[QueueId, ConsumeQueueFiles]:
+        return {queue.queue: queue for queue in simple_queues(self.store)}
+
+    @cached_property
+    def _end(self) -> LogEnd:
+        return find_log_end(self.store.commit_log, self._simple.values(), dledger=self.store.is_dledger)
+
+    @property
+    def log_end(self) -> int:
+        """Where the last valid record of the log ends."""
+        return self._end.physical_offset
+
+    @cached_property
+    def bounds(self) -> dict[QueueId, QueueBounds]:
+        """The bounds of every queue there is; without the extra for RocksDB only of those in files."""
+        found = dict(iter_file_bounds(self.store, list(self._simple.values()), self._end))
+        try:
+            return {**read_database_bounds(self.store), **found}
+        except OptionalMissing:
+            return found
+
+    def find(self, queue: QueueId, timestamp: int, boundary: Boundary) -> int:
+        """Return what a broker of the store's version answers. 4.9 knows no boundary.
+
+        For a queue that is not there that is 0: a broker makes it. Raises ``OptionalMissing`` without the extra.
+        """
+        if queue in self._simple:
+            end = self._end.physical_offset
+            return _find_in_files(self.store, self._simple[queue], self.bounds[queue], end, timestamp, boundary)
+        segments = self.store.listing.queues(FileKind.BATCH_CONSUME_QUEUE).get(queue)
+        if segments is not None:
+            return _find_in_batches(read_batch_files(segments), self.bounds[queue], timestamp, boundary)
+        rows = read_database_queue(self.store, queue) if has_database_queues(self.store) else []
+        times = [row.value.store_time for row in rows]
+        return rows[0].queue_offset + search_rows(times, timestamp, boundary) if rows else 0
+
+
+def _find_in_files(
+    store: Store, queue: ConsumeQueueFiles, bounds: QueueBounds, log_end: int, timestamp: int, boundary: Boundary
+) -> int:
+    """Return what a broker of the store's version answers for a simple queue; 4.9 knows no boundary."""
+    times = StoreTimes(store.commit_log, log_end)
+    files = _queue_files(store, queue, bounds.max_offset)
+    if store.version is Version.V4_9:
+        return search_4_9(times, files, bounds.min_offset, timestamp)
+    found = search_5(times, files, bounds.min_offset, timestamp, boundary)
+    return min(max(found, bounds.min_offset), bounds.max_offset)
+
+
+def _queue_files(store: Store, queue: ConsumeQueueFiles, max_offset: int) -> list[QueueFile]:
+    mtimes = {file.path: file.mtime_ns // 1_000_000 for file in store.listing.of_kind(FileKind.CONSUME_QUEUE)}
+    files: list[QueueFile] = []
+    for segment in queue.segments:
+        first = segment.base_offset // _UNIT.size
+        if first >= max_offset and files:
+            break  # a broker deletes the files behind the end
+        count = min(segment.size // _UNIT.size, max(max_offset - first, 0))
+        data = queue.segments.open(segment).pread(count * _UNIT.size, 0)
+        files.append(QueueFile(first, mtimes[segment.path], list(_UNIT.iter_decode(data))))
+    return files
+
+
+def _find_in_batches(
+    files: Sequence[Sequence[BatchConsumeQueueUnit]], bounds: QueueBounds, timestamp: int, boundary: Boundary
+) -> int:
+    """Return what a broker answers for a batch queue; ``files`` holds the units of each file."""
+    found = search_batches([file for file in files if file], timestamp, boundary)
+    return min(max(found, bounds.min_offset), bounds.max_offset)

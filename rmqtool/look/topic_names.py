@@ -1,0 +1,111 @@
+"""The topics a store knows, from its queues and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.filters.patterns import TopicPatterns, parse_patterns
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.topics import LMQ_PREFIX, TopicKind, topic_kind
+from rmqtool.store.open import Store
+
+# So many topics are named where none is meant.
+_MOST_NAMED = 8
+# A number of queues beyond this is damage.
+_MOST_QUEUES = 1 << 16
+
+
+def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
+    """Return the topics that are meant; None when not all are known.
+
+    The one that is named in full is taken as it is. A light queue is left out: its messages are those of another topic.
+    """
+    if patterns.exact is not None:
+        return [patterns.exact]
+    try:
+        known = {topic for topic in _iter_known(store) if not topic.startswith(LMQ_PREFIX)}
+    except OptionalMissing:
+        return None
+    if not known:
+        return None
+    return sorted(patterns.select(known))
+
+
+def _iter_known(store: Store) -> Iterator[str]:
+    # Imported where they are needed: a topic that is named in full needs neither queues nor configuration.
+    from rmqtool.look.queue_bounds import read_database_bounds
+    from rmqtool.store.config_files import read_configs
+
+    for kind in (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE):
+        yield from (queue.topic for queue in store.listing.queues(kind))
+    yield from (queue.topic for queue in read_database_bounds(store))
+    yield from read_configs(store).topics
+
+
+def near_topics(store: Store, topic: str) -> list[str]:
+    """Return known topics whose names are like ``topic``."""
+    from difflib import get_close_matches
+
+    try:
+        return get_close_matches(topic, set(_iter_known(store)), n=3)
+    except OptionalMissing:
+        return []
+
+
+def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
+    """Return what is to be said of patterns that mean no topic of the store; None where each means one.
+
+    Neither where the store knows no topic, or cannot tell: messages of any may then be in its log.
+    """
+    from difflib import get_close_matches
+
+    if not patterns.patterns:
+        return None
+    try:
+        known = sorted(set(_iter_known(store)))
+    except (OptionalMissing, ReadFailed):
+        return None
+    unknown = [pattern for pattern in patterns.patterns if not parse_patterns([pattern]).select(known)]
+    if not known or not unknown:
+        return None
+    near = dict.fromkeys(name for pattern in unknown for name in get_close_matches(pattern, known, n=3))
+    there = [topic for topic in known if topic_kind(topic) is TopicKind.NORMAL] or known
+    rest = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+    meant = f". Did you mean {', '.join(near)}?" if near else "."
+    listed = f"The topics are {', '.join(there[:_MOST_NAMED])}{rest}."
+    return f"no topic here is named like {', '.join(unknown)}{meant} {listed}"
+
+
+def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int) -> str | None:
+    """Return what is to be said where no wanted topic has this queue; None where one has, or nobody can tell.
+
+    A topic that is named has the queues that its configuration says, and those that are on disk.
+    """
+    from rmqtool.look.queue_bounds import read_database_bounds
+    from rmqtool.store.config_files import read_configs
+
+    try:
+        queues = {*store.listing.queues(FileKind.CONSUME_QUEUE), *store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
+        queues |= read_database_bounds(store).keys()
+        configs = read_configs(store).topics
+    except (OptionalMissing, ReadFailed):
+        return None
+    numbers = {queue.queue_id for queue in queues if patterns.matches(queue.topic)}
+    for topic in patterns.select(configs) if patterns.patterns else ():
+        counts = (configs[topic].get(name) for name in ("readQueueNums", "writeQueueNums"))
+        numbers.update(range(min(max((n for n in counts if isinstance(n, int)), default=0), _MOST_QUEUES)))
+    if not numbers or queue_id in numbers:
+        return None
+    named = patterns.patterns
+    begin = f"{named[0]} has no queue {queue_id}" if len(named) == 1 else f"no topic here has a queue {queue_id}"
+    return f"{begin}; there {_numbered(sorted(numbers))}"
+
+
+def _numbered(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"is the queue {numbers[0]}"
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"are the queues {numbers[0]} to {numbers[-1]}"
+    rest = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+    return f"are the queues {', '.join(map(str, numbers[:_MOST_NAMED]))}{rest}"

@@ -1,0 +1,261 @@
+"""The screen of ``recover --apply``: what was damaged, what was written, and whether a broker may start now.
+
+The screen of ``recover``: what a start would do, in the order people ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum, auto
+from shlex import quote
+from typing import Any
+
+from rmqtool.findings import Severity
+from rmqtool.render import text
+from rmqtool.render.findings import verdict_lines
+from rmqtool.render.output import Output
+
+_LABEL = 9
+_SHOWN = 8
+# Our recovery puts log, queues and index right, not what these are about.
+_ONLY_A_COPY_HELPS = {"offsets wiped", "empty table"}
+_NO_LOG = "no log"
+
+Row = Mapping[str, Any]
+
+
+class Next(Enum):
+    """What to type after a story: the plan of a repair, a copy where that does not help, a closer look.
+
+    Where the log is not there, the volume that it should lie on.
+    """
+
+    PLAN = auto()
+    COPY = auto()
+    LOOK = auto()
+    MOUNT = auto()
+
+
+def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, list[str]]) -> Iterator[str]:
+    """Yield the story of a start: ``shown`` is the JSON object, the last lines are some of the ``commands``."""
+    how = "normally, as after a clean stop" if shown["mode"] == "normal" else "ABNORMALLY: abort is there"
+    yield from text.hanging(
+        f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
+    )
+    for label, words, style in _story(output, shown, store):
+        head = f"  {label.ljust(_LABEL)}  "
+        first, *rest = text.hanging(head + words, output.look.width, len(head))
+        yield f"  {output.paint(label.ljust(_LABEL), style)}{first[2 + _LABEL :]}"
+        yield from rest
+    yield from _verdict(output, shown, commands)
+
+
+def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, str]]:
+    """Yield label, words and style of each thing there is to say."""
+    yield from _reading(output, shown)
+    yield from _destroyed(output, shown)
+    yield from _leftovers(output, shown["lost"], store)
+    yield from _rewinds(shown["rewinds"])
+    if shown["messagesUnreachable"]:
+        count = text.counted(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
+        yield "UNREACHED", f"{count} in no queue, and this start puts them into none: no consumer gets them", "warning"
+    for config in shown["config"]:
+        if config["loadedFrom"] == "bak" and not config["damaged"]:
+            yield "CONFIG", f"{config['file']} is missing and would be read from its .bak", "warning"
+    for trap in shown["traps"]:
+        yield "TRAP", f"{trap['name']}: {text.neutral(trap['message'])}", "error" if trap["loses"] else "warning"
+    for action in ("create", "resize", "modify"):
+        yield from _files(action, shown["files"])
+
+
+def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+    scan, cut = shown["scan"], shown["cut"]
+    if scan is not None:
+        at = "" if scan["latestTimestamp"] is None else f" ({output.time(scan['latestTimestamp'])})"
+        files = f"{scan['files']} of {text.counted(scan['ofFiles'], 'log file')} from {_name(scan['file'])}"
+        yield "read", f"{files}, {text.size(scan['bytes'])}: {scan['reason']}{at}", "title"
+    if cut is not None:
+        code = "" if cut["code"] is None else f" ({cut['code']})"
+        yield "stop", f"in {_name(cut['file'])} at {cut['offset']}: {text.neutral(cut['message'])}{code}", "title"
+    if not shown["loads"]:
+        yield "REFUSES", f"it does not load the store: {text.neutral(shown['reason'])}", "error"
+        return
+    if shown["minPhyOffset"] < 0:
+        yield "keep", "nothing: the log has no file", "title"
+    else:
+        yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}", "title"
+    if shown["starts"] == "hangs":
+        yield "HANGS", f"it never comes up: {text.neutral(shown['reason'])}", "error"
+    elif not shown["starts"]:
+        yield "FAILS", f"it does not start: {text.neutral(shown['reason'])}", "error"
+
+
+def _destroyed(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
+    deleted = {change["path"]: change.get("sizeBefore", 0) for change in shown["files"] if change["action"] == "delete"}
+    cut = shown["cut"]
+    lost: dict[str, list[Row]] = {}
+    for part in shown["lost"]:
+        if not part["leftover"]:
+            lost.setdefault(part["file"], []).append(part)
+    indexes = {index["file"] for index in shown["indexLost"]}
+    queues = [path for path in deleted if path.startswith("consumequeue/")]
+    for path, parts in lost.items():
+        if path not in deleted:
+            at = f" at {cut['offset']}" if cut is not None and cut["file"] == path else ""
+            yield "CUT", f"{_name(path)}{at}: {_messages(output, parts)}", "error"
+    for path, size in deleted.items():
+        if path not in queues and path not in indexes:
+            held = _messages(output, lost[path]) if path in lost else "no whole message"
+            yield "DELETE", f"{_name(path)}, {text.size(size)}: {held}", "error"
+    if shown["indexLost"]:
+        yield "DELETE", _index_files(output, shown["indexLost"]), "error"
+    if queues:
+        topics = {path.split("/")[1] for path in queues}
+        count = f"{text.counted(len(queues), 'queue file')} of {text.counted(len(topics), 'topic')}"
+        yield (
+            "DELETE",
+            f"{count}, {text.size(sum(deleted[path] for path in queues))}: {_listed(sorted(topics))}",
+            "error",
+        )
+
+
+def _leftovers(output: Output, lost: Iterable[Row], store: str) -> Iterator[tuple[str, str, str]]:
+    parts = [part for part in lost if part["leftover"]]
+    if parts:
+        file = quote(text.neutral(f"{store}/{parts[0]['file']}"))
+        words = (
+            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}. "
+            f"They can still be read: rmqtool cat {file} --carve"
+        )
+        yield "LEFTOVER", words, "title"
+
+
+def _messages(output: Output, parts: Iterable[Row]) -> str:
+    by_topic = sorted(parts, key=lambda part: (-part["messages"], part["topic"]))
+    total = text.counted(sum(part["messages"] for part in by_topic), "whole message")
+    first = output.time(min(part["firstStoreTimestamp"] for part in by_topic))
+    last = output.time(max(part["lastStoreTimestamp"] for part in by_topic))
+    topics = _listed(f"{part['topic']} {text.count(part['messages'])}" for part in by_topic)
+    return f"{total} stored {first} to {last}: {topics}"
+
+
+def _index_files(output: Output, indexes: Collection[Row]) -> str:
+    entries = sum(index["entries"] for index in indexes)
+    files = f"{text.counted(len(indexes), 'index file')}: {_listed(index['file'] for index in indexes)}"
+    if not entries:
+        return f"{files}, without a key"
+    first = output.time(min(index["beginTimestamp"] for index in indexes if index["entries"]))
+    last = output.time(max(index["endTimestamp"] for index in indexes))
+    keys = text.counted(entries, "key")
+    return f"{files}; {keys} of messages stored {first} to {last}. Those that it reads again it indexes again"
+
+
+def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
+    for row in list(rewinds)[:_SHOWN]:
+        again = text.counted(row["before"] - row["after"], "offset")
+        words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
+        yield "REWIND", f"{words}: new messages take {again} again", "warning"
+    if len(rewinds) > _SHOWN:
+        yield "REWIND", f"and {text.counted(len(rewinds) - _SHOWN, 'other queue')}", "warning"
+
+
+def _files(action: str, files: Collection[Row]) -> Iterator[tuple[str, str, str]]:
+    named = [change["path"] for change in files if change["action"] == action]
+    if named:
+        yield action, _listed(named), "title"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = [text.neutral(name) for name in names]
+    more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _name(path: str) -> str:
+    return text.neutral(path)
+
+
+def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> Iterator[str]:
+    traps = {trap["name"] for trap in shown["traps"] if trap["loses"]}
+    destroyed = sum(part["messages"] for part in shown["lost"] if not part["leftover"])
+    unreachable = shown["messagesUnreachable"]
+    severity: Severity | None = Severity.WARNING
+    then = Next.MOUNT if _NO_LOG in traps else Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
+    if destroyed:
+        words = f"this start would destroy {text.counted(destroyed, 'whole message')}"
+        severity = Severity.ERROR
+    elif shown["starts"] is not True:
+        words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
+        severity, then = Severity.ERROR, then if traps else Next.LOOK
+    elif traps:
+        words = "this start would lose no message; read the traps"
+    elif unreachable:
+        words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
+    else:
+        # A start reads a part of the log only: whether the rest is sound it does not say.
+        words, severity, then = f"this start would lose no message{_gone(shown['rewinds'])}", None, Next.LOOK
+    yield from verdict_lines(output, words, severity, commands[then])
+
+
+def _gone(rewinds: Iterable[Row]) -> str:
+    """Say what queues that go back have lost before this start: nothing is destroyed by it."""
+    lost = sum(row["before"] - row["after"] for row in rewinds)
+    named = text.counted(lost, "that a queue names is", "that queues name are")
+    return f" of the log; {named} gone from it already" if lost else ""
+
+
+_RECOVERED_SHOWN = 12
+_RECOVERED_LABEL = 10
+
+
+def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
+    """Yield the lines."""
+    how = "it had not been closed" if shown["mode"] == "abnormal" else "it had been closed"
+    head = f"{text.neutral(store)}: {how}; {text.counted(shown['messages'], 'valid message')}, all kept."
+    yield from text.hanging(head, output.look.width, 2)
+    for finding in _first(shown["findings"]):
+        where = f"{finding['file']} at {finding.get('offset', 0)}: " if finding["file"] else ""
+        queue = f"{finding['topic']}/{finding.get('queueId', 0)}: " if "topic" in finding and not where else ""
+        yield from _labelled(output, finding["code"], finding["severity"], where + queue + finding["message"])
+    yield from _more(shown["findings"], "other finding")
+    for change in _first(shown["files"]):
+        yield from _labelled(output, change["action"], "title", change["path"])
+    yield from _more(shown["files"], "other file")
+    for misfit in _first(shown["notRestored"]):
+        queue = f"{misfit['topic']}/{misfit['queueId']} {misfit['queueOffset']}"
+        words = f"{queue} (log {misfit['commitLogOffset']}): {misfit['reason']}"
+        yield from _labelled(output, "LEFT OUT", "warning", words)
+    yield from _more(shown["notRestored"], "other message left out", "other messages left out")
+    yield from _verdict_applied(output, shown, store)
+
+
+def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[str]:
+    """Yield words behind a label; what is painted takes no room."""
+    head = f"  {label.ljust(_RECOVERED_LABEL)}  "
+    first, *rest = text.hanging(head + text.neutral(words), output.look.width, len(head))
+    yield f"  {output.paint(label.ljust(_RECOVERED_LABEL), style)}{first[2 + _RECOVERED_LABEL :]}"
+    yield from rest
+
+
+def _first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows[:_RECOVERED_SHOWN]
+
+
+def _more(rows: list[dict[str, Any]], one: str, many: str = "") -> Iterator[str]:
+    if len(rows) > _RECOVERED_SHOWN:
+        yield f"  and {text.counted(len(rows) - _RECOVERED_SHOWN, one, many)}; --json shows them all"
+
+
+def _verdict_applied(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
+    start = shown["brokerStart"]
+    if start is not None and start["messagesLost"]:
+        lost = text.counted(start["messagesLost"], "message")
+        headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost}"
+        yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)}"])
+    elif start is not None and not start["loads"]:
+        headline = f"recovered; but a {start['as']} broker would not load this store"
+        yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool recover {quote(store)}"])
+    elif shown["files"]:
+        yield from verdict_lines(output, "recovered")
+    else:
+        yield from verdict_lines(output, "nothing had to be written")

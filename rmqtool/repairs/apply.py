@@ -1,0 +1,212 @@
+"""Doing what a plan says: old bytes into the journal first, then the change, then a look at the outcome.
+
+The journal lies beside the store, in a directory of its own for each repair, with one journal for each area. A repair
+that was cut short is taken back before another one begins, so there is never more than one that is unfinished.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from shlex import quote
+
+from rmqtool.errors import NoSpace, Refused, RmqtoolError, WriteFailed
+from rmqtool.files.filesystem import Attributes, Entry, Kind, Status, WritableFileSystem, join
+from rmqtool.files.journal import JournalledFileSystem
+from rmqtool.files.journal_log import Undone, read_journal, require_undoable, undo
+from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.plan import Plan
+from rmqtool.repairs.steps import Step, transfer
+
+# Who undoes a repair believes the journal, so it belongs to who made it, and nobody else can write it.
+_OTHERS_WRITE, _OWN = 0o022, 0o700
+# What the lines of a journal take, beside the old bytes.
+_LINES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a repair writes: the areas of the store, and the directory of all its journals.
+
+    ``open_journals`` opens a directory beneath that of the journals.
+    """
+
+    areas: Sequence[WritableFileSystem]
+    journals: WritableFileSystem
+    open_journals: Callable[[str], WritableFileSystem]
+
+
+def apply_plan(areas: Areas, plan: Plan, places: Places, about: Mapping[str, object] | None = None) -> str:
+    """Do the steps of a plan that are allowed, under the store's lock; return the directory of its journals.
+
+    Refused when the store is not what it was when the plan was made. ``about`` is what the journals say of the repair.
+    """
+    _require_space(plan, places)
+    name = _free_name(places.journals, plan.id)
+    with ExitStack() as opened:
+        try:
+            _make_directory(places, name)
+            said = {**(about or {}), "plan": plan.id, "steps": [step.as_json(n) for n, step in _numbered(plan)]}
+            targets = list(_open_targets(areas, said, places, name, opened))
+            opened.enter_context(targets[0].lock())
+            _require_unchanged(areas, plan)
+            for step in plan.allowed:
+                transfer(step, areas.all[step.area].overlay, targets[step.area])
+            for target in targets:
+                target.finish()
+        except (RmqtoolError, KeyboardInterrupt) as error:
+            _give_up(areas, places, name, error)
+            raise
+    return name
+
+
+def _numbered(plan: Plan) -> list[tuple[int, Step]]:
+    return [(number, step) for number, step in enumerate(plan.steps, 1) if step.allowed]
+
+
+def _open_targets(
+    areas: Areas, said: Mapping[str, object], places: Places, name: str, opened: ExitStack
+) -> Iterator[JournalledFileSystem]:
+    for number, files in enumerate(places.areas):
+        journal = opened.enter_context(places.open_journals(join(name, str(number))))
+        about = {**said, "root": areas.all[number].root, "store": areas.main.root}
+        target = JournalledFileSystem(files, journal, about)
+        opened.callback(target.close)
+        yield target
+
+
+def _give_up(areas: Areas, places: Places, name: str, cause: BaseException) -> None:
+    """Take back at once what was done of a repair that failed; where that fails too say how it is done later."""
+    try:
+        if all(places.journals.exists(join(name, str(number))) for number in range(len(places.areas))):
+            take_back(places, name)
+        _forget(places, name)
+    except RmqtoolError as error:
+        said = cause.message if isinstance(cause, RmqtoolError) else "interrupted"
+        raise WriteFailed(
+            f"{said}; and what was changed before could not be taken back: {error.message}",
+            file=error.file,
+            hint="when the cause is gone: rmqtool repair "
+            f"{quote(areas.store.root)} --undo {quote(places.journals.shown(name))}",
+        ) from cause
+    if isinstance(cause, WriteFailed):
+        cause.message += "; what was changed before is taken back"
+
+
+def _require_unchanged(areas: Areas, plan: Plan) -> None:
+    if areas.state() != plan.state:
+        raise Refused(
+            "the store changed while the repair was worked out; nothing was done",
+            file=areas.store.root,
+            hint="is something at work on it? Stop it, then run the command again",
+        )
+
+
+def _require_space(plan: Plan, places: Places) -> None:
+    """Refuse what there is no room for, before anything is written."""
+    saved = sum(step.saved for step in plan.allowed) + _LINES
+    _require(places.journals, saved, "the journal")
+    for number, files in enumerate(places.areas):
+        written = sum(step.bytes for step in plan.allowed if step.area == number and step.action != "delete")
+        shared = files.stat("").device == places.journals.stat("").device
+        _require(files, written + (saved if shared else 0), "the repair")
+
+
+def _require(files: WritableFileSystem, needed: int, what: str) -> None:
+    available = files.space().available
+    if available < needed:
+        raise NoSpace(
+            f"{what} needs {needed} bytes, and {available} are free; nothing was written",
+            file=files.shown(""),
+            hint="make room there first",
+        )
+
+
+def _free_name(journals: WritableFileSystem, name: str) -> str:
+    """Return the name of a new directory; one that is taken gets a number."""
+    number, found = 1, name
+    while journals.exists(found):
+        number += 1
+        found = f"{name}-{number}"
+    return found
+
+
+def _make_directory(places: Places, name: str) -> None:
+    """Make the directories of the journals of one repair, durably."""
+    journals = places.journals
+    own = private_attributes(places.areas[0].stat(""))
+    for path in (name, *(join(name, str(area)) for area in range(len(places.areas)))):
+        journals.mkdir(path)
+        journals.set_attributes(path, own)
+    journals.fsync_dir(name)
+    journals.fsync_dir()
+
+
+def private_attributes(store: Status) -> Attributes:
+    """Return what a directory of journals is given: as readable as the store, and written by its maker alone."""
+    user = os.geteuid()
+    return Attributes(store.mode & ~_OTHERS_WRITE | _OWN, user, store.group if user == 0 else os.getegid())
+
+
+def _forget(places: Places, name: str) -> None:
+    """Remove the journals of a repair that has changed nothing."""
+    journals = places.journals
+    for area in journals.listdir(name) if journals.exists(name) else ():
+        directory = join(name, area.name)
+        for entry in journals.listdir(directory):
+            journals.unlink(join(directory, entry.name))
+        journals.rmdir(directory)
+    if journals.exists(name):
+        journals.rmdir(name)
+
+
+def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], WritableFileSystem]) -> list[str]:
+    """Return the names of repairs that were cut short, or whose undoing was."""
+    found = []
+    for entry in journals.listdir():
+        if entry.kind is Kind.DIRECTORY and _is_unfinished(open_journals, entry.name, journals):
+            found.append(entry.name)
+    return found
+
+
+def journal_names(entries: Iterable[Entry]) -> list[str]:
+    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    names = (entry.name for entry in entries if entry.kind is Kind.DIRECTORY and entry.name.isdecimal())
+    return sorted(names, key=int)
+
+
+def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str, journals: WritableFileSystem) -> bool:
+    told = []
+    for area in journal_names(journals.listdir(name)):
+        with open_journals(join(name, area)) as journal:
+            told.append(read_journal(journal))
+    changed = [one for one in told if one.originals]
+    undone = [one.undone for one in changed]
+    is_undoing = any(one.undoing for one in changed) and not all(undone)
+    # An area in which nothing was changed has a journal that is done as soon as the others are.
+    return is_undoing or (bool(changed) and not all(undone) and any(one.done is None for one in told))
+
+
+def is_undoable(places: Places, name: str) -> bool:
+    """Return whether anything is left to be undone of a repair; refuse when something worked on the store since."""
+    found = False
+    for number, files in enumerate(places.areas):
+        with places.open_journals(join(name, str(number))) as journal:
+            found |= require_undoable(files, journal)
+    return found
+
+
+def take_back(places: Places, name: str) -> Undone:
+    """Undo one repair; return the paths that were restored and deleted. The store's lock is held by the caller.
+
+    The store's own area is the last: its lock may be one that the repair made.
+    """
+    found = Undone()
+    if not is_undoable(places, name):
+        return found
+    for number, files in reversed(list(enumerate(places.areas))):
+        with places.open_journals(join(name, str(number))) as journal:
+            found = undo(files, journal) + found
+    return found

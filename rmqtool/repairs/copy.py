@@ -1,0 +1,314 @@
+"""Copy: the messages of stores into a new one. The sources are only read; the target appears whole or not at all.
+
+Every record is taken as it stands: hosts, times, properties, checksums. What must change does: its place in the log,
+with it the offset message id, and what names it by its place. Queue offsets are kept, so that groups go on where they
+were; where messages between are left out their numbers stay free. Queues, index and checkpoint are built anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import Refused
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.topics import TopicKind, topic_kind
+from rmqtool.log.ranges import Effort
+from rmqtool.look.queue_bounds import read_database_bounds, simple_queues
+from rmqtool.repairs.carried import Carrying, carry, carry_services, groups_of, merged, read_texts, watched_offsets
+from rmqtool.repairs.left_out import IdMap, LostAndFound
+from rmqtool.repairs.staging import Staging, require_outside, staged
+from rmqtool.repairs.target import Target
+from rmqtool.store.open import Store
+
+if TYPE_CHECKING:
+    from rmqtool.log.ownership import Belonging
+    from rmqtool.log.read import Damage, Note, Part
+    from rmqtool.log.select import Selection
+    from rmqtool.log.sources import Source
+    from rmqtool.log.transfer import Moved, Numbering, SourceMove, Watch
+
+Queue = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class CopyRequest:
+    """What is copied, and how. ``select`` says for a store which messages are asked for."""
+
+    target: str
+    select: Callable[[Store], Selection]
+    purged: tuple[str, ...] = ()
+    salvage: bool = False
+    renumber: bool = False
+    redact: tuple[str, ...] = ()
+    store_host: tuple[bytes, int] | None = None
+    ids: str | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of a copy.
+
+    ``moved`` counts messages that could not keep the number their record says, ``beside`` those that were not in the
+    topics that were asked for but belong to them; ``damages`` are by store.
+    """
+
+    target: str
+    messages: int = 0
+    bytes: int = 0
+    queues: int = 0
+    moved: int = 0
+    beside: int = 0
+    damages: list[tuple[str, Damage]] = field(default_factory=list)
+    lost_and_found: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class _Reading:
+    """One source: what is read of it, and what it says beside its messages."""
+
+    def __init__(self, source: Source, request: CopyRequest, numbering: Numbering) -> None:
+        from dataclasses import replace
+
+        from rmqtool.log.ownership import Belonging
+        from rmqtool.log.stream import Request, plan_request
+        from rmqtool.log.transfer import Redaction, SourceMove, SourceQueues, Watch
+
+        assert source.store is not None, "only stores are copied"
+        self.source, self.store = source, source.store
+        self.texts = read_texts(self.store)
+        self.maxima = _maxima(self.store)
+        selection = request.select(self.store)
+        groups = groups_of(self.texts)
+        self.topics = {topic for topic, _ in self.maxima}
+        self.known_topics = self.topics | self._topic_table().keys()
+        self.belonging: Belonging = Belonging.of(selection.topics, request.purged, self.known_topics, groups)
+        self._unread = None if selection.least_offsets is None else {topic for topic, _ in selection.least_offsets}
+        if selection.queue_id is None and self._unread is None:
+            selection = replace(selection, topics=self.belonging.read_topics())
+        self.plan, self.selection = plan_request(source, Request(selection), Effort())
+        self.watches: dict[Queue, Watch] = {
+            queue: Watch(offsets) for queue, offsets in watched_offsets(self.texts).items()
+        }
+        redaction = Redaction.of(request.redact, request.store_host)
+        self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
+
+    def places(self) -> list[str]:
+        """Return the directories that the source lies in."""
+        return [self.store.root, *(os.path.join(one.directory, one.path) for one in self.source.directories)]
+
+    def keeps(self, topic: str) -> bool:
+        """Return whether the copy has a topic of this source."""
+        is_read = self._unread is None or topic in self._unread or topic_kind(topic) is TopicKind.SYSTEM
+        return is_read and self.belonging.keeps(topic)
+
+    @property
+    def delays(self) -> dict[int, int]:
+        """The progress of the delay levels."""
+        table = self.texts.get("delayOffset.json", {}).get("offsetTable") or {}
+        return {int(level): int(offset) for level, offset in table.items()}
+
+    @property
+    def batch_topics(self) -> frozenset[str]:
+        """The topics with batch queues."""
+        named = {
+            topic
+            for topic, settings in self._topic_table().items()
+            if (settings.get("attributes") or {}).get("queue.type") == "BatchCQ"
+        }
+        return frozenset(named | {queue.topic for queue in self.store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)})
+
+    def _topic_table(self) -> dict[str, dict[str, Any]]:
+        table: dict[str, dict[str, Any]] = self.texts.get("topics.json", {}).get("topicConfigTable") or {}
+        return table
+
+
+def _maxima(store: Store) -> dict[Queue, int]:
+    """Return the next offset of every queue, as the store says."""
+    found = {(queue.queue.topic, queue.queue.queue_id): queue.max_offset for queue in simple_queues(store)}
+    found.update({(queue.topic, queue.queue_id): at.max_offset for queue, at in read_database_bounds(store).items()})
+    return found
+
+
+def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) -> Outcome:
+    """Copy what is asked for; see ``Outcome``."""
+    from rmqtool.log.transfer import WIDEST_GAP, Numbering
+
+    # Topics that several stores have are numbered anew: each of their numbers is there more than once.
+    shared: set[str] = set()
+    numbering = Numbering(lambda topic: topic in shared or (request.renumber and _may_begin_anew(topic, batch_topics)))
+    readings = [_Reading(source, request, numbering) for source in sources]
+    topics = Counter(topic for reading in readings for topic in reading.topics)
+    shared.update(topic for topic, stores in topics.items() if stores > 1)
+    batch_topics = frozenset().union(*(reading.batch_topics for reading in readings))
+    widest = max([WIDEST_GAP, *(end for reading in readings for end in reading.maxima.values())])
+    first = readings[0].store
+    for path in filter(None, (request.target, request.ids)):
+        require_outside(path, [place for reading in readings for place in reading.places()])
+    with staged(request.target, first.root, sum(_size(reading) for reading in readings)) as staging:
+        with Target(staging.store, first, batch_topics, widest) as target:
+            copying = _Copying(readings, target, staging, request, numbering)
+            copying.notes += _unknown(request.purged, readings)
+            copying.run(effort)
+        copying.complete()
+        return copying.outcome()
+
+
+def _unknown(purged: Sequence[str], readings: Sequence[_Reading]) -> list[str]:
+    """Return a note for each pattern that is to be purged and meets no topic: it may be misspelt."""
+    from rmqtool.log.ownership import without_match
+
+    known = {topic for reading in readings for topic in reading.known_topics}
+    return [f'no store has a topic "{pattern}" to be purged' for pattern in without_match(purged, known)]
+
+
+def _may_begin_anew(topic: str, batch_topics: frozenset[str]) -> bool:
+    """Return whether the queues of a topic may be numbered anew: a broker's own are named by number elsewhere."""
+    kind = topic_kind(topic)
+    return kind not in (TopicKind.SYSTEM, TopicKind.LMQ) and topic not in batch_topics
+
+
+def _size(reading: _Reading) -> int:
+    """Return about how many bytes a source's part of the copy takes at most."""
+    plan = reading.plan
+    largest = max((file.size for file in plan.files), default=0)
+    listing = reading.store.listing
+    derived = listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE, FileKind.INDEX)
+    return sum(file.size for file in plan.wanted) + largest + sum(file.size for file in derived)
+
+
+class _Copying:
+    """One copy under way."""
+
+    def __init__(
+        self,
+        readings: Sequence[_Reading],
+        target: Target,
+        staging: Staging,
+        request: CopyRequest,
+        numbering: Numbering,
+    ) -> None:
+        self.readings = readings
+        self.target = target
+        self.request = request
+        self.numbering = numbering
+        self.staging = staging
+        self.lost = LostAndFound(staging.lost)
+        self.notes: list[str] = []
+        self._late: list[tuple[_Reading, Moved]] = []
+        self._left_out = 0
+        self._beside = 0
+        self._ids = IdMap(request.ids, staging) if request.ids is not None else None
+
+    def run(self, effort: Effort) -> None:
+        """Copy messages, then what belongs to them."""
+        from rmqtool.log.order import iter_merged
+        from rmqtool.log.stream import iter_parts
+
+        logs = [iter_parts(reading.plan, reading.selection, effort) for reading in self.readings]
+        for log, event in iter_merged(logs):
+            self._take(self.readings[log], event)
+        for reading, moved in self._late:
+            self._keep(reading, reading.move.append(moved))
+        if self._left_out:
+            self.notes.append(
+                f"{self._left_out} messages of the brokers' own topics were left out: delivered delays of all stores, "
+                "and what is pending of transactions and timers in all stores but the first"
+            )
+        if self.target.messages:
+            # Queues and timers without a log would look like a log that is not mounted.
+            self._number_on()
+            carry_services(self.readings[0].store, self.target.files, self.readings[0].move.places, self.notes)
+        self.target.write_configs(self._texts())
+
+    def complete(self) -> None:
+        """Make the mapping of ids durable; it appears with the copy."""
+        if self._ids is not None:
+            self._ids.complete()
+
+    def outcome(self) -> Outcome:
+        """Return what became of it."""
+        return Outcome(
+            target=self.request.target,
+            messages=self.target.messages,
+            bytes=self.target.bytes,
+            queues=len(self.numbering.next),
+            moved=self.numbering.moved + sum(moved.late_count for _, moved in self._late),
+            beside=self._beside,
+            damages=self.lost.damages,
+            lost_and_found=f"{self.request.target}.lost-and-found" if self.lost.damages else None,
+            notes=self.notes,
+        )
+
+    def _take(self, reading: _Reading, event: Part | Damage | Note) -> None:
+        from rmqtool.log.ownership import without_delivered
+        from rmqtool.log.read import Note, Part
+
+        if isinstance(event, Part):
+            records = reading.belonging.select(event.records)
+            if len(self.readings) > 1:
+                wanted = len(records)
+                records = without_delivered(records, reading.delays, with_others=reading is self.readings[0])
+                self._left_out += wanted - len(records)
+            self._beside += reading.belonging.count_beside(records)
+            if len(records):
+                moved = reading.move.move(records)
+                if moved.late is not None:
+                    self._late.append((reading, moved))
+                if len(moved.records):
+                    self._keep(reading, moved)
+        elif isinstance(event, Note):
+            self.notes.append(event.text)
+        else:
+            self._skip(reading, event)
+
+    def _keep(self, reading: _Reading, moved: Moved) -> None:
+        self.target.keep(moved, reading.move)
+        if self._ids is not None:
+            self._ids.add(reading.store.root, moved)
+
+    def _skip(self, reading: _Reading, damage: Damage) -> None:
+        root = reading.store.root
+        if damage.code == "ST-MOUNT":
+            raise Refused(damage.message, file=root, hint="mount it, or name the directory that has it")
+        if not self.request.salvage:
+            raise Refused(
+                f"the log is damaged: {damage.message}; nothing was copied",
+                file=f"{root}/{damage.file}",
+                offset=damage.file_offset,
+                hint="--salvage copies every valid message, and saves the bytes that are none",
+            )
+        file = next((file for file in reading.plan.files if file.name == damage.file), None)
+        self.lost.take(root, damage, file)
+
+    def _number_on(self) -> None:
+        """Let queues whose messages were all left out be numbered on, so that progress and clients stay right."""
+        for reading in self.readings:
+            kept = {
+                queue: end
+                for queue, end in reading.maxima.items()
+                if reading.keeps(queue[0]) and not self.numbering.begins_anew(queue[0])
+            }
+            self.target.number_on(kept)
+
+    def _texts(self) -> dict[str, dict[str, object]]:
+        return merged(carry(reading.texts, self._carrying(reading)) for reading in self.readings)
+
+    def _carrying(self, reading: _Reading) -> Carrying:
+        purged = reading.belonging.is_purged
+        return Carrying(reading.keeps, purged, self.numbering.begins_anew, self._mover(reading))
+
+    def _mover(self, reading: _Reading) -> Callable[[Queue, int], int]:
+        ends = self.target.ends()
+
+        def move(queue: Queue, offset: int) -> int:
+            end = ends.get(queue, 0)
+            if not self.numbering.begins_anew(queue[0]):
+                return min(offset, end)
+            watch = reading.watches.get(queue)
+            return watch.found.get(offset, end) if watch else 0
+
+        return move

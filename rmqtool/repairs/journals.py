@@ -1,0 +1,283 @@
+"""The journals of the repairs of one store: where they are, which are believed, in which order they were made.
+
+A journal says what files were, and undoing writes that back with owner and mode. So one that somebody else wrote could
+change any file of whoever undoes it. A journal is believed only if it belongs to the user who runs the command, nobody
+else can write it, and it speaks of nothing but files of the areas that the open store itself has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat as modes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqtool.errors import ReadFailed, Refused, RmqtoolError, UsageError
+from rmqtool.files.filesystem import Kind, path_parts
+from rmqtool.files.journal_log import LOG, OLD_BYTES, Journal, read_journal
+from rmqtool.files.posix import PosixReadableFileSystem
+
+SUFFIX = "-rmqtool-undo"
+# A link beside those, to journals that are on another disk.
+LINK = "elsewhere"
+# The name of the directory of one repair: the id of its plan, and a number where that is taken.
+_NAME = re.compile(r"[0-9a-f]{12}(-[0-9]+)?")
+_SPECIAL_BITS = modes.S_ISUID | modes.S_ISGID | modes.S_ISVTX
+_OTHERS_WRITE = modes.S_IWGRP | modes.S_IWOTH
+
+
+@dataclass(frozen=True)
+class PastRepair:
+    """One repair of the past, as its journals tell; ``told`` has one journal for each area that it worked on."""
+
+    directory: str
+    told: tuple[Journal, ...] = ()
+    changed_ms: int = 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the first journal says of the repair."""
+        return next((one.about for one in self.told if one.about), {})
+
+    @property
+    def roots(self) -> list[str]:
+        """The directories that the journals are about."""
+        return [str(one.about["root"]) for one in self.told if one.about]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What sorts repairs by when they were made."""
+        return int(self.about.get("number", 0)), self.time
+
+    @property
+    def time(self) -> int:
+        """When it was done, in milliseconds; a journal of an older rmqtool does not say, its file does."""
+        return int(self.about.get("time", self.changed_ms))
+
+    @property
+    def changed_something(self) -> bool:
+        """Whether a change was begun."""
+        return any(one.originals for one in self.told)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether all of it was taken back."""
+        return self.changed_something and all(one.undone for one in self.told if one.originals)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it, or its undoing, was cut short."""
+        if not self.changed_something or self.is_undone:
+            return False
+        # An area in which nothing was changed has a journal that is done as soon as the others are.
+        return any(one.done is None for one in self.told) or any(one.undoing for one in self.told)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the row of the contract."""
+        about = self.about
+        return {
+            "undo": self.directory,
+            "plan": str(about.get("plan", "")),
+            "time": self.time,
+            "steps": about.get("steps", []),
+            "store": str(about.get("store", "")),
+            "undone": self.is_undone,
+        }
+
+
+@dataclass(frozen=True)
+class Journals:
+    """The journals of the repairs of the store at ``root``, whose areas are ``roots``; the first is the store's own."""
+
+    root: str
+    roots: Sequence[str] = field(default_factory=list)
+
+    @property
+    def beside(self) -> str:
+        """The directory beside the store where they are unless another was named: it may be a link to that one."""
+        return self.root + SUFFIX
+
+    def place(self) -> str:
+        """Return the directory that new journals go to, unless another is named."""
+        return _followed(self.beside) if os.path.islink(self.beside) else self.beside
+
+    def places(self) -> list[str]:
+        """Return every directory where the store has journals: the one beside it, and those that links there name."""
+        first = self.place()
+        if not os.path.isdir(first):
+            return []
+        links = sorted(entry.path for entry in os.scandir(first) if entry.is_symlink() and entry.name.startswith(LINK))
+        return list(dict.fromkeys([first, *map(_followed, links)]))
+
+    def find_all(self) -> list[PastRepair]:
+        """Return the repairs of this store whose journals are believed, the newest first."""
+        return [past for past, flaw in self.judged() if flaw is None]
+
+    def judged(self) -> list[tuple[PastRepair, Refused | None]]:
+        """Return each repair, the newest first, with the reason why its journals are not believed.
+
+        What tells of another store is no repair of this one: stores may share a directory of journals.
+        """
+        found: list[tuple[PastRepair, Refused | None]] = []
+        for directory in (one for place in self.places() for one in iter_repairs(place)):
+            try:
+                past = read_past(directory)
+            except (ReadFailed, OSError) as error:
+                found.append((PastRepair(directory), _refused(directory, str(error))))
+                continue
+            is_of_moved_store = past.is_unfinished and os.path.dirname(directory) == self.beside
+            if past.about and (past.about.get("store") == self.root or is_of_moved_store):
+                found.append((past, self.flaw_of(past)))
+        return sorted(found, key=lambda one: (one[0].order, one[0].directory), reverse=True)
+
+    def unfinished(self) -> list[PastRepair]:
+        """Return the repairs that were cut short, or whose undoing was; refuse what is not to be believed."""
+        found = []
+        for past, flaw in self.judged():
+            if past.is_unfinished or (flaw is not None and not past.told):
+                if flaw is not None:
+                    raise flaw
+                found.append(past)
+        return found
+
+    def next_number(self) -> int:
+        """Return the number of the next repair."""
+        return max((past.order[0] for past in self.find_all()), default=0) + 1
+
+    def flaw_of(self, past: PastRepair) -> Refused | None:
+        """Return why the journals of a repair are not believed."""
+        try:
+            _require_own(past.directory)
+            self._require_own_areas(past)
+        except RmqtoolError as error:
+            return _refused(past.directory, error.message)
+        return None
+
+    def _require_own_areas(self, past: PastRepair) -> None:
+        if len(set(past.roots)) < len(past.roots):
+            raise Refused("two of them are about one directory")
+        for told in past.told:
+            if not told.about:
+                continue
+            if told.about.get("store") != self.root:
+                raise Refused(f"it is about the store {told.about.get('store')}, not {self.root}")
+            root = str(told.about["root"])
+            if root not in self.roots:
+                raise Refused(f"it is about {root}, which is no directory of this store")
+            for path, original in told.originals.items():
+                path_parts(path)
+                mode = original.attributes.mode if original.attributes is not None else 0
+                if original.kind is Kind.FILE and mode & _SPECIAL_BITS:
+                    raise Refused(f"it would give {os.path.join(root, path)} the mode {mode:o}")
+
+    def find(self, wanted: str) -> PastRepair:
+        """Return a repair by its directory, or the ``last``. Refuse what is not believed, and all but the newest."""
+        done = [past for past in self.find_all() if past.changed_something and not past.is_undone]
+        if wanted == "last":
+            if not done:
+                raise UsageError(f"no repair of {self.root} is left to undo", hint="rmqtool repair STORE --list")
+            return done[0]
+        directory = os.path.realpath(wanted)
+        past = read_past(directory) if os.path.isdir(directory) and journal_names(directory) else None
+        if past is None:
+            if _is_empty_of_repair(directory):
+                return PastRepair(directory)  # cut short before the first journal: nothing was changed
+            raise UsageError(
+                f"{directory} is no directory of a repair", hint="rmqtool repair STORE --list shows those there are"
+            )
+        flaw = self.flaw_of(past) if past.about else None
+        if flaw is not None:
+            raise flaw
+        newer = [one for one in done if one.order > past.order and one.directory != past.directory]
+        if newer and past.changed_something and not past.is_undone:
+            raise Refused(
+                f"a newer repair of {self.root} is not undone yet, and only the newest can be undone",
+                file=directory,
+                hint=f"rmqtool repair STORE --undo {newer[0].directory}   then this one",
+            )
+        return past
+
+
+def iter_repairs(place: str) -> Iterator[str]:
+    """Yield the directory of each repair that has its journals in a place."""
+    for name in sorted(os.listdir(place)):
+        path = os.path.join(place, name)
+        if os.path.isdir(path) and not os.path.islink(path) and (not os.access(path, os.R_OK) or journal_names(path)):
+            yield path
+
+
+def journal_names(directory: str) -> list[str]:
+    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    with os.scandir(directory) as entries:
+        return sorted((one.name for one in entries if one.name.isdecimal() and one.is_dir()), key=int)
+
+
+def read_past(directory: str) -> PastRepair:
+    """Read what the journals of one repair tell."""
+    told = []
+    for name in journal_names(directory):
+        with PosixReadableFileSystem(os.path.join(directory, name)) as journal:
+            told.append(read_journal(journal))
+    return PastRepair(directory, tuple(told), os.stat(directory).st_mtime_ns // 1_000_000)
+
+
+def store_beside(directory: str) -> str | None:
+    """Return the store that the directory of a repair lies beside; None where the place does not tell."""
+    place = os.path.dirname(os.path.realpath(directory))
+    root = place.removesuffix(SUFFIX)
+    return root if root != place and os.path.isdir(root) else None
+
+
+def _is_empty_of_repair(directory: str) -> bool:
+    is_named = _NAME.fullmatch(os.path.basename(directory)) is not None
+    return is_named and os.path.isdir(directory) and not os.listdir(directory)
+
+
+def _require_own(directory: str) -> None:
+    """Refuse what another user owns or can write, and links."""
+    _require_private(directory, modes.S_ISDIR)
+    for name in journal_names(directory):
+        inside = os.path.join(directory, name)
+        _require_private(inside, modes.S_ISDIR)
+        for file in (LOG, OLD_BYTES):
+            path = os.path.join(inside, file)
+            if os.path.lexists(path):
+                _require_private(path, modes.S_ISREG)
+
+
+def _require_private(path: str, is_kind: Any) -> None:
+    found = os.lstat(path)
+    if not is_kind(found.st_mode) or (modes.S_ISREG(found.st_mode) and found.st_nlink > 1):
+        raise Refused(f"{path} is a link, or no file or directory")
+    if found.st_uid != os.geteuid():
+        raise Refused(f"{path} belongs to the user {found.st_uid}, and you are {os.geteuid()}")
+    if found.st_mode & _OTHERS_WRITE:
+        raise Refused(f"others may write {path}")
+
+
+def _refused(directory: str, why: str) -> Refused:
+    return Refused(
+        f"the journal {directory} is not believed: {why}; nothing was undone or repaired",
+        file=directory,
+        hint="look at who made it; to go on without it, move it away",
+    )
+
+
+def _followed(link: str) -> str:
+    """Return where a link of ours leads: to journals on another disk, which must be there."""
+    target = os.path.realpath(link)
+    if os.lstat(link).st_uid != os.geteuid():
+        raise Refused(
+            f"{link} is a link of another user; journals are not looked for where it leads",
+            file=link,
+            hint="look at who made it; to go on without it, move it away",
+        )
+    if not os.path.isdir(target):
+        raise Refused(
+            f"journals of this store are in {target}, which is not there: whether a repair was cut short is unknown",
+            file=link,
+            hint=f"mount that disk; if the journals are gone for good: rm {link}",
+        )
+    return target

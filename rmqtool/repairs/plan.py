@@ -1,0 +1,335 @@
+"""The plan of a repair: worked out over overlays, so that nothing is written, and everything known, before it is done.
+
+The log is the truth; queues, index and checkpoint are what recovery makes of it. What a repair would write is what
+differs between the store and the overlays then; what stays wrong is what a check of the outcome still finds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from rmqtool.checks.check import Check
+from rmqtool.engine.load import refuse_linked, refuse_unsupported
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.engine.recovery.report import RecoveryReport
+from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse, WriteFailed
+from rmqtool.files.filesystem import split
+from rmqtool.files.overlay import Action, OverlayFileSystem
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats import paths
+from rmqtool.log.ranges import Effort
+from rmqtool.log.walk import SegmentWalk
+from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.bridge import Span, bridge, read_damage, span_of, truncate
+from rmqtool.repairs.configs import restore_copies
+from rmqtool.repairs.steps import Part, Reasons, Risk, Step, in_order, renumber_new_indexes, risk_of, steps_of, transfer
+from rmqtool.repairs.timers import forget_timers
+from rmqtool.store.open import Store
+
+_ALONE = Effort()
+_ID_SIZE = 6
+_RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
+# What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
+_THOROUGH = ("CQ-", "IX-", "CP-")
+_WHY = {
+    Part.LOG: "the end of the log is not clean",
+    Part.CONFIG: "only one of the file and its copy can be read",
+    Part.OFFSETS: "as asked",
+    Part.QUEUES: "does not agree with the log",
+    Part.INDEX: "does not agree with the log",
+    Part.TIMERS: "does not agree with the log",
+    Part.CHECKPOINT: "does not say what the store holds",
+    Part.ABORT: "the last stop was not clean; nothing is left to recover",
+}
+_STAYS = "stays until the log is mended: without it a broker starts as after a clean stop"
+
+
+class Damaged(StrEnum):
+    """What becomes of damage within the log."""
+
+    BRIDGE = "bridge"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: which parts (none named: all), which risks are taken, what becomes of damage in the log."""
+
+    parts: frozenset[Part] = frozenset()
+    risks: frozenset[Risk] = frozenset((Risk.DERIVED,))
+    damaged: Damaged | None = None
+    # Changes offsets in the overlays; yields the files, and why.
+    edit: Callable[[Areas], Iterable[tuple[str, str]]] | None = None
+
+    def wants(self, part: Part) -> bool:
+        """Return whether a part is to be repaired."""
+        return not self.parts or part in self.parts
+
+    def takes(self, part: Part) -> bool:
+        """Return whether a part may be changed."""
+        return self.wants(part) and risk_of(part) in self.risks
+
+
+@dataclass
+class Plan:
+    """What would be done, and what would stay; ``state`` is that of the store when it was made."""
+
+    id: str
+    state: str
+    steps: list[Step]
+    left: list[Finding]
+    notes: list[str] = field(default_factory=list)
+    applied: bool = False
+    undo: str | None = None
+
+    @property
+    def allowed(self) -> list[Step]:
+        """The steps that may be done."""
+        return [step for step in self.steps if step.allowed]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the object of the contract."""
+        found: dict[str, object] = {
+            "plan": self.id,
+            "steps": [step.as_json(number) for number, step in enumerate(self.steps, 1)],
+            "applied": self.applied,
+            "left": [finding.as_json() for finding in self.left],
+        }
+        return found if self.undo is None else found | {"undo": self.undo}
+
+
+def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, foresee: bool = True) -> Plan:
+    """Work out a repair in the overlays of a store. The store is not touched.
+
+    ``foresee``: tell what would stay wrong, which takes as long as a check.
+    """
+    require_stopped(areas.store)
+    refuse_linked(areas.store.listing)
+    state = areas.state()
+    planner = _Planner(areas, request, effort)
+    planner.work_out()
+    steps = planner.steps()
+    left = planner.left(steps) if foresee else []
+    return Plan(_identify(state, steps), state, steps, left, planner.notes)
+
+
+def require_stopped(store: Store) -> None:
+    """Refuse a store that somebody works on."""
+    if store.filesystem.lock_state().held:
+        raise StoreInUse(
+            f"{store.root} is in use: a broker, or another rmqtool, holds its lock",
+            file=store.root,
+            hint="stop the broker, then repair",
+        )
+
+
+class _Planner:
+    def __init__(self, areas: Areas, request: Request, effort: Effort) -> None:
+        self.areas = areas
+        self.request = request
+        self.effort = effort
+        self.notes: list[str] = []
+        self.reasons = Reasons(dict(_WHY))
+        # Steps on files of the log whose damage is bridged or cut off.
+        self.mended: dict[tuple[int, str], Step] = {}
+
+    def work_out(self) -> None:
+        """Change the overlays into what the store should be."""
+        request, overlay = self.request, self.areas.main.overlay
+        if any(request.wants(part) for part in _RECOVERED) and self._is_ours():
+            self._recover()
+        if request.wants(Part.CONFIG) or request.wants(Part.OFFSETS):
+            self.reasons.by_path.update(restore_copies(overlay, self.areas.store.listing))
+        if request.edit is not None:
+            self.reasons.by_path.update(request.edit(self.areas))
+        if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
+            self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
+
+    def _is_ours(self) -> bool:
+        """Tell whether the engine can write the store; refuse where its parts were asked for by name."""
+        store = self.areas.store
+        try:
+            refuse_unsupported(store.listing, store.config)
+        except StoreError as error:
+            if any(part in _RECOVERED for part in self.request.parts):
+                raise
+            self.notes.append(f"log, queues and index are left alone: {error.message}")
+            return False
+        return True
+
+    def _recover(self) -> None:
+        report = self._recovered()
+        if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
+            # What the log holds now is another matter, as after a crash.
+            self._mark_unclean()
+            self._learn(report)
+            report = self._recovered()
+        found = check_view(self.areas.view(), self.effort)
+        if not report.abnormal and any(_needs_thorough(one, report) for one in found):
+            # As after a crash nothing is taken on trust then.
+            self._mark_unclean()
+            report = self._recovered()
+            found = check_view(self.areas.view(), self.effort)
+        if self._forget_indexes(found):
+            self._mark_unclean()
+            self._recovered()
+        self._learn(report)
+
+    def _forget_indexes(self, found: Iterable[Finding]) -> bool:
+        """Take away the index files that are still wrong, for them to be made anew; return whether there are any."""
+        files = {one.file for one in found if one.code.startswith("IX-") and one.file is not None}
+        wrong = sorted(file for file in files if file.startswith(paths.INDEX + "/"))
+        for file in wrong:
+            self.areas.main.overlay.unlink(file)
+        return bool(wrong)
+
+    def _recovered(self) -> RecoveryReport:
+        progress = self.effort.progress
+        progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
+        try:
+            return recover(self.areas.setup(), progress.advance)
+        except NoSpace:
+            raise
+        except WriteFailed as error:
+            # Nothing is written yet: a name that is needed stands for something else than a file or a directory.
+            hint = error.hint or "nothing was written; move what lies there out of the store, then repair"
+            raise StoreError(error.message, file=error.file, hint=hint) from error
+        finally:
+            progress.finish()
+
+    def _mark_unclean(self) -> None:
+        self.areas.main.overlay.create(paths.ABORT).close()
+
+    def _mend_log(self) -> bool:
+        """Bridge the damage within the log, or cut it off; return whether the log changed.
+
+        Without leave it is worked out all the same, and then forgotten: queues and index must fit the log that stays.
+        """
+        if not self.request.wants(Part.LOG):
+            return False
+        allowed = Risk.PRIMARY in self.request.risks
+        view = self.areas.view()
+        log = view.commit_log
+        damage = read_damage(log, self.areas.setup().clock.now())
+        if self.request.damaged is Damaged.TRUNCATE:
+            spans = [span_of(one) for one in damage[:1]]
+            if allowed and spans:
+                truncate(log, spans[0].start, self.areas.log_directories)
+        else:
+            spans = list(bridge(log, damage, self.areas.log_directories, only_tell=not allowed))
+        self._tell(spans)
+        log.close()
+        return allowed and bool(spans)
+
+    def _tell(self, spans: list[Span]) -> None:
+        """Remember which files of the log are mended, and why; for those that may not be, that is the step."""
+        action = "truncate" if self.request.damaged is Damaged.TRUNCATE else "bridge"
+        by_file: dict[tuple[int, str], list[Span]] = {}
+        for span in spans:
+            area = next(n for n, one in enumerate(self.areas.all) if one.overlay is span.segment.filesystem)
+            by_file.setdefault((area, span.segment.path), []).append(span)
+        for (area, path), mine in by_file.items():
+            shown = self.areas.all[area].shown(path)
+            more = f", and {len(mine) - 1} more" if len(mine) > 1 else ""
+            reason = f"{mine[0].message} (at {mine[0].file_offset}{more})"
+            count = sum(span.end - span.start for span in mine)
+            self.mended[area, path] = Step(area, Part.LOG, action, path, shown, reason, count, count, allowed=False)
+
+    def _learn(self, report: RecoveryReport) -> None:
+        for finding in report.findings:
+            if finding.file is not None:
+                self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
+
+    def steps(self) -> list[Step]:
+        """Return what is to be done, those steps too for which leave is missing."""
+        found = []
+        for number, area in enumerate(self.areas.all):
+            directories = [one.path for one in self.areas.log_directories if one.filesystem is area.overlay]
+            shown = area.shown("")
+            found += steps_of(number, area.overlay, directories, self.reasons, shown)
+        needed = [step for step in found if not self._is_room_ahead(step)]
+        wanted = (step for step in needed if self.request.wants(step.part))
+        marked = [replace(step, allowed=step.risk in self.request.risks) for step in wanted]
+        there = {(step.area, step.path) for step in marked}
+        named = [self._as_mended(step) for step in marked]
+        named += (step for key, step in self.mended.items() if key not in there)
+        if not self.request.takes(Part.LOG) and any(step.part is Part.LOG for step in (*needed, *named)):
+            named = [_kept(step) if step.part is Part.ABORT else step for step in named]
+        return renumber_new_indexes(in_order(named))
+
+    def _as_mended(self, step: Step) -> Step:
+        mended = self.mended.get((step.area, step.path))
+        if mended is None:
+            return step
+        return replace(step, action=mended.action, reason=mended.reason, bytes=mended.bytes)
+
+    def _is_room_ahead(self, step: Step) -> bool:
+        """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
+        if step.part is not Part.LOG or step.action != Action.DELETE or step.is_directory:
+            return False
+        start = paths.parse_segment_name(split(step.path)[1])
+        if all(segment.end_offset != start for segment in self.areas.store.commit_log):
+            return False
+        with self.areas.all[step.area].base.open_read(step.path) as file:
+            walk = SegmentWalk(file, None)
+            return walk.end == self.areas.store.commit_log.segment_size and walk.find_nonzero(0) is None
+
+    def left(self, steps: Iterable[Step]) -> list[Finding]:
+        """Return what a check finds once the steps that are allowed are done."""
+        overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
+        try:
+            for step in steps:
+                if step.allowed:
+                    transfer(step, self.areas.all[step.area].overlay, overlays[step.area])
+            return check_view(self.areas.view(overlays), self.effort)
+        finally:
+            for overlay in overlays:
+                overlay.close()
+
+
+def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
+    """Tell whether a recovery that follows a crash mends what one that follows a clean stop has left."""
+    if not finding.code.startswith("CL-"):
+        return finding.code.startswith(_THOROUGH)
+    # Behind the end of the log lies what such a recovery cuts off.
+    start = paths.parse_segment_name(split(finding.file)[1]) if finding.file is not None else None
+    return start is not None and start + (finding.offset or 0) >= report.max_offset
+
+
+def _kept(step: Step) -> Step:
+    """Return the step on the marker of an unclean stop as one that is not done.
+
+    Without the marker a broker believes the end of the log, and what it must still cut off would become messages.
+    """
+    return replace(step, allowed=False, reason=_STAYS)
+
+
+def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
+    """Return what is wrong with a store; notices are nothing to be repaired."""
+    found = [finding for finding in Check(store, effort=effort) if finding.severity is not Severity.NOTICE]
+    store.listing.open_files.close()
+    store.commit_log.close()
+    return found
+
+
+def require_plan(plan: Plan, expected: str | None) -> None:
+    """Refuse what is not the plan that a person has seen."""
+    if expected is not None and plan.id != expected:
+        raise Refused(
+            f"the store changed since plan {expected}: it would be plan {plan.id} now; nothing was done",
+            hint="look at the new plan: rmqtool repair STORE",
+        )
+
+
+def _identify(state: str, steps: Iterable[Step]) -> str:
+    told = [
+        (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
+        for step in steps
+        if step.allowed
+    ]
+    text = json.dumps([state, told]).encode()
+    return hashlib.blake2b(text, digest_size=_ID_SIZE).hexdigest()

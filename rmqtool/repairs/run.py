@@ -1,0 +1,199 @@
+"""A repair of a real store, from the question to the answer: plan it; do it under the broker's lock; take it back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from shlex import quote
+
+from rmqtool.errors import Refused, StoreError, WriteFailed
+from rmqtool.files.journal_log import Undone
+from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.log.ranges import Effort
+from rmqtool.repairs.apply import Places, apply_plan, is_undoable, private_attributes, take_back
+from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.journals import LINK, Journals, PastRepair, iter_repairs, store_beside
+from rmqtool.repairs.plan import Plan, Request, check_view, plan_repair, require_plan, require_stopped
+from rmqtool.repairs.staging import require_outside
+from rmqtool.repairs.steps import Risk
+from rmqtool.store.open import Store
+
+Open = Callable[[], Store]
+_ALONE = Effort()
+
+
+def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Plan:
+    """Return the plan of a repair; the store is not touched."""
+    with open_store() as store, Areas(store) as areas:
+        require_stopped(store)
+        for past in _journals(areas).unfinished():
+            raise Refused(
+                "a repair of this store was cut short, so part of it is changed and part is not",
+                file=store.root,
+                hint=f"take it back: rmqtool repair {quote(store.root)} --undo {quote(past.directory)}"
+                "   or go on: --apply takes it back by itself, and begins anew",
+            )
+        return plan_repair(areas, request, effort)
+
+
+def repair(
+    open_store: Open,
+    request: Request,
+    expected: str | None = None,
+    effort: Effort = _ALONE,
+    journal: str | None = None,
+) -> Plan:
+    """Plan a repair and do it; ``expected`` is the plan that a person has seen. What stays wrong is found anew.
+
+    ``journal`` is the directory that the journal goes to; else it is beside the store, where those before it are.
+    """
+    with open_store() as store, Areas(store) as areas:
+        root = store.root
+        for past in _journals(areas).unfinished():
+            _take_back(past)  # so that a repair begins where that one did
+    with open_store() as store, Areas(store) as areas:
+        plan = plan_repair(areas, request, effort, foresee=False)
+        require_plan(plan, expected)
+        if plan.steps:
+            if not plan.allowed:
+                raise _needs_leave(plan, root)
+            plan.undo = _apply(areas, plan, journal)
+        plan.applied = True
+    with open_store() as store:
+        plan.left = check_view(store, effort)
+    return plan
+
+
+def _apply(areas: Areas, plan: Plan, journal: str | None) -> str:
+    """Do what a plan says; return the directory of the journals."""
+    journals = _journals(areas)
+    place = journals.place() if journal is None else os.path.realpath(journal)
+    require_outside(place, journals.roots)
+    about = {"number": journals.next_number(), "time": time.time_ns() // 1_000_000}
+    with _opened(areas, place) as places, _noted(journals, place):
+        return os.path.join(place, apply_plan(areas, plan, places, about))
+
+
+def _needs_leave(plan: Plan, root: str) -> Refused:
+    risks = ",".join(sorted({step.risk.value for step in plan.steps} - {Risk.DERIVED.value}))
+    if risks:
+        return Refused(
+            f"every step of plan {plan.id} needs leave: nothing was done", hint=f"repeat it with --allow {risks}"
+        )
+    # All that is left is the marker of an unclean stop, and the log was not named.
+    return Refused(
+        f"{plan.steps[0].shown} {plan.steps[0].reason}; nothing was done",
+        hint=f"rmqtool repair {quote(root)} --apply --allow {Risk.PRIMARY.value}",
+    )
+
+
+def past_repairs(open_store: Open) -> list[tuple[PastRepair, Refused | None]]:
+    """Return the repairs of a store, the newest first, each with the reason why its journals are not believed."""
+    with open_store() as store, Areas(store) as areas:
+        return _journals(areas).judged()
+
+
+def undo_repair(open_store: Open, wanted: str) -> tuple[str, Undone]:
+    """Take back one repair of a store: its directory, or ``last``; return its directory and what was done."""
+    try:
+        opened = open_store()
+    except StoreError as error:
+        other = store_beside(wanted)
+        if other is None:
+            raise
+        raise Refused(
+            f"{wanted} is the journal of {other}, not of what was named; nothing was undone",
+            file=wanted,
+            hint=f"rmqtool repair {quote(other)} --undo {quote(wanted)}",
+        ) from error
+    with opened as store, Areas(store) as areas:
+        past = _journals(areas).find(wanted)
+        return past.directory, _take_back(past)
+
+
+def _take_back(past: PastRepair) -> Undone:
+    if not past.roots:
+        return Undone()
+    name = os.path.basename(past.directory)
+    with _places(past.roots, os.path.dirname(past.directory)) as places:
+        # Asked before the lock is taken, which may make one where there was none.
+        if not is_undoable(places, name):
+            return Undone()
+        with places.areas[0].lock():
+            return take_back(places, name)
+
+
+def _journals(areas: Areas) -> Journals:
+    return Journals(areas.main.root, [area.root for area in areas.all])
+
+
+@contextmanager
+def _opened(areas: Areas, directory: str) -> Iterator[Places]:
+    """Open the areas for writing, and make the directory of the journals; it goes again when nothing came into it."""
+    parent, name = os.path.split(directory)
+    if not os.path.isdir(parent):
+        raise Refused(f"{parent} is no directory", file=parent, hint=f"mkdir -p {quote(parent)}")
+    with PosixWritableFileSystem(parent) as beside:
+        is_new = not beside.exists(name)
+        if is_new:
+            beside.mkdir(name)
+            beside.set_attributes(name, private_attributes(areas.main.base.stat("")))
+            beside.fsync_dir()
+        try:
+            with _places([area.root for area in areas.all], directory) as places:
+                yield places
+        finally:
+            if is_new and not beside.listdir(name):
+                beside.rmdir(name)
+
+
+@contextmanager
+def _noted(journals: Journals, place: str) -> Iterator[None]:
+    """Leave a link beside the store to a place of journals elsewhere, so that later commands find them.
+
+    A link takes no room on the disk of the store, which may be full. It goes again when no journal came to be.
+    """
+    if place in journals.places():
+        yield
+        return
+    link = journals.beside if not os.path.lexists(journals.beside) else _free_link(journals.place())
+    try:
+        os.symlink(place, link)
+        _sync(os.path.dirname(link))
+    except OSError as error:
+        raise WriteFailed(
+            f"{link} cannot be made: {error.strerror}; nothing was changed",
+            file=link,
+            hint="this link leads later commands to the journal: make sure that you may write the directory",
+        ) from error
+    try:
+        yield
+    except BaseException:
+        if not any(True for _ in iter_repairs(place)):
+            os.unlink(link)
+        raise
+
+
+def _free_link(place: str) -> str:
+    number = 1
+    while os.path.lexists(os.path.join(place, f"{LINK}-{number}")):
+        number += 1
+    return os.path.join(place, f"{LINK}-{number}")
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _places(roots: list[str], directory: str) -> Iterator[Places]:
+    with ExitStack() as opened:
+        files = [opened.enter_context(PosixWritableFileSystem(root)) for root in roots]
+        journals = opened.enter_context(PosixWritableFileSystem(directory))
+        yield Places(files, journals, lambda path: PosixWritableFileSystem(os.path.join(directory, path)))

@@ -1,0 +1,254 @@
+"""What a store's names must be before anything is written: files where it has files, directories where directories.
+
+What lies in a store's directory: every file, and what each is by its place; nothing is opened but a few first bytes.
+
+The commit log may lie in several directories, in the store or elsewhere. ``broker.conf`` tells; without it a
+directory whose files are named like segments and begin like commit log segments is taken for one of the log's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rmqtool.errors import ReadFailed, StoreError
+from rmqtool.files.filesystem import Closable, Entry, Kind, ReadableFileSystem, WritableFileSystem, join
+from rmqtool.formats import layouts, paths
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
+
+_LOG_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+
+
+class FoundFile(NamedTuple):
+    """A regular file of the store."""
+
+    path: str
+    what: StorePath
+    size: int
+    mtime_ns: int
+
+
+class Stranger(NamedTuple):
+    """A name that no broker puts there, or that is no regular file."""
+
+    path: str
+    kind: Kind
+
+
+class QueueId(NamedTuple):
+    """A queue of a topic."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass
+class StoreListing:
+    """Everything found beneath a store's root, and the parts of its commit log that lie elsewhere."""
+
+    filesystem: ReadableFileSystem
+    files: list[FoundFile] = field(default_factory=list)
+    strangers: list[Stranger] = field(default_factory=list)
+    # Files of several names, by what the file system calls them: (device, inode) -> the names in this store.
+    linked: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    log_segments: list[Segment] = field(default_factory=list)
+    log_directories: list[str] = field(default_factory=list)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
+    _queues: dict[FileKind, dict[QueueId, SegmentQueue]] = field(default_factory=dict, repr=False)
+
+    def of_kind(self, *kinds: FileKind) -> Iterator[FoundFile]:
+        """Yield the files of these kinds, in the order of their paths."""
+        return (file for file in self.files if file.what.kind in kinds)
+
+    def find(self, path: str) -> FoundFile | None:
+        """Return the file at ``path``."""
+        return next((file for file in self.files if file.path == path), None)
+
+    def segments(self, files: Iterable[FoundFile]) -> SegmentQueue:
+        """Return the segment queue that ``files`` make."""
+        found = (
+            Segment(file.what.base_offset, file.size, file.path, self.filesystem)
+            for file in files
+            if file.what.base_offset is not None
+        )
+        return SegmentQueue(found, files=self.open_files)
+
+    def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
+        """Return the queues of a kind, by topic and number; the listing must be complete."""
+        if kind not in self._queues:
+            self._queues[kind] = self._read_queues(kind)
+        return self._queues[kind]
+
+    def _read_queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
+        grouped: dict[QueueId, list[FoundFile]] = {}
+        for file in self.of_kind(kind):
+            what = file.what
+            if what.topic is not None and what.queue_id is not None and what.stage is None:
+                grouped.setdefault(QueueId(what.topic, what.queue_id), []).append(file)
+        return {queue: self.segments(grouped[queue]) for queue in sorted(grouped)}
+
+    def iter_linked(self) -> Iterator[list[str]]:
+        """Yield the names of each file that has more than one in this store: what is written to one changes the others.
+
+        Databases are left out: RocksDB makes such files by itself, and never writes one twice.
+        """
+        own = {file.path for file in self.of_kind(FileKind.ROCKSDB)}
+        for names in self.linked.values():
+            found = [name for name in names if name not in own]
+            if len(found) > 1:
+                yield found
+
+    def databases(self) -> list[str]:
+        """Return the directories that hold a RocksDB database."""
+        return sorted({file.what.owner or "" for file in self.of_kind(FileKind.ROCKSDB)})
+
+
+def list_store(
+    filesystem: ReadableFileSystem,
+    log_directories: Iterable[tuple[str, ReadableFileSystem]],
+    without: Collection[str] = (),
+) -> StoreListing:
+    """List the store; ``log_directories`` are those of the settings, each with the file system it lies in.
+
+    Directories ``without`` which a caller can do are left out.
+    """
+    configured = list(log_directories)
+    inside = [directory for directory, where in configured if where is filesystem]
+    listing = StoreListing(filesystem, log_directories=inside)
+    _list_directory(listing, "", without)
+    for directory, where in configured:
+        if where is not filesystem:
+            listing.log_segments += _segments_in(where, directory)
+    listing.log_segments += [
+        Segment(file.what.base_offset or 0, file.size, file.path, filesystem)
+        for file in listing.of_kind(FileKind.COMMIT_LOG)
+    ]
+    if not listing.log_segments:
+        _guess_log(listing)
+    return listing
+
+
+def _list_directory(listing: StoreListing, directory: str, without: Collection[str]) -> None:
+    for entry in listing.filesystem.listdir(directory):
+        path = join(directory, entry.name)
+        if path in without:
+            continue
+        if entry.kind is Kind.DIRECTORY:
+            if paths.parse_segment_name(entry.name) is not None:  # a directory where a segment should be
+                listing.strangers.append(Stranger(path, entry.kind))
+            _list_directory(listing, path, without)
+        elif entry.kind is not Kind.FILE:
+            listing.strangers.append(Stranger(path, entry.kind))
+        else:
+            _add_file(listing, path)
+
+
+def _add_file(listing: StoreListing, path: str) -> None:
+    status = listing.filesystem.find_stat(path)
+    if status is None:  # deleted since the directory was listed
+        return
+    what = paths.classify(path, listing.log_directories)
+    if status.links > 1:
+        listing.linked.setdefault((status.device, status.inode), []).append(path)
+    if what.kind is FileKind.UNKNOWN:
+        listing.strangers.append(Stranger(path, Kind.FILE))
+    listing.files.append(FoundFile(path, what, status.size, status.mtime_ns))
+
+
+def _segments_in(filesystem: ReadableFileSystem, directory: str) -> Iterator[Segment]:
+    for name, base_offset in _segment_names(filesystem.listdir(directory)):
+        path = join(directory, name)
+        status = filesystem.find_stat(path)
+        if status is not None:
+            yield Segment(base_offset, status.size, path, filesystem)
+
+
+def _segment_names(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
+    for entry in entries:
+        base_offset = paths.parse_segment_name(entry.name) if entry.kind is Kind.FILE else None
+        if base_offset is not None:
+            yield entry.name, base_offset
+
+
+def _guess_log(listing: StoreListing) -> None:
+    """Take the directories whose files look like segments of a commit log for the log's; the root may be one."""
+    candidates: dict[str, list[int]] = {}
+    for number, file in enumerate(listing.files):
+        directory, _, name = file.path.rpartition("/")
+        if file.what.kind is FileKind.UNKNOWN and paths.parse_segment_name(name) is not None:
+            candidates.setdefault(directory, []).append(number)
+    for directory, numbers in candidates.items():
+        if any(_is_log(listing, listing.files[number]) for number in numbers):
+            listing.log_directories.append(directory)
+            for number in numbers:
+                _take_for_log(listing, number, directory)
+
+
+def _take_for_log(listing: StoreListing, number: int, directory: str) -> None:
+    file = listing.files[number]
+    base_offset = paths.parse_segment_name(file.path.rpartition("/")[2]) or 0
+    what = StorePath(FileKind.COMMIT_LOG, base_offset=base_offset, owner=directory)
+    listing.files[number] = file._replace(what=what)
+    listing.log_segments.append(Segment(base_offset, file.size, file.path, listing.filesystem))
+    listing.strangers = [stranger for stranger in listing.strangers if stranger.path != file.path]
+
+
+def list_one_file(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StoreListing:
+    """List a single file as all there is of a store: a segment somebody saved, or one to look at alone."""
+    status = filesystem.stat(path)
+    listing = StoreListing(filesystem, [FoundFile(path, what, status.size, status.mtime_ns)])
+    if what.kind is FileKind.COMMIT_LOG:
+        listing.log_segments.append(Segment(what.base_offset or 0, status.size, path, filesystem))
+    return listing
+
+
+def _is_log(listing: StoreListing, file: FoundFile) -> bool:
+    try:
+        with listing.filesystem.open_read(file.path) as opened:
+            head = opened.pread(layouts.RECORD_START.size, 0)
+    except ReadFailed:
+        return False
+    return len(head) == layouts.RECORD_START.size and layouts.RECORD_START.decode(head).magic in _LOG_MAGICS
+
+
+def beneath(root: str, directory: str) -> str | None:
+    """Return ``directory`` relative to ``root`` when it lies beneath it."""
+    relative = os.path.relpath(directory, root)
+    return None if relative == ".." or relative.startswith("../") or relative == "." else relative
+
+
+_FILES = (paths.LOCK, paths.CHECKPOINT, paths.ABORT + paths.Copy.BAK)
+_DIRECTORIES = (
+    paths.CONSUME_QUEUE,
+    paths.CONSUME_QUEUE_EXT,
+    paths.BATCH_CONSUME_QUEUE,
+    paths.INDEX,
+    paths.CONFIG,
+)
+
+
+def lock_store(files: WritableFileSystem, log_directories: Iterable[tuple[ReadableFileSystem, str]] = ()) -> Closable:
+    """Take the lock of a store that is about to be written; refuse one whose names stand for something else."""
+    wanted = [(files, name, Kind.FILE) for name in _FILES]
+    wanted += [(files, name, Kind.DIRECTORY) for name in _DIRECTORIES]
+    for where, name, kind in (*wanted, *((where, name, Kind.DIRECTORY) for where, name in log_directories if name)):
+        status = where.find_stat(name)
+        if status is not None and status.kind is not kind:
+            raise _refusal(name, kind, status.kind, where.shown(name))
+    if files.is_directory(paths.ABORT) and files.listdir(paths.ABORT):
+        raise _refusal(paths.ABORT, Kind.FILE, Kind.DIRECTORY, files.shown(paths.ABORT))
+    return files.lock()
+
+
+def _refusal(name: str, wanted: Kind, found: Kind, shown: str) -> StoreError:
+    what = "directory" if wanted is Kind.DIRECTORY else "file"
+    hint = "nothing was written; move it out of the way"
+    if found is Kind.SYMLINK:
+        hint = "nothing was written; links are not followed: put there what the link leads to"
+        if wanted is Kind.DIRECTORY and name not in _DIRECTORIES:
+            hint = "nothing was written; links are not followed: name its target, --conf storePathCommitLog=DIR"
+    return StoreError(f"{name} is a {found.value}, a store has a {what} there", file=shown, hint=hint)

@@ -1,0 +1,325 @@
+"""A store opened for reading: its files, its settings, its commit log, and which broker it most likely belongs to."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Self
+
+from rmqtool.config import StoreConfig, Version
+from rmqtool.errors import ReadFailed, StoreError
+from rmqtool.files.filesystem import Kind, ReadableFileSystem
+from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.findings import Finding, Severity
+from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message, Nothing, decode_record
+from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.store.listing import StoreListing, beneath, list_one_file, list_store
+from rmqtool.store.segments import SegmentQueue
+
+BROKER_CONF = "broker.conf"
+CONF_ENDINGS = (".conf", ".properties")
+# A key of ours in broker.conf: which broker the store is for, while nothing in it tells. Brokers pass over it.
+AS_VERSION = "rmqtool.as"
+
+# The deepest file of a store lies this many names below its root.
+_DEEPEST = 6
+# Enough for most records; a larger first record makes its file tell nothing, and dump still looks at its bytes.
+_FIRST_BYTES = 8 << 20
+
+# Files that only a broker of 5.x, or only one of 5.4, leaves behind.
+_ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileKind.COMPACTION_POSITION, FileKind.EPOCH)
+
+
+# One of these and a directory is a store, or what is left of one.
+_MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
+
+# The root of a store has one of these; a directory with two of them is the root of one.
+_MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
+
+
+@dataclass(repr=False)
+class Store:
+    """An open store. ``version`` is the broker whose rules answer; ``version_reason`` says where it was taken from."""
+
+    root: str
+    filesystem: ReadableFileSystem
+    config: StoreConfig
+    listing: StoreListing
+    version: Version
+    version_reason: str
+    findings: list[Finding] = field(default_factory=list)
+
+    @cached_property
+    def commit_log(self) -> SegmentQueue:
+        """The commit log: its own segments, or DLedger's data files."""
+        segments = self.listing.log_segments
+        return SegmentQueue(segments if segments or not self.is_dledger else self.dledger_data.segments)
+
+    @cached_property
+    def dispatch_rules(self) -> DispatchRules:
+        """How this broker dispatches. A unit that stands there proves its switch was on, so none is taken for off."""
+        return rules_of(self.version.value, parse_delay_levels(self.config.message_delay_level))
+
+    @property
+    def is_dledger(self) -> bool:
+        """Whether the log is DLedger's."""
+        return any(True for _ in self.listing.of_kind(FileKind.DLEDGER_DATA))
+
+    @cached_property
+    def dledger_data(self) -> SegmentQueue:
+        """DLedger's data files."""
+        return self.listing.segments(self.listing.of_kind(FileKind.DLEDGER_DATA))
+
+    @property
+    def has_file_queues(self) -> bool:
+        """Whether there are queue files."""
+        return any(True for _ in self.listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a broker, or another writer, holds the lock. Nobody can hold what is no file."""
+        try:
+            return self.filesystem.lock_state().held
+        except ReadFailed:
+            return False
+
+    def read_file(self, path: str, most: int = 64 << 20) -> bytes | None:
+        """Return the bytes of a small file, None when it is not there."""
+        if self.listing.find(path) is None:
+            return None
+        with self.filesystem.open_read(path) as file:
+            return file.pread(min(file.size(), most), 0)
+
+    def __repr__(self) -> str:
+        return f"<Store {self.root!r}: {self.version.value} ({self.version_reason}), {len(self.commit_log)} log files>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open."""
+        self.commit_log.close()
+        self.listing.open_files.close()
+        self.filesystem.close()
+
+
+def open_store(
+    path: str,
+    *,
+    version: Version | None = None,
+    conf: str | None = None,
+    assignments: tuple[str, ...] = (),
+    without: Collection[str] = (),
+) -> Store:
+    """Open the store at ``path``: its root, a ``broker.conf``, one of the directories beneath the root, or one file.
+
+    ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed. Directories ``without``
+    which the caller can do are not looked into.
+    """
+    if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
+        return _open_file(path, version or Version.V5_3, assignments)
+    root, conf = _root_and_conf(path, conf)
+    filesystem = PosixReadableFileSystem(root)
+    text = _read_conf(conf)
+    config = _config(root, text, conf, version or Version.V5_3, assignments)
+    listing = list_store(filesystem, _log_directories(filesystem, root, config), without)
+    if not _is_store(filesystem, listing):
+        raise StoreError(
+            f"{root} holds no file of a store", file=root, hint="a store has commitlog/, consumequeue/, ..."
+        )
+    guessed, reason = (version, "as asked") if version else _known_version(config) or guess_version(listing)
+    if guessed is not config.version:
+        config = _config(root, text, conf, guessed, assignments)
+    findings = [*config.findings, *_stranger_findings(listing)]
+    return Store(root, filesystem, config, listing, guessed, reason, findings)
+
+
+def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Store:
+    """Open one file as a store of its own."""
+    filesystem, name, what = locate(path)
+    what = _known_kind(filesystem, name, what)
+    if what.kind is FileKind.UNKNOWN and what.base_offset is None:
+        filesystem.close()
+        raise StoreError(
+            f"{path} is no file of a store", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
+        )
+    listing = list_one_file(filesystem, name, what)
+    config = _config(filesystem.root, None, None, version, assignments)
+    return Store(filesystem.root, filesystem, config, listing, version, "one file tells no version")
+
+
+def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StorePath:
+    """Return what a file is; one that is named like nothing is a piece of commit log if it begins like one."""
+    if what.kind is not FileKind.UNKNOWN:
+        return what
+    with filesystem.open_read(path) as file:
+        found = decode_record(file.pread(_FIRST_BYTES, 0))
+    if isinstance(found, Message) and what.base_offset is None:
+        return StorePath(FileKind.COMMIT_LOG, base_offset=found.physical_offset)
+    return what if isinstance(found, Nothing | Flaw) else StorePath(FileKind.COMMIT_LOG, base_offset=what.base_offset)
+
+
+def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
+    """Return the file system of the store that a file most likely belongs to, its path there, and what that says."""
+    parts = os.path.abspath(path).split("/")
+    for depth in range(min(_DEEPEST, len(parts) - 1), 0, -1):
+        relative = "/".join(parts[-depth:])
+        what = paths.classify(relative)
+        if what.kind is not FileKind.UNKNOWN:
+            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/"), relative, what
+    base_offset = paths.parse_segment_name(parts[-1])
+    what = StorePath(FileKind.UNKNOWN, base_offset=base_offset, name=parts[-1])
+    return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
+
+
+def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
+    if os.path.isfile(path) and path.endswith(CONF_ENDINGS):
+        own_root = StoreConfig.default().with_broker_conf(_read_conf(path) or b"", path)
+        root = own_root.root_dir if "storePathRootDir" in own_root.origins else os.path.dirname(path) or "."
+        if not os.path.isdir(root):
+            root = os.path.dirname(path) or "."
+        return root, path
+    if not os.path.isdir(path):
+        words = "is no directory" if os.path.lexists(path) else "does not exist"
+        raise StoreError(f"{path} {words}", file=path, hint="give the storePathRootDir of a broker")
+    root = _climb(os.path.abspath(path)) or path
+    _refuse_what_holds_a_store(root)
+    inside = os.path.join(root, BROKER_CONF)
+    return root, conf or (inside if os.path.isfile(inside) else None)
+
+
+def _climb(path: str) -> str | None:
+    """Return the root of the store that ``path`` is a directory of, when its name and its neighbours say so."""
+    parts = PurePosixPath(path).parts
+    names = {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.INDEX, paths.CONFIG}
+    for depth in range(1, min(4, len(parts))):
+        if parts[-depth] in names:
+            root = str(PurePosixPath(*parts[:-depth]))
+            if sum(os.path.isdir(os.path.join(root, name)) for name in names) >= 2:
+                return root
+    return None
+
+
+def _refuse_what_holds_a_store(root: str) -> None:
+    """Stop at a directory that is no store and holds one.
+
+    That one's log would be found, and all its other files be taken for missing: a repair would write them anew here.
+    """
+    if any(os.path.lexists(os.path.join(root, name)) for name in _MARKS):
+        return
+    try:
+        inside = sorted(os.listdir(root))
+    except OSError:  # whoever lists it says why it cannot be read
+        return
+    stores = [path for path in (os.path.join(root, name) for name in inside) if _is_marked(path)]
+    if stores:
+        names = f"{' and '.join(stores)} {'is' if len(stores) == 1 else 'are'}"
+        raise StoreError(f"{root} is no store, but {names}", file=root, hint="name that as STORE")
+
+
+def _is_marked(root: str) -> bool:
+    return sum(os.path.lexists(os.path.join(root, name)) for name in _MARKS) > 1
+
+
+def _read_conf(conf: str | None) -> bytes | None:
+    if conf is None:
+        return None
+    try:
+        with open(conf, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ReadFailed(
+            f"{conf} cannot be read: {error.strerror}", file=conf, hint="run the command as who may read it"
+        ) from error
+
+
+def _config(
+    root: str, text: bytes | None, conf: str | None, version: Version, assignments: tuple[str, ...]
+) -> StoreConfig:
+    config = StoreConfig.default(version)
+    if text is not None:
+        config = config.with_broker_conf(text, conf or BROKER_CONF)
+    if assignments:
+        config = config.with_assignments(assignments)
+    return config.at_root(root)
+
+
+def _log_directories(
+    filesystem: ReadableFileSystem, root: str, config: StoreConfig
+) -> list[tuple[str, ReadableFileSystem]]:
+    found: list[tuple[str, ReadableFileSystem]] = []
+    for directory in (*config.commit_log_dirs, *config.read_only_commit_log_dirs):
+        relative = beneath(root, directory)
+        if relative is not None:
+            found.append((relative, filesystem))
+        elif os.path.isdir(directory):
+            found.append(("", PosixReadableFileSystem(directory)))
+    return found
+
+
+def _is_store(filesystem: ReadableFileSystem, listing: StoreListing) -> bool:
+    if listing.log_segments or any(True for _ in listing.of_kind(*_MAKE_A_STORE)):
+        return True
+    return any(filesystem.exists(name) for name in (BROKER_CONF, paths.COMMIT_LOG, paths.CONSUME_QUEUE))
+
+
+def _known_version(config: StoreConfig) -> tuple[Version, str] | None:
+    said = config.unknown.get(AS_VERSION)
+    return (Version(said), f"as {BROKER_CONF} says") if said in list(Version) else None
+
+
+def guess_version(listing: StoreListing) -> tuple[Version, str]:
+    """Return which broker most likely wrote a store, and what gave it away."""
+    for file in listing.files:
+        if file.what.owner == paths.ROCKSDB_STORE:
+            return Version.V5_4, f"guessed: {paths.ROCKSDB_STORE}/ is there"
+    for file in listing.of_kind(*_ONLY_5):
+        return Version.V5_3, f"guessed: {file.path} is there"
+    for file in listing.of_kind(FileKind.ABORT):
+        if file.size or file.what.copy is paths.Copy.BAK:
+            return Version.V5_3, f"guessed: {file.path} is 5.x's"
+    if any(True for _ in listing.of_kind(FileKind.ROCKSDB, FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_LOG)):
+        return Version.V5_3, "guessed: there are files that only 5.x writes"
+    return Version.V4_9, "guessed: nothing of 5.x is there"
+
+
+def linked_findings(listing: StoreListing) -> Iterator[Finding]:
+    """Yield a finding for each file that has several names in the store."""
+    for names in listing.iter_linked():
+        shown = listing.filesystem.shown(names[1])
+        own = shlex.quote(f"{shown}.own")
+        yield Finding(
+            "ST-LINK",
+            Severity.WARNING,
+            f"{' and '.join(names)} are one file under several names (hard links)",
+            file=names[1],
+            consequence="what is written to one of them changes the others",
+            fix=f"cp -p {shlex.quote(shown)} {own} && mv {own} {shlex.quote(shown)}",
+        )
+
+
+def _stranger_findings(listing: StoreListing) -> list[Finding]:
+    findings = [*linked_findings(listing)]
+    for stranger in listing.strangers:
+        if stranger.kind is Kind.SYMLINK:
+            text = f"{stranger.path} is a symbolic link; it is not followed"
+            findings.append(Finding("ST-LINK", Severity.WARNING, text, file=stranger.path))
+        elif stranger.path != BROKER_CONF:
+            text = (
+                f"{stranger.path} is no file of a store"
+                if stranger.kind is Kind.FILE
+                else f"{stranger.path} is a {stranger.kind}"
+            )
+            why = "brokers pass over it"
+            findings.append(Finding("ST-FOREIGN", Severity.NOTICE, text, file=stranger.path, consequence=why))
+    return findings

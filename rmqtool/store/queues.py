@@ -1,0 +1,229 @@
+"""Read access to consume queues, and the bounds a broker gives them.
+
+Where a queue ends is stored nowhere. A broker reads the last three files at its start and takes the first unit that
+is not valid for the end; that rule is kept here, but a large file is not read through: its written units are a
+prefix, whose end is found by halving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from rmqtool.config import Version
+from rmqtool.formats import consume_queue, layouts
+from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
+from rmqtool.store.listing import QueueId
+from rmqtool.store.segments import Segment, SegmentQueue
+
+# Upstream's recovery reads no more files of a queue than these.
+RECOVERED_FILES = 3
+# A queue file up to this size is read whole, so that a hole in the middle is seen as a broker sees it.
+READ_WHOLE = 1 << 20
+_HALVING_STOPS = 20
+_UNIT = layouts.CONSUME_QUEUE_UNIT
+_BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
+
+
+@dataclass(frozen=True)
+class ConsumeQueueFiles:
+    """A simple consume queue on disk."""
+
+    queue: QueueId
+    segments: SegmentQueue
+
+    @cached_property
+    def end(self) -> int:
+        """The byte, counted from offset 0 of the queue, behind the last unit a broker would keep."""
+        for segment in self.segments.segments[-RECOVERED_FILES:]:
+            written = self._written(segment)
+            if written < segment.size - segment.size % _UNIT.size:
+                return segment.base_offset + written
+        return self.segments.end_offset if self.segments else 0
+
+    @property
+    def max_offset(self) -> int:
+        """The next queue offset."""
+        return self.end // _UNIT.size
+
+    @property
+    def first_offset(self) -> int:
+        """The queue offset of the first unit on disk."""
+        return self.segments.min_offset // _UNIT.size
+
+    @cached_property
+    def last_unit(self) -> ConsumeQueueUnit | None:
+        """The last unit before the end."""
+        return self.read_unit(self.max_offset - 1) if self.end > self.segments.min_offset else None
+
+    def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
+        """Return a unit, None where there is none."""
+        data = self.segments.read(queue_offset * _UNIT.size, _UNIT.size)
+        return _UNIT.decode(data) if len(data) == _UNIT.size else None
+
+    def iter_units(self, queue_offset: int, end_offset: int | None = None) -> Iterator[tuple[int, ConsumeQueueUnit]]:
+        """Yield (queue offset, unit) from ``queue_offset`` to the end, as they stand."""
+        end = min(self.max_offset, end_offset if end_offset is not None else self.max_offset)
+        at = max(queue_offset, self.first_offset)
+        while at < end:
+            data = self.segments.read(at * _UNIT.size, min(READ_WHOLE, (end - at) * _UNIT.size))
+            if len(data) < _UNIT.size:
+                segment = next((s for s in self.segments if s.base_offset > at * _UNIT.size), None)
+                if segment is None:
+                    return
+                at = segment.base_offset // _UNIT.size
+                continue
+            for unit in _UNIT.iter_decode(data):
+                yield at, unit
+                at += 1
+
+    def find_offset(self, physical_offset: int) -> int:
+        """Return the queue offset of the first unit whose record lies at ``physical_offset`` or behind."""
+        low, high = self.first_offset, max(self.max_offset, self.first_offset)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read_unit(middle)
+            if unit is not None and unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut_at(self, log_end: int) -> int:
+        """Return the max offset a broker leaves when it starts cleanly on a log that ends at ``log_end``.
+
+        upstream: ConsumeQueue.truncateDirtyLogicFiles. It reads the last file by content alone, so units that a
+        recovery left behind the end of the queue count again; only the place of their records stops it. A large file is
+        not read through: while its last unit lies before the end, and places only rise, so do all others.
+        """
+        last = self.last_unit
+        large = bool(self.segments) and self.segments.segments[-1].size > READ_WHOLE
+        if large and last is not None and last.physical_offset < log_end:
+            return self.max_offset
+        for segment in reversed(self.segments.segments):
+            if segment.base_offset >= self.end and segment.base_offset > self.segments.min_offset:
+                continue
+            data = self.segments.open(segment).pread(segment.size, 0)
+            kept = 0
+            for number, unit in enumerate(_UNIT.iter_decode(data)):
+                if unit.physical_offset >= log_end or (number and not consume_queue.is_written(unit)):
+                    break
+                kept = number + 1
+            if kept:
+                return segment.base_offset // _UNIT.size + kept
+        return 0
+
+    def min_offset(self, log_min: int, version: Version) -> int:
+        """Return the minimum a broker of ``version`` answers after a start, the log beginning at ``log_min``.
+
+        upstream: ConsumeQueue.correctMinOffset. The minimum in memory is 0 at that moment.
+        """
+        if not self.segments:
+            return 0
+        if version is Version.V4_9:
+            return self._min_4_9(log_min) // _UNIT.size
+        return self._min_5(log_min) // _UNIT.size
+
+    def _min_4_9(self, log_min: int) -> int:
+        first = self.segments.segments[0]
+        found = self._first_unit_since(log_min, first.base_offset, self._wrote_end(first))
+        return 0 if found is None else found
+
+    def _min_5(self, log_min: int) -> int:
+        first = self.segments.segments[0]
+        if self.end <= 0:
+            return 0
+        last = self.last_unit
+        if last is not None and last.physical_offset < log_min:
+            return self.end
+        start, end = first.base_offset, self._wrote_end(first)
+        if start >= end:
+            return 0
+        low, high = start, end - _UNIT.size
+        while high - low > _UNIT.size:
+            middle = low + (high - low) // 2 // _UNIT.size * _UNIT.size
+            unit = self._unit_at(middle)
+            if unit.physical_offset > log_min:
+                high = middle
+            elif unit.physical_offset == log_min:
+                low = high = middle
+            else:
+                low = middle
+        for at in range(low, high + 1, _UNIT.size):
+            if self._unit_at(at).physical_offset >= log_min:
+                return at
+        return 0
+
+    def _first_unit_since(self, log_min: int, start: int, end: int) -> int | None:
+        """Return where the first unit of a message at or behind ``log_min`` stands."""
+        if end - start > READ_WHOLE:
+            while end - start > _HALVING_STOPS * _UNIT.size:
+                middle = start + (end - start) // 2 // _UNIT.size * _UNIT.size
+                if self._unit_at(middle).physical_offset >= log_min:
+                    end = middle + _UNIT.size
+                else:
+                    start = middle
+        return next((at for at in range(start, end, _UNIT.size) if self._unit_at(at).physical_offset >= log_min), None)
+
+    def _unit_at(self, position: int) -> ConsumeQueueUnit:
+        return self.read_unit(position // _UNIT.size) or ConsumeQueueUnit(0, 0, 0)
+
+    def _wrote_end(self, segment: Segment) -> int:
+        return min(self.end, segment.end_offset - segment.size % _UNIT.size)
+
+    def _written(self, segment: Segment) -> int:
+        """Return how many bytes of a file hold valid units, counted from its start."""
+        file = self.segments.open(segment)
+        if segment.size <= READ_WHOLE:
+            data = file.pread(segment.size, 0)
+            for number, unit in enumerate(_UNIT.iter_decode(data)):
+                if not consume_queue.is_written(unit):
+                    return number * _UNIT.size
+            return len(data) - len(data) % _UNIT.size
+        low, high = 0, segment.size // _UNIT.size
+        while low < high:
+            middle = (low + high) // 2
+            if consume_queue.is_written(_UNIT.decode(file.pread(_UNIT.size, middle * _UNIT.size))):
+                low = middle + 1
+            else:
+                high = middle
+        return low * _UNIT.size
+
+
+@dataclass(frozen=True)
+class BatchQueueFiles:
+    """A batch consume queue on disk: the position says nothing, each unit holds its own queue offset."""
+
+    queue: QueueId
+    segments: SegmentQueue
+
+    def iter_units(self) -> Iterator[BatchConsumeQueueUnit]:
+        """Yield the units up to the first that is not valid."""
+        for segment in self.segments:
+            data = self.segments.open(segment).pread(segment.size, 0)
+            for unit in _BATCH.iter_decode(data):
+                if not consume_queue.is_batch_written(unit):
+                    return
+                yield unit
+
+    @cached_property
+    def last_unit(self) -> BatchConsumeQueueUnit | None:
+        """The last valid unit."""
+        last = None
+        for unit in self.iter_units():
+            last = unit
+        return last
+
+    @property
+    def max_offset(self) -> int:
+        """The next queue offset."""
+        last = self.last_unit
+        return last.msg_base_offset + last.batch_size if last else 0
+
+    def min_offset(self, log_min: int) -> int:
+        """Return the queue offset of the first message the log still has; -1 for a queue that never had one."""
+        for unit in self.iter_units():
+            if unit.physical_offset >= log_min:
+                return unit.msg_base_offset
+        return self.max_offset if self.last_unit else -1

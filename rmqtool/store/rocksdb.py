@@ -1,0 +1,176 @@
+"""RocksDB databases of a store, opened for reading through the extra ``rocksdb``.
+
+RocksDB cannot open a directory without leaving traces in it, so a temporary one is opened instead: links to the table
+files, which never change, and copies of everything else. The write-ahead logs are replayed in memory.
+
+Read access to queues in RocksDB: their bounds and their rows.
+
+Upstream: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.files.filesystem import ReadableFileSystem
+from rmqtool.formats import layouts, paths, rocksdb_rows
+from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, BoundRowKey, QueueRowKey
+from rmqtool.store.listing import QueueId, StoreListing
+
+_TABLE_SUFFIX = ".sst"
+_PIECE = 1 << 20
+
+
+class Listed(Protocol):
+    """A store that was listed."""
+
+    @property
+    def root(self) -> str:
+        """Its directory."""
+
+    @property
+    def filesystem(self) -> ReadableFileSystem:
+        """Its files."""
+
+    @property
+    def listing(self) -> StoreListing:
+        """What is there."""
+
+
+class Database:
+    """An open database: families of rows, bytes to bytes, in the order of the keys."""
+
+    def __init__(self, opened: Any, families: list[str]) -> None:
+        self._opened = opened
+        self.families = families
+
+    def iter_rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows of a family whose keys begin with ``prefix``, from ``start``; none without such a family."""
+        if family in self.families:
+            for key, value in self._opened.get_column_family(family).items(from_key=start or prefix or None):
+                if not key.startswith(prefix):
+                    return
+                yield bytes(key), bytes(value)
+
+    def find_key(self, family: str, start: bytes) -> bytes | None:
+        """Return the first key at or behind ``start``."""
+        if family not in self.families:
+            return None
+        found = next(iter(self._opened.get_column_family(family).keys(from_key=start)), None)
+        return None if found is None else bytes(found)
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """Return the value of one row."""
+        if family not in self.families:
+            return None
+        value = self._opened.get_column_family(family).get(key)
+        return None if value is None else bytes(value)
+
+
+def has_rows(store: Listed, directory: str) -> bool:
+    """Return whether a database can hold rows at all: it has a table, or a log that is not empty."""
+    return any(
+        file.what.owner == directory and file.path.endswith((_TABLE_SUFFIX, ".log")) and file.size
+        for file in store.listing.of_kind(FileKind.ROCKSDB)
+    )
+
+
+@contextmanager
+def open_database(store: Listed, directory: str) -> Iterator[Database]:
+    """Open the database in ``directory`` of the store.
+
+    Raises ``OptionalMissing`` without the extra, ``ReadFailed`` when RocksDB refuses the files.
+    """
+    try:
+        from rocksdict import AccessType, Options, Rdict
+    except ImportError:
+        raise OptionalMissing(
+            f"{directory} is a RocksDB database; reading it needs the extra rocksdb",
+            file=directory,
+            hint="pip install 'rmqtool[rocksdb]'",
+        ) from None
+    with tempfile.TemporaryDirectory(prefix="rmqtool-rocksdb-") as copy:
+        _copy_database(store, directory, copy)
+        try:
+            families = Rdict.list_cf(copy)
+            options = {family: Options(raw_mode=True) for family in families}
+            access = AccessType.read_only()
+            opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
+        except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
+            raise ReadFailed(
+                f"RocksDB does not open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
+            ) from error
+        try:
+            yield Database(opened, families)
+        finally:
+            opened.close()
+
+
+def _copy_database(store: Listed, directory: str, target: str) -> None:
+    source = os.path.join(os.path.abspath(store.root), directory)
+    for file in store.listing.of_kind(FileKind.ROCKSDB):
+        name = file.what.name or ""
+        if file.what.owner != directory or "/" in name:
+            continue
+        if name.endswith(_TABLE_SUFFIX):
+            os.symlink(os.path.join(source, name), os.path.join(target, name))
+        else:
+            with store.filesystem.open_read(file.path) as opened, open(os.path.join(target, name), "wb") as out:
+                for at in range(0, file.size, _PIECE):
+                    out.write(opened.pread(min(_PIECE, file.size - at), at))
+
+
+_VALUE = layouts.ROCKSDB_QUEUE_VALUE
+
+
+class QueueRow(NamedTuple):
+    """A unit of a RocksDB queue."""
+
+    queue_offset: int
+    value: RocksDBQueueValue
+
+
+def has_database_queues(store: Listed) -> bool:
+    """Return whether there is a RocksDB queue database that can hold rows."""
+    return paths.CONSUME_QUEUE in store.listing.databases() and has_rows(store, paths.CONSUME_QUEUE)
+
+
+def iter_bound_rows(database: Database) -> Iterator[tuple[QueueId, str, RocksDBOffsetValue]]:
+    """Yield for each queue which message is its first (``min``), and which its last (``max``)."""
+    for key, value in database.iter_rows("offset"):
+        bound = rocksdb_rows.decode_bound_key(key)
+        offset = rocksdb_rows.decode_bound_value(value)
+        if isinstance(bound, BoundRowKey) and offset is not None and bound.topic != CHECKPOINT_TOPIC:
+            yield QueueId(bound.topic, bound.queue_id), bound.bound, offset
+
+
+def read_bounds(database: Database) -> dict[QueueId, tuple[int, int]]:
+    """Return the first queue offset of each queue, and the next."""
+    greatest: dict[QueueId, int] = {}
+    smallest: dict[QueueId, int] = {}
+    for queue, bound, offset in iter_bound_rows(database):
+        table, add = (greatest, 1) if bound == "max" else (smallest, 0)
+        table[queue] = offset.queue_offset + add
+    return {queue: (smallest.get(queue, 0), end) for queue, end in greatest.items()}
+
+
+def read_queue_row(database: Database, queue: QueueId, queue_offset: int) -> RocksDBQueueValue | None:
+    """Return a row of a queue, None where there is none."""
+    data = database.get("default", rocksdb_rows.encode_queue_key(QueueRowKey(*queue, queue_offset)))
+    return _VALUE.decode(data) if data is not None and len(data) == _VALUE.size else None
+
+
+def iter_queue_rows(database: Database, queue: QueueId, begin: int = 0) -> Iterator[QueueRow]:
+    """Yield the rows of a queue from a queue offset on."""
+    start = rocksdb_rows.encode_queue_key(QueueRowKey(*queue, begin))
+    for key, data in database.iter_rows("default", start[: -layouts.LONG.size], start):
+        place = rocksdb_rows.decode_queue_key(key)
+        if isinstance(place, QueueRowKey) and len(data) == _VALUE.size:
+            yield QueueRow(place.queue_offset, _VALUE.decode(data))

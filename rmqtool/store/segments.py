@@ -1,0 +1,155 @@
+"""Segments and segment queues: files of one size whose names are the offset of their first byte.
+
+A segment queue is what the directory shows, not what it should be: a missing segment is a gap, a file of another size
+keeps its size. Its segments may lie in several directories (multi-path commit logs).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from rmqtool.errors import ReadFailed
+from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+
+_OPEN_FILES = 16
+
+
+class Segment(NamedTuple):
+    """One file of a segment queue. ``path`` is relative to the file system it lies in."""
+
+    base_offset: int
+    size: int
+    path: str
+    filesystem: ReadableFileSystem
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte."""
+        return self.base_offset + self.size
+
+
+class Gap(NamedTuple):
+    """Offsets that no segment holds."""
+
+    start_offset: int
+    end_offset: int
+
+
+class OpenFiles:
+    """The few segments that are open for reading, of any number of queues: a store may have more than the system."""
+
+    def __init__(self, most: int = _OPEN_FILES) -> None:
+        self._most = most
+        self._open: OrderedDict[tuple[int, str], ReadableFile] = OrderedDict()
+
+    def open(self, segment: Segment) -> ReadableFile:
+        """Return the open file of a segment; it stays open until others push it out."""
+        key = (id(segment.filesystem), segment.path)
+        file = self._open.pop(key, None) or segment.filesystem.open_read(segment.path)
+        self._open[key] = file
+        if len(self._open) > self._most:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def close(self) -> None:
+        """Close the open files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class SegmentQueue:
+    """The segments of one log or queue, in order. ``files`` is shared by the queues of a store."""
+
+    def __init__(
+        self, segments: Iterable[Segment], segment_size: int | None = None, files: OpenFiles | None = None
+    ) -> None:
+        self.segments = tuple(sorted(segments))
+        self.segment_size = segment_size or usual_size(self.segments)
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._files = files or OpenFiles()
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.segments)
+
+    def add(self, segment: Segment) -> None:
+        """Take a segment that was made behind the last one; others may be reading meanwhile."""
+        self.segments = (*self.segments, segment)
+        self._bases = [*self._bases, segment.base_offset]
+
+    def remove_first(self) -> None:
+        """Forget the first segment, and close the files, so that its room is free once it is removed."""
+        self.segments = self.segments[1:]
+        self._bases = self._bases[1:]
+        self._files.close()
+
+    @property
+    def min_offset(self) -> int:
+        """Offset of the first byte there is; 0 without segments."""
+        return self._bases[0] if self._bases else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the last byte there is."""
+        return self.segments[-1].end_offset if self.segments else 0
+
+    def find(self, offset: int) -> Segment | None:
+        """Return the segment that holds the byte at ``offset``."""
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0 or offset >= self.segments[at].end_offset:
+            return None
+        return self.segments[at]
+
+    def gaps(self) -> list[Gap]:
+        """Return what is missing between the first and the last segment."""
+        return [
+            Gap(before.end_offset, after.base_offset)
+            for before, after in zip(self.segments, self.segments[1:], strict=False)
+            if before.end_offset < after.base_offset
+        ]
+
+    def open(self, segment: Segment) -> ReadableFile:
+        """Return the open file of a segment; it stays open until others push it out."""
+        return self._files.open(segment)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes at ``offset``, from one segment; nothing where there is none."""
+        segment = self.find(offset)
+        if segment is None:
+            return b""
+        return self.open(segment).pread(length, offset - segment.base_offset)
+
+    def close(self) -> None:
+        """Close the open files, also those of the queues that share them."""
+        self._files.close()
+
+
+def usual_size(segments: Iterable[Segment]) -> int:
+    """Return the size that the segments should have; 0 without any that holds a byte.
+
+    What most files have, and what lies between most names, speaks for a size; a name that is no multiple of it speaks
+    twice as much against it: files are cut short or grow by accident, names are multiples of one size. Where as much
+    speaks for two sizes it is the larger one.
+    """
+    there = list(segments)
+    votes = Counter(segment.size for segment in there if segment.size)
+    if not votes:
+        return 0
+    bases = sorted({segment.base_offset for segment in there})
+    votes += Counter(after - before for before, after in pairwise(bases))
+    return max(votes, key=lambda size: (votes[size] - 2 * sum(base % size > 0 for base in bases), size))
+
+
+def vanished(segment: Segment) -> ReadFailed:
+    """Return the error of a segment that was deleted while it was read."""
+    return ReadFailed(
+        "the segment vanished or shrank while it was read: a broker is cleaning the store",
+        file=segment.path,
+        hint="run the command again",
+    )

@@ -1,0 +1,191 @@
+"""Which queue offset a broker answers for a time. The versions answer differently, and some not as one would think.
+
+Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappedFileByTime`` (4.9),
+``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``RocksDBConsumeQueueTable.binarySearchInCQByTime``,
+``BatchConsumeQueue.getOffsetInQueueByTime``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from rmqtool.formats import consume_queue, layouts
+from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.commit_log import PREFIXES
+from rmqtool.formats.layouts import BatchConsumeQueueUnit
+from rmqtool.store.segments import SegmentQueue
+
+_HOSTS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
+_HEAD = max(layout.size for layout in PREFIXES.values())
+
+
+class Boundary(StrEnum):
+    """Which offset answers for a time that no message has: of the first later one, or of the last earlier one."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+class StoreTimes(NamedTuple):
+    """Reads the time of a record as a broker does: whatever stands there, as long as it lies in the log."""
+
+    log: SegmentQueue
+    end: int
+
+    def read(self, physical_offset: int, size: int) -> int:
+        """Return the store time that the record at an offset names; -1 when the log does not hold it.
+
+        upstream: CommitLog.pickupStoreTimestamp
+        """
+        segment = self.log.find(physical_offset)
+        if segment is None or physical_offset < self.log.min_offset:
+            return -1
+        if size <= 0 or physical_offset + size > min(self.end, segment.end_offset):
+            return -1
+        data = self.log.read(physical_offset, _HEAD)
+        if len(data) < _HEAD:
+            return -1
+        (sys_flag,) = layouts.INT.unpack_from(data, _SYS_FLAG_AT)
+        place = PREFIXES[sys_flag & _HOSTS].field("store_timestamp").offset
+        time: int = layouts.LONG.unpack_from(data, place)[0]
+        return time
+
+
+class QueueFile(NamedTuple):
+    """The units of one queue file that a broker takes for written."""
+
+    first_offset: int
+    mtime_ms: int
+    units: list[layouts.ConsumeQueueUnit]
+
+
+def search_4_9(times: StoreTimes, files: list[QueueFile], min_offset: int, timestamp: int) -> int:
+    """Search the first file that was written to at the time or later, else the last one."""
+    file = next((file for file in files if file.mtime_ms >= timestamp), files[-1] if files else None)
+    if file is None:
+        return 0
+    low, high = max(min_offset - file.first_offset, 0), len(file.units) - 1
+    left = right = -1
+    left_time = right_time = -1
+    while high >= low:
+        middle = (low + high) // 2
+        unit = file.units[middle]
+        if unit.physical_offset < times.log.min_offset:
+            low, left = middle + 1, middle
+            continue
+        time = times.read(unit.physical_offset, unit.size)
+        if time < 0:
+            return 0
+        if time == timestamp:
+            return file.first_offset + middle
+        if time > timestamp:
+            high, right, right_time = middle - 1, middle, time
+        else:
+            low, left, left_time = middle + 1, middle, time
+    if left_time == -1:
+        # upstream: nothing probed leaves byte -1, which is no unit: the last one of the file before, 0 in the first.
+        return file.first_offset + right if right >= 0 else max(file.first_offset - 1, 0)
+    if right_time == -1 or abs(timestamp - left_time) <= abs(timestamp - right_time):
+        return file.first_offset + left
+    return file.first_offset + right
+
+
+def search_5(times: StoreTimes, files: list[QueueFile], min_offset: int, timestamp: int, boundary: Boundary) -> int:
+    """Search the first file that ends at the time or later, or the last one that begins before it."""
+    file = _choose_file_5(times, files, timestamp, boundary)
+    if file is None or not file.units:
+        return 0
+    first = file.first_offset
+    floor, ceiling = max(min_offset - first, 0), len(file.units) - 1
+
+    def time_of(number: int) -> int:
+        unit = file.units[number]
+        return times.read(unit.physical_offset, unit.size)
+
+    if time_of(ceiling) < timestamp:
+        return first + ceiling + (boundary is Boundary.LOWER)
+    if floor <= ceiling and time_of(floor) > timestamp:
+        return first if boundary is Boundary.LOWER else 0
+    low, high, left, right = floor, ceiling, -1, -1
+    while high >= low:
+        middle = (low + high) // 2
+        if file.units[middle].physical_offset < times.log.min_offset:
+            low, left = middle + 1, middle
+            continue
+        time = time_of(middle)
+        if time < 0:
+            return 0
+        if time == timestamp:
+            step, edge = (-1, floor) if boundary is Boundary.LOWER else (1, ceiling)
+            while middle != edge and time_of(middle + step) == timestamp:
+                middle += step
+            return first + middle
+        if time > timestamp:
+            high, right = middle - 1, middle
+        else:
+            low, left = middle + 1, middle
+    found = right if boundary is Boundary.LOWER else left
+    return first + found if found >= 0 else max(first - 1, 0)
+
+
+def _choose_file_5(times: StoreTimes, files: list[QueueFile], timestamp: int, boundary: Boundary) -> QueueFile | None:
+    """Choose by the times of the first and last units; a time that is not known counts as -1."""
+
+    def time_of(file: QueueFile, number: int) -> int:
+        return times.read(file.units[number].physical_offset, file.units[number].size) if file.units else -1
+
+    if boundary is Boundary.LOWER:
+        return next((file for file in files[:-1] if time_of(file, -1) >= timestamp), files[-1] if files else None)
+    return next((file for file in reversed(files) if time_of(file, 0) <= timestamp), None)
+
+
+def search_rows(times: Sequence[int], timestamp: int, boundary: Boundary) -> int:
+    """Search the store times that the rows of a queue in RocksDB hold, the first of which is that of its minimum."""
+    if boundary is Boundary.LOWER:
+        return bisect_left(times, timestamp)
+    return max(bisect_right(times, timestamp) - 1, 0)
+
+
+def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int, boundary: Boundary) -> int:
+    """Search the units of a batch queue, file by file; -1 when nothing answers."""
+    if not files:
+        return -1
+    units = next((file for file in reversed(files) if file[0].store_time <= timestamp), files[0])
+    last = len(units) - 1
+    if timestamp >= units[last].store_time:
+        return units[last].msg_base_offset
+    left, right = 0, last
+    while left <= right:
+        middle = (left + right) // 2
+        late = units[middle].store_time >= timestamp
+        if middle == right:
+            return units[middle].msg_base_offset if late else -1
+        if middle == left:
+            if late:
+                return units[middle].msg_base_offset
+            left = middle + 1
+        elif boundary is Boundary.LOWER:
+            left, right = (left, middle) if late else (middle + 1, right)
+        # upstream: without an exact hit the answer depends on the path, and may be the next later unit or none.
+        elif units[middle].store_time <= timestamp:
+            left = middle
+        else:
+            right = middle - 1
+    return -1
+
+
+def read_batch_files(segments: SegmentQueue) -> list[list[BatchConsumeQueueUnit]]:
+    """Return the valid units of each file of a batch queue."""
+    files = []
+    for segment in segments:
+        units: list[BatchConsumeQueueUnit] = []
+        for unit in layouts.BATCH_CONSUME_QUEUE_UNIT.iter_decode(segments.open(segment).pread(segment.size, 0)):
+            if not consume_queue.is_batch_written(unit):
+                break
+            units.append(unit)
+        files.append(units)
+    return files

@@ -1,0 +1,236 @@
+"""Index files: the bytes that inserting one key after the other gives, and chains judged without following them."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from rmqtool.columns.index_build import IndexContent, Keys, check_chains, compare_keys, insert_keys, roll
+from rmqtool.formats.layouts import IndexHeader
+from tests.builders import EXAMPLE_INDEX_FILE, java_hash
+
+Key = tuple[int, int, int]
+
+
+class OneByOne:
+    """An index as the specification writes it, one key after the other."""
+
+    def __init__(self, slots: int, entries: int) -> None:
+        self.slots, self.entries = slots, entries
+        self.files = [bytearray(40 + 4 * slots + 20 * entries)]
+
+    def put(self, key: Key) -> None:
+        if not self.put_key(*key):
+            last_time, last_place = struct.unpack_from(">8xq8xq", self.files[-1])
+            new = bytearray(len(self.files[-1]))
+            for offset, value in ((0, last_time), (8, last_time), (16, last_place), (24, last_place)):
+                if value > 0:
+                    struct.pack_into(">q", new, offset, value)
+            self.files.append(new)
+            assert self.put_key(*key)
+
+    def put_key(self, key_hash: int, place: int, time: int) -> bool:
+        data = self.files[-1]
+        begin, _, _, _, used, count = struct.unpack_from(">4q2i", data)
+        count = max(count, 1)
+        if count >= self.entries:
+            return False
+        slot_at = 40 + 4 * (key_hash % self.slots)
+        (head,) = struct.unpack_from(">i", data, slot_at)
+        if head <= 0 or head > count:
+            head = 0
+        seconds = min(max(int((time - begin) / 1000), 0), 0x7FFFFFFF) if begin > 0 else 0
+        struct.pack_into(">iqii", data, 40 + 4 * self.slots + 20 * count, key_hash, place, seconds, head)
+        struct.pack_into(">i", data, slot_at, count)
+        if count <= 1:
+            struct.pack_into(">q", data, 0, time)
+            struct.pack_into(">q", data, 16, place)
+        struct.pack_into(">ii", data, 32, used + (head == 0), count + 1)
+        struct.pack_into(">q", data, 8, time)
+        struct.pack_into(">q", data, 24, place)
+        return True
+
+
+def columns(keys: list[Key]) -> Keys:
+    hashes, places, times = zip(*keys, strict=True) if keys else ((), (), ())
+    return Keys(np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64))
+
+
+def random_keys(rng: random.Random, count: int) -> list[Key]:
+    """Keys with repeated hashes; several of one message; times that stand still, jump, go back or are none."""
+    keys: list[Key] = []
+    place, time = rng.choice((0, 1 << 40)), rng.choice((1700000000000, 0, -5, 1))
+    while len(keys) < count:
+        keys += [
+            (rng.choice((0, 7, 0x7FFFFFFF, rng.randrange(1 << 31))), place, time)
+            for _ in range(rng.choice((1, 1, 2, 5)))
+        ]
+        place += rng.randrange(91, 500)
+        time += rng.choice((0, 1, 999, 1000, 60_000, -3000, 10**13))
+    return keys[:count]
+
+
+def test_example_of_the_specification() -> None:
+    uniq = "TopicTest#C0A8010A10E118B4AAC247B760000007"
+    content = IndexContent.create(8, 6)
+    keys = [
+        (abs(java_hash(uniq)), 1024, 1700000000123),
+        (1829193424, 1024, 1700000000123),
+        (1829193424, 1230, 1700000005123),
+    ]
+    assert content.insert(columns(keys)).entries == 3
+    assert content.data.tobytes() == EXAMPLE_INDEX_FILE.ljust(192, b"\0")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_same_bytes_as_one_by_one(seed: int) -> None:
+    """Any keys in pieces of any size, over several files."""
+    rng = random.Random(seed)
+    slots, entries = rng.choice((1, 2, 7, 64)), rng.choice((2, 3, 10, 100))
+    keys = random_keys(rng, rng.choice((0, 1, entries - 1, entries, 250)))
+    expected = OneByOne(slots, entries)
+    for key in keys:
+        expected.put(key)
+    contents = [IndexContent.create(slots, entries)]
+    at = 0
+    while at < len(keys):
+        step = rng.choice((1, 2, 3, 40, 250))
+        contents[-1:] = insert_keys(contents[-1], columns(keys[at : at + step]))
+        at += step
+    assert [content.data.tobytes() for content in contents] == [bytes(file) for file in expected.files]
+    for content in contents:
+        assert [flaws.tolist() for flaws in check_chains(content)] == [[]] * 5
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_same_bytes_on_a_file_that_a_crash_left(seed: int) -> None:
+    """Slots and entries ahead of the header or behind it: what upstream takes for a chain, we take for one."""
+    rng = random.Random(seed)
+    slots, entries = 8, 60
+    expected = OneByOne(slots, entries)
+    for key in random_keys(rng, rng.randrange(50)):
+        expected.put(key)
+    damaged = expected.files[-1]
+    for slot in range(slots):
+        if rng.random() < 0.5:
+            struct.pack_into(">i", damaged, 40 + 4 * slot, rng.choice((-1, 0, 5, 20, 59, 1 << 30)))
+    struct.pack_into(">i", damaged, 36, rng.choice((-1, 0, 1, 10, 40)))
+    content = IndexContent.copy(bytes(damaged), slots, entries)
+    more = random_keys(rng, rng.randrange(1, 100))
+    for key in more:
+        expected.put(key)
+    found = insert_keys(content, columns(more))
+    assert [one.data.tobytes() for one in found] == [bytes(file) for file in expected.files]
+
+
+def test_what_an_insertion_changed() -> None:
+    content = IndexContent.create(4, 10)
+    assert content.insert(columns([])) == (1, 0, pytest.approx([]))
+    inserted = content.insert(columns([(4, 1, 1), (8, 2, 2), (3, 3, 3)]))
+    assert (inserted.first_entry, inserted.entries, sorted(inserted.slots.tolist())) == (1, 3, [0, 3])
+    inserted = content.insert(columns([(2, 9, 9)] * 20))
+    assert (inserted.first_entry, inserted.entries, inserted.slots.tolist()) == (4, 6, [2])
+    assert content.room == 0
+    assert content.insert(columns([(1, 1, 1)])).entries == 0
+
+
+def test_a_file_behind_a_full_one_begins_as_that_one_ends() -> None:
+    content = IndexContent.create(4, 2)
+    content.insert(columns([(1, 500, 1700000000000)]))
+    assert roll(content).header == IndexHeader(1700000000000, 1700000000000, 500, 500, 0, 0)
+    assert IndexContent.create(4, 2, IndexHeader(-3, -3, 0, -1, 0, 0)).header == IndexHeader(0, 0, 0, 0, 0, 0)
+
+
+def test_copying_a_short_file() -> None:
+    """Bytes that a file lacks are zeros, bytes behind its geometry are left out."""
+    content = IndexContent.copy(EXAMPLE_INDEX_FILE[:100], 8, 6)
+    assert content.data.tobytes() == EXAMPLE_INDEX_FILE[:100].ljust(192, b"\0")
+    assert IndexContent.copy(EXAMPLE_INDEX_FILE + b"more" * 50, 8, 6).data.nbytes == 192
+
+
+def example() -> IndexContent:
+    """Entries 1 to 6; slot 0: 4, 2, 1; slot 1: 5, 3; slot 2: 6; slot 3 empty."""
+    content = IndexContent.create(4, 10)
+    content.insert(columns([(4, 1, 1), (8, 2, 2), (1, 3, 3), (0, 4, 4), (5, 5, 5), (2, 6, 6)]))
+    return content
+
+
+def flaws(content: IndexContent) -> dict[str, list[int]]:
+    return {name: rows.tolist() for name, rows in check_chains(content)._asdict().items() if len(rows)}
+
+
+def test_a_sound_file_has_no_flaws() -> None:
+    assert flaws(example()) == {}
+    assert flaws(IndexContent.create(4, 10)) == {}
+
+
+def test_a_chain_that_loops() -> None:
+    content = example()
+    content.entries["prev_index"][1] = 4
+    assert flaws(content) == {"beyond": [1]}
+
+
+def test_an_entry_before_itself() -> None:
+    content = example()
+    content.entries["prev_index"][6] = 6
+    assert flaws(content) == {"beyond": [6]}
+
+
+def test_a_chain_that_skips_an_entry() -> None:
+    content = example()
+    content.entries["prev_index"][4] = 1
+    assert flaws(content) == {"twice": [1], "lost": [2]}
+
+
+def test_a_chain_that_runs_into_another() -> None:
+    content = example()
+    content.entries["prev_index"][5] = 2
+    assert flaws(content) == {"strayed": [5], "twice": [2], "lost": [3]}
+
+
+def test_a_chain_that_ends_early() -> None:
+    content = example()
+    content.entries["prev_index"][4] = 0
+    assert flaws(content) == {"lost": [2]}
+
+
+@pytest.mark.parametrize(("head", "expected"), [(7, [0]), (-1, [0]), (6, [0]), (1 << 30, [0])])
+def test_slots_that_lead_nowhere(head: int, expected: list[int]) -> None:
+    content = example()
+    content.slots[0] = head
+    found = flaws(content)
+    assert found["bad_heads"] == expected
+    assert found["lost"] == [4]
+
+
+def test_an_entry_with_another_hash() -> None:
+    content = example()
+    content.entries["key_hash"][3] = 2
+    assert flaws(content) == {"strayed": [5]}
+
+
+def test_a_header_beyond_the_file() -> None:
+    content = example()
+    content.header = content.header._replace(index_count=1000)
+    assert flaws(content) == {"lost": [7, 8, 9]}
+
+
+def test_comparing_keys_counts_repetitions() -> None:
+    found = columns([(1, 10, 0), (1, 10, 0), (2, 10, 0), (3, 20, 0)])
+    expected = columns([(2, 10, 0), (1, 10, 0), (3, 20, 0), (3, 20, 0), (9, 30, 0)])
+    differences = compare_keys(found, expected)
+    assert differences.wrong.tolist() == [1]
+    assert differences.missing.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_comparing_any_keys(seed: int) -> None:
+    rng = random.Random(seed)
+    one, two = ([(rng.randrange(4), rng.randrange(4), 0) for _ in range(rng.randrange(30))] for _ in range(2))
+    differences = compare_keys(columns(one), columns(two))
+    kept = [key for row, key in enumerate(one) if row not in set(differences.wrong.tolist())]
+    assert sorted(kept + [two[row] for row in differences.missing.tolist()]) == sorted(two)
+    assert len(differences.wrong) == sum((one.count(key) - min(one.count(key), two.count(key))) for key in set(one))

@@ -1,0 +1,116 @@
+"""A log as a stream: every message of the truth once and in order, damage in its place, alone and in processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.log import ranges, stream
+from rmqtool.log import ranges as chain
+from rmqtool.log import ranges as plan
+from rmqtool.log.files import logs_of
+from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
+from rmqtool.log.read import Damage, Note, Part
+from rmqtool.log.select import Selection
+from rmqtool.store.open import open_store
+from tests.seeded_stores import make_segment
+from tests.stores import every_store, truth
+
+EVERYTHING = Selection()
+
+
+def plan_of(root: Path, selection: Selection = EVERYTHING, *, live: bool = False) -> Plan:
+    opened = open_store(str(root))
+    try:
+        return read_plan(logs_of(opened), selection, live=live)
+    finally:
+        opened.close()
+
+
+def offsets(events: Iterable[Part | Damage | Note]) -> list[int]:
+    return [
+        at for event in events if isinstance(event, Part) for at in event.records.column("physical_offset").tolist()
+    ]
+
+
+def parts_of(root: Path, selection: Selection = EVERYTHING, *, live: bool = False) -> list[Part | Damage | Note]:
+    return list(stream.iter_parts(plan_of(root, selection, live=live), selection, Effort()))
+
+
+def lines_of(root: Path, selection: Selection = EVERYTHING, jobs: int = 1) -> tuple[list[dict[str, Any]], list[Note]]:
+    """Every line as an object, damage between files included."""
+    lines: list[dict[str, Any]] = []
+    notes: list[Note] = []
+    messages = damages = 0
+    for event in stream.iter_line_answers(plan_of(root, selection), selection, Effort(jobs)):
+        if isinstance(event, Answered):
+            lines += map(json.loads, b"".join(event.data).splitlines())
+            messages += event.found.messages
+            damages += len(event.found.damages)
+        elif isinstance(event, Damage):
+            lines.append(event.as_json())
+            damages += 1
+        else:
+            notes.append(event)
+    assert (messages, damages) == (sum("damage" not in line for line in lines), sum("damage" in line for line in lines))
+    return lines, notes
+
+
+def truth_offsets(name: str) -> list[int]:
+    return [message["commitLogOffset"] for message in truth(name)["messages"] if "recordCheck" not in message]
+
+
+@every_store
+def test_every_message_of_the_truth_once_and_in_order(name, store):
+    events = parts_of(store(name))
+    assert offsets(events) == truth_offsets(name)
+    damages = [event.code for event in events if isinstance(event, Damage)]
+    assert damages == (["CL-TORN"] if name == "49-killed-torn" else [])
+
+
+@every_store
+def test_counting_looks_at_no_body(name, store):
+    answers = stream.iter_counts(plan_of(store(name)), EVERYTHING, Effort())
+    count = sum(answer.found.messages for answer in answers if isinstance(answer, Answered))
+    assert count == len(truth_offsets(name))
+
+
+@pytest.fixture
+def small_ranges(monkeypatch):
+    """Ranges of some records, each read by one of two processes."""
+    monkeypatch.setattr(plan.plan_ranges, "__defaults__", (0, 5000))
+    monkeypatch.setattr(chain.nominal_ranges, "__defaults__", (0, 5000))
+    monkeypatch.setattr(stream, "_COUNTED_RANGE", 20_000)
+    monkeypatch.setattr(ranges, "_ALONE", 0)
+
+
+@pytest.mark.parametrize("name", ["49-basic", "53-broker", "49-dledger", "49-offpool", "49-ghost"])
+def test_processes_give_the_same_lines(name, store, small_ranges):
+    alone = lines_of(store(name))
+    assert [line["commitLogOffset"] for line in alone[0]] == truth_offsets(name)
+    assert lines_of(store(name), jobs=2) == alone
+
+
+def test_counts_of_processes_add_up(store, small_ranges):
+    answers = stream.iter_counts(plan_of(store("49-basic")), EVERYTHING, Effort(jobs=2))
+    assert sum(answer.found.messages for answer in answers if isinstance(answer, Answered)) == 683
+
+
+def write_log(root: Path, *files: tuple[int, bytes]) -> Path:
+    (root / "commitlog").mkdir(parents=True)
+    for base, data in files:
+        (root / "commitlog" / f"{base:020d}").write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize("seed", [11, 16, 3, 7])
+def test_a_range_that_was_begun_in_a_body_is_read_again(seed, tmp_path, small_ranges):
+    made = make_segment(seed, fakes=True)
+    root = write_log(tmp_path, (made.base, made.data))
+    alone, _ = lines_of(root)
+    assert [line["commitLogOffset"] - made.base for line in alone if "damage" not in line] == made.starts
+    assert lines_of(root, jobs=2)[0] == alone
