@@ -1,0 +1,100 @@
+"""What the rules cannot see in one module: how many there are, who needs them, and how they are called.
+
+Each measure returns what it counts, by name, so that a failing test says what came too much. Ceilings may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tests.architecture import house
+from tests.architecture.rules import PACKAGE, Module, iter_imports
+
+# English words that end in "ing" and are nouns of this field.
+NOUNS_IN_ING = frozenset({"string", "ring", "listing", "setting", "settings", "remoting", "testing"})
+
+
+def importers(modules: Iterable[Module]) -> dict[str, set[str]]:
+    """Return for every module the modules that import it, or a name of it."""
+    listed = list(modules)
+    names = {module.name for module in listed}
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in listed:
+        for wanted in iter_imports(module):
+            target = wanted.target if wanted.target in names else wanted.target.rpartition(".")[0]
+            if target in names and target != module.name:
+                found[target].add(module.name)
+    return found
+
+
+def single_importers(modules: Iterable[Module]) -> list[str]:
+    """Return the modules that exactly one other imports: slivers of it, unless they are a noun of their own."""
+    listed = [module for module in modules if not module.path.endswith("__init__.py")]
+    found = importers(listed)
+    return sorted(
+        module.path for module in listed if len(found[module.name]) == 1 and module.room not in house.ENTRY_ROOMS
+    )
+
+
+def small_modules(modules: Iterable[Module]) -> list[str]:
+    """Return the modules that are short and have one importer at most."""
+    listed = list(modules)
+    found = importers(listed)
+    return sorted(
+        module.path
+        for module in listed
+        if module.lines < house.SMALL_MODULE_LINES
+        and not module.path.endswith("__init__.py")
+        and len(found[module.name]) < 2
+        and module.room not in house.ENTRY_ROOMS
+    )
+
+
+def gerunds(modules: Iterable[Module]) -> list[str]:
+    """Return the modules whose name says what is done instead of what there is."""
+    return sorted(
+        module.path
+        for module in modules
+        for word in re.split(r"[_/]", module.path.removesuffix(".py"))
+        if word.endswith("ing") and word not in NOUNS_IN_ING
+    )
+
+
+def shared_names(modules: Iterable[Module]) -> dict[str, list[str]]:
+    """Return the base names that modules of several rooms have."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        base = module.path.rpartition("/")[2].removesuffix(".py")
+        if base != "__init__" and module.room not in house.ENTRY_ROOMS:
+            rooms[base].add(module.path.partition("/")[0])
+    return {base: sorted(where) for base, where in sorted(rooms.items()) if len(where) > 1}
+
+
+def fan_out(modules: Iterable[Module]) -> dict[str, int]:
+    """Return how many modules of the package each module imports."""
+    counts: dict[str, int] = defaultdict(int)
+    listed = list(modules)
+    paths = {module.name: module.path for module in listed}
+    for module in listed:
+        counts[module.path] = 0
+    for who in importers(listed).values():
+        for name in who:
+            counts[paths[name]] += 1
+    return counts
+
+
+def callable_packages(modules: Iterable[Module]) -> list[str]:
+    """Return the modules that change the class of a module, or ask ``sys.modules`` which way to go."""
+    found = []
+    for module in modules:
+        for node in ast.walk(module.tree):
+            is_class = isinstance(node, ast.Attribute) and node.attr == "__class__" and isinstance(node.ctx, ast.Store)
+            asks = isinstance(node, ast.Compare) and any(
+                isinstance(part, ast.Attribute) and part.attr == "modules" for part in node.comparators
+            )
+            if is_class or asks:
+                found.append(f"{PACKAGE}/{module.path}:{node.lineno}")
+    return sorted(found)
