@@ -73,7 +73,7 @@ bench: $(KERNEL)
 	$(BIN)/python -m pytest -m bench -s --timeout 3600
 
 docs: $(READY)
-	$(BIN)/python -m rmqtool.formats.derive --write
+	$(BIN)/python -m tools.derive --write
 	$(BIN)/python -m tests.docs
 
 clean:

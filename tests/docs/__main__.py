@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqtool.cli import command_tree
-from rmqtool.commands.manual.examples import EXAMPLES, Example
-from rmqtool.commands.manual.pages import manual_files
 from rmqtool.commands.table import COMMANDS
 from tests.docs.completion import TABLE, completion_table
 from tests.docs.error_texts import write_texts
 from tests.docs.screens import run_example
 from tests.docs.tour import write_tours
+from tools.manual.examples import EXAMPLES, Example
+from tools.manual.pages import manual_files
 
 MAN = Path(__file__).resolve().parents[2] / "man"
 
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:
         if entry.name not in EXAMPLES:
-            print(f"{entry.name} has no examples of its own yet: rmqtool/commands/manual/examples.py")
+            print(f"{entry.name} has no examples of its own yet: tools/manual/examples.py")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from rmqtool.cli import main
-from rmqtool.commands.manual.examples import Example
 from tests.stores import unpack
+from tools.manual.examples import Example
 
 _PIPE = re.compile(r" \| head -(\d+)$")
 # How long it took is another each time.

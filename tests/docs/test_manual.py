@@ -15,13 +15,6 @@ import pytest
 
 import rmqtool
 from rmqtool.cli import command_tree
-from rmqtool.commands.manual import texts
-from rmqtool.commands.manual.command_pages import statuses_of
-from rmqtool.commands.manual.examples import EXAMPLES, Example, examples_of
-from rmqtool.commands.manual.json_page import iter_fields
-from rmqtool.commands.manual.pages import manual_files
-from rmqtool.commands.manual.recipes import RECIPES
-from rmqtool.commands.manual.store_page import layouts_by_name
 from rmqtool.commands.table import COMMANDS
 from rmqtool.errors import Exit
 from rmqtool.findings import iter_codes
@@ -31,6 +24,13 @@ from rmqtool.render.roff_reader import man_lines
 from rmqtool.render.schemas import read_schema, schema_names
 from tests.docs.__main__ import MAN
 from tests.docs.screens import Shown, run_example
+from tools.manual import texts
+from tools.manual.command_pages import statuses_of
+from tools.manual.examples import EXAMPLES, Example, examples_of
+from tools.manual.json_page import iter_fields
+from tools.manual.pages import manual_files
+from tools.manual.recipes import RECIPES
+from tools.manual.store_page import layouts_by_name
 
 ROOT = Path(rmqtool.__file__).parent
 _ANEW = "run `make docs`, look at what changed, and commit man/"
@@ -241,7 +241,7 @@ def _variable(node: ast.AST) -> ast.expr | None:
 def test_every_environment_variable_is_documented() -> None:
     used = variables()
     assert {"RMQTOOL_STORE", "NO_COLOR", "JAVA_HOME"} <= used
-    assert used - set(texts.ENVIRONMENT) == set(), "say in ENVIRONMENT of commands/manual/texts.py what it does"
+    assert used - set(texts.ENVIRONMENT) == set(), "say in ENVIRONMENT of tools/manual/texts.py what it does"
     # Python and its libraries read these for us.
     assert set(texts.ENVIRONMENT) - used == {"COLUMNS", "TZ"}
     for name, meaning in texts.ENVIRONMENT.items():

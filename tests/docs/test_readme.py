@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import command_tree
-from rmqtool.commands.manual.recipes import RECIPES
 from tests.docs.test_manual import shown
 from tests.docs.tour import (
     CHINESE_RECIPES,
@@ -20,6 +19,7 @@ from tests.docs.tour import (
     run_tour,
     settled,
 )
+from tools.manual.recipes import RECIPES
 
 DOCUMENTS = sorted(
     [TOUR, CHINESE_TOUR, ROOT / "CONTRIBUTING.md", ROOT / "fixtures/README.md", *(ROOT / "docs").glob("*.md")]

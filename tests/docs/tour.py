@@ -10,9 +10,9 @@ from glob import glob
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqtool.commands.manual.examples import Example
-from rmqtool.commands.manual.recipes import RECIPES
 from tests.docs.screens import at_home, run_command
+from tools.manual.examples import Example
+from tools.manual.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[2]
 TOUR = ROOT / "README.md"

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from construct import Construct, Container
 
-from rmqtool.formats import declarations, derive, layouts
+from rmqtool.formats import declarations, layouts
 from rmqtool.formats.layout import Layout, LayoutError
 from tests import builders
 from tests.builders import SAMPLES
+from tools import derive
 
 LAYOUTS: dict[str, Layout[Any]] = {name: value for name, value in vars(layouts).items() if isinstance(value, Layout)}
 PREFIXES = {name: layout for name, layout in LAYOUTS.items() if name.startswith("MESSAGE_PREFIX")}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqtool.commands.manual.examples import Example
 from rmqtool.errors import Exit
+from tools.manual.examples import Example
 
 Recipe = tuple[str, tuple[str | Example, ...]]
 

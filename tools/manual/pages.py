@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool import __date__, __version__
-from rmqtool.commands.manual.command_pages import NAME, Screens, command_page, root_page
-from rmqtool.commands.manual.findings_page import findings_page
-from rmqtool.commands.manual.json_page import json_page
-from rmqtool.commands.manual.recipes_page import recipes_page
-from rmqtool.commands.manual.store_page import store_page
 from rmqtool.commands.table import COMMANDS
-from rmqtool.render.roff import Page, page_roff
+from tools.manual.command_pages import NAME, Screens, command_page, root_page
+from tools.manual.findings_page import findings_page
+from tools.manual.json_page import json_page
+from tools.manual.recipes_page import recipes_page
+from tools.manual.roff import Page, page_roff
+from tools.manual.store_page import store_page
 
 
 def manual_pages(group: Any, screens: Screens) -> list[Page]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqtool.render.roff import Block, Items, Table, Text
+from tools.manual.roff import Block, Items, Table, Text
 
 
 class Part(NamedTuple):

@@ -1,6 +1,6 @@
 """Derive ``layouts`` from ``declarations``: construct in, plain tables out; and the header of the kernel in C.
 
-Run ``python -m rmqtool.formats.derive --write`` after changing a declaration (``make docs`` does); without
+Run ``python -m tools.derive --write`` after changing a declaration (``make docs`` does); without
 ``--write`` the text goes to stdout. A test compares the committed files with what this module makes.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
 
-from rmqtool.formats import declarations
+from rmqtool.formats import declarations, layout
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.layout import Field
 from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
@@ -147,7 +147,8 @@ def layouts_module() -> str:
 
 # What the kernel reads and writes.
 _KERNEL_LAYOUTS = ("ConsumeQueueUnit", "IndexSlot", "IndexEntry")
-KERNEL_HEADER = pathlib.Path(__file__).parents[2] / "native" / "layouts.h"
+LAYOUTS = pathlib.Path(layout.__file__).with_name("layouts.py")
+KERNEL_HEADER = pathlib.Path(__file__).parents[1] / "native" / "layouts.h"
 
 
 def kernel_header() -> str:
@@ -183,7 +184,7 @@ def main() -> None:
     """Write the files, or print the module."""
     text = layouts_module()
     if "--write" in sys.argv[1:]:
-        pathlib.Path(__file__).with_name("layouts.py").write_text(text, encoding="utf-8")
+        LAYOUTS.write_text(text, encoding="utf-8")
         KERNEL_HEADER.write_text(kernel_header(), encoding="utf-8")
     else:
         sys.stdout.write(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rmqtool.commands.manual.command_pages import NAME, Screens, screen_of, see_also
-from rmqtool.commands.manual.examples import Example
-from rmqtool.commands.manual.recipes import RECIPES
 from rmqtool.commands.table import COMMANDS
-from rmqtool.render.roff import Block, Page, Section, Text
+from tools.manual.command_pages import NAME, Screens, screen_of, see_also
+from tools.manual.examples import Example
+from tools.manual.recipes import RECIPES
+from tools.manual.roff import Block, Page, Section, Text
 
 
 def recipes_page(screens: Screens) -> Page:

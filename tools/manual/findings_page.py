@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqtool.commands.manual.command_pages import NAME, see_also
 from rmqtool.commands.table import COMMANDS
 from rmqtool.findings import FAMILIES, CodeEntry, Severity, iter_codes
-from rmqtool.render.roff import Items, Page, Section, Text
+from tools.manual.command_pages import NAME, see_also
+from tools.manual.roff import Items, Page, Section, Text
 
 _INTRODUCTION = (
     "A finding says what is wrong or odd, in which file and at which offset, what follows from it, and what to type "

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rmqtool import errors
-from rmqtool.commands.manual import texts
-from rmqtool.commands.manual.examples import Example, examples_of
 from rmqtool.commands.table import COMMANDS, Entry, Panel
 from rmqtool.errors import Exit, RmqtoolError
-from rmqtool.render.roff import Block, Items, Page, Screen, Section, Text
+from tools.manual import texts
+from tools.manual.examples import Example, examples_of
+from tools.manual.roff import Block, Items, Page, Screen, Section, Text
 
 NAME = "rmqtool"
 _COLUMNS = 80

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.render.roff import Items, Page, Screen, Section, Table, Text, page_roff, table_lines
 from rmqtool.render.roff_reader import man_lines
+from tools.manual.roff import Items, Page, Screen, Section, Table, Text, page_roff, table_lines
 
 PAGE = Page(
     "rmqtool-try",

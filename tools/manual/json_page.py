@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmqtool.commands.manual.command_pages import NAME, see_also
 from rmqtool.commands.table import COMMANDS
-from rmqtool.render.roff import Items, Page, Section, Text
 from rmqtool.render.schemas import read_schema, schema_names
+from tools.manual.command_pages import NAME, see_also
+from tools.manual.roff import Items, Page, Section, Text
 
 _INTRODUCTION = (
     "What `--json` and `--jsonl` print, field by field. Names are upstream's; times are milliseconds since 1970; "

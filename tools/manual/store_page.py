@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rmqtool.commands.manual.command_pages import NAME, see_also
-from rmqtool.commands.manual.store_texts import CHANGES, PARTS, Part
 from rmqtool.formats import layouts
 from rmqtool.formats.layout import Layout, upstream_name
-from rmqtool.render.roff import Block, Page, Section, Table, Text
+from tools.manual.command_pages import NAME, see_also
+from tools.manual.roff import Block, Page, Section, Table, Text
+from tools.manual.store_texts import CHANGES, PARTS, Part
 
 _TITLES = ("offset", "size", "type", "field", "meaning")
 _NUMBERS = frozenset({0, 1})
@@ -72,7 +72,7 @@ def _words(name: str) -> str:
 def _variable_rows(name: str, size: int) -> Iterator[tuple[str, ...]]:
     """Yield the rows of the fields behind the fixed ones: only the first has a place that does not depend on others."""
     from rmqtool.formats import declarations
-    from rmqtool.formats.derive import variable_fields
+    from tools.derive import variable_fields
 
     declared = {_MESSAGE: declarations.MESSAGE, "BatchItemPrefix": declarations.BATCH_ITEM}.get(name)
     for number, (length, kind, field, doc) in enumerate(variable_fields(declared) if declared else ()):
