@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rmqtool.checks.case import Case, Depth
 from rmqtool.checks.quick import no_lock_file
@@ -10,8 +12,11 @@ from rmqtool.files.filesystem import Kind, join
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import control_texts, paths
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
+from rmqtool.log.end import read_record
+from rmqtool.look.regions import time_words
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import BROKER_CONF, linked_findings
 from rmqtool.store.queues import ConsumeQueueFiles
@@ -125,6 +130,8 @@ def _check_directories(case: Case, log_directories: set[str]) -> Iterator[Findin
 def check_segments(case: Case) -> Iterator[Finding]:
     """Yield wrong names and sizes of the log's files, and what is missing between them."""
     size = _segment_size(case, case.log)
+    if len(case.log) > 1:
+        yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, size)
     for segment in case.log:
         if segment.size != size and not _is_being_made(case, case.log, segment):
             text = f"{segment.size} bytes, the others have {size}"
@@ -133,6 +140,36 @@ def check_segments(case: Case) -> Iterator[Finding]:
     for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
         if segment.base_offset > before.end_offset and before.size == size:
             yield from _gap(case, before, segment)
+
+
+# What a broker takes as the size of a kind of file, and the unit that it rounds the setting up to.
+_STATED = {
+    FileKind.COMMIT_LOG: ("mappedFileSizeCommitLog", 1, "CL-SIZE"),
+    FileKind.CONSUME_QUEUE: ("mappedFileSizeConsumeQueue", UNIT_SIZE, "CQ-SIZE"),
+    FileKind.BATCH_CONSUME_QUEUE: ("mapperFileSizeBatchConsumeQueue", BATCH_UNIT_SIZE, "CQ-SIZE"),
+    FileKind.CONSUME_QUEUE_EXT: ("mappedFileSizeConsumeQueueExt", 1, "CQ-SIZE"),
+}
+
+
+def _check_stated(case: Case, kind: FileKind, segments: Sequence[Segment], size: int) -> Iterator[Finding]:
+    """Yield that the files of a kind agree on a size that is not the one that the settings state."""
+    name, unit, code = _STATED[kind]
+    config = case.store.config
+    if name not in config.origins or not segments:
+        return
+    stated = int(str(config.value(name)))
+    if -(-stated // unit) * unit == size:
+        return
+    of_size = [segment for segment in segments if segment.size == size]
+    store = shlex.quote(case.store.root)
+    by_settings = f"--conf {name}={stated}"
+    fix = f"set {name}={size} in broker.conf, or leave out {by_settings}"
+    if kind is FileKind.CONSUME_QUEUE:
+        fix = f"rmqtool repair {store} {by_settings} --apply"
+    place = Place(case.shown(of_size[0]) if kind is FileKind.COMMIT_LOG else of_size[0].path, 0, size)
+    files = counted(len(of_size), "file has", "files have")
+    text = f"{files} {size} bytes, and {name} is {stated}"
+    yield replace(new_finding(code, text, place, size=stated, files=len(of_size)), fix=fix)
 
 
 def _is_being_made(case: Case, segments: SegmentQueue, segment: Segment) -> bool:
@@ -172,7 +209,25 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
     lead = counted(units, "queue unit leads", "queue units lead")
     text = f"{missing} missing from {before.end_offset} on; {lead} there"
-    yield new_finding("CL-GAP", text, Place(file, 0, length), bytes=length, units=units)
+    first, last = _times_around(case, before, segment)
+    if first and last:
+        text += f"; messages stored from {time_words(first)} to {time_words(last)} are lost"
+    place = Place(file, 0, length)
+    found = new_finding("CL-GAP", text, place, bytes=length, units=units, storedAfter=first, storedBefore=last)
+    yield replace(found, consequence=f"{found.consequence}; a slave may still have the file: copy it from there")
+
+
+def _times_around(case: Case, before: Segment, after: Segment) -> tuple[int | None, int | None]:
+    """Return the store times of the last message before a hole in the log and of the first one after it."""
+    last = -1
+    for queue, segments in case.queues.items():
+        files = ConsumeQueueFiles(queue, segments)
+        unit = files.read_unit(files.find_offset(before.end_offset) - 1)
+        if unit is not None and before.base_offset <= unit.physical_offset < before.end_offset:
+            last = max(last, unit.physical_offset)
+    left = read_record(case.log, last) if last >= 0 else None
+    right = read_record(case.log, after.base_offset)
+    return (left.store_timestamp if left else None, right.store_timestamp if right else None)
 
 
 def _units_into(queue: QueueId, segments: SegmentQueue, before: Segment, after: Segment) -> int:
@@ -193,7 +248,9 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
         (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues),
         (FileKind.CONSUME_QUEUE_EXT, case.exts),
     ):
-        size = usual_size(segment for queue in queues.values() for segment in queue)
+        every = [segment for queue in queues.values() for segment in queue]
+        size = usual_size(every)
+        yield from _check_stated(case, kind, sorted(every, key=lambda segment: segment.path), size)
         for (topic, queue_id), segments in queues.items():
             if kind is not FileKind.CONSUME_QUEUE_EXT:
                 yield from _check_last(case, segments, Place(None, None, None, topic, queue_id))

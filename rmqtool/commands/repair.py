@@ -13,7 +13,7 @@ from rmqtool.commands.options import AsBroker, Group, ProgressWhen, Show, Topics
 from rmqtool.errors import Exit, Refused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rmqtool.commands.repair_offsets import OffsetsWanted
     from rmqtool.findings import Finding
@@ -98,6 +98,8 @@ def repair(
     """
     if undo is not None or list_:
         return _look_back(_Past(words or [], undo, list_, apply or journal is not None), broker, show)
+    if not apply and (plan is not None or journal is not None):
+        raise UsageError(f"{'--plan' if plan is not None else '--journal'} goes with --apply", hint="add --apply")
     choice = _choose(words or [])
     damaged = _damaged(bridge, truncate, allow) if apply else _damaged(bridge, truncate, "primary")
     whole_store(choice.store, "repair", "a repair puts a whole store right")
@@ -154,7 +156,7 @@ def _edit(
     from rmqtool.commands.repair_offsets import OffsetsWanted
 
     if group is None or parts != ("offsets",):
-        raise UsageError("offsets are set for one group", hint="rmqtool repair STORE offsets -g GROUP --to max")
+        raise UsageError("offsets are set for one group", hint="rmqtool repair STORE offsets -g GROUP --to TIME")
     return OffsetsWanted(group, tuple(topics or ()), to, from_bak, zone)
 
 
@@ -196,20 +198,16 @@ def _repair(wanted: _Wanted, work: Work, show: Show) -> Exit:
         for note in plan.notes:
             output.note(note)
         shown = plan.as_json()
-        undo = None if plan.undo is None else f"rmqtool repair {quote(path)} --undo {quote(plan.undo)}"
-        output.single(shown, repair_lines(output, shown, path, _next_commands(plan, path, request), undo))
-    return _status(plan)
+        undo = None
+        if plan.undo is not None:
+            undo = f"rmqtool repair {quote(path)}{_broker_words(wanted.broker)} --undo {quote(plan.undo)}"
+        output.single(shown, repair_lines(output, shown, path, _next_commands(plan, wanted), undo))
+    return Exit.NO if plan.left or (plan.steps and not plan.applied) else Exit.DONE
 
 
-def _status(plan: Plan) -> Exit:
-    if not plan.applied:
-        return Exit.NO if plan.steps else Exit.DONE
-    return Exit.NO if plan.left else Exit.DONE
-
-
-def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
-    """Return what to type: to do what the plan says, or what of it was not allowed; to see what stays wrong."""
-    store = quote(path)
+def _next_commands(plan: Plan, wanted: _Wanted) -> list[str]:
+    """Return what to type: to do exactly what the plan says; to see what is left to do; to see what stays wrong."""
+    request, store = wanted.request, quote(wanted.store)
     if len(plan.allowed) == len(plan.steps) and (plan.applied or not plan.steps):
         return _beyond_repair(plan.left, store, request)
     words = "".join(f" {part}" for part in sorted(request.parts))
@@ -217,9 +215,18 @@ def _next_commands(plan: Plan, path: str, request: Request) -> list[str]:
         words += f" --{request.damaged}"
     if request.edit is not None:
         words += f" {request.edit}"
-    risks = sorted({step.risk.value for step in plan.steps} - {"derived"})
-    allow = f" --allow {','.join(risks)}" if risks else ""
-    return [f"rmqtool repair {store}{words} --apply{allow}"]
+    command = f"rmqtool repair {store}{words}{_broker_words(wanted.broker, plan.assumed)}"
+    if plan.applied:
+        return [command]
+    allow = f" --allow {','.join(plan.risks)}" if plan.risks else ""
+    return [f"{command} --apply{allow} --plan {plan.id}"]
+
+
+def _broker_words(broker: AsBroker, assumed: Mapping[str, object] | None = None) -> str:
+    """Return the options that say which broker's rules and settings were taken, assumed ones too."""
+    version = "" if broker.as_version is None else f" --as {broker.as_version}"
+    stated = [*(broker.conf or ()), *(f"{name}={value}" for name, value in (assumed or {}).items())]
+    return version + "".join(f" --conf {quote(one)}" for one in stated)
 
 
 def _beyond_repair(left: Sequence[Finding], store: str, request: Request) -> list[str]:

@@ -12,6 +12,7 @@ from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.repairs.areas import Areas
+    from rmqtool.repairs.steps import Edit
     from rmqtool.store.open import Store
 
 _ENDS = ("min", "max")
@@ -44,11 +45,12 @@ class OffsetsWanted:
         """Return the time that is meant."""
         return parse_time(self.to or "", now=now_ms(), zone=parse_zone(self.zone))
 
-    def __call__(self, areas: Areas) -> Iterator[tuple[str, str]]:
+    def __call__(self, areas: Areas) -> Iterator[Edit]:
         """Change the offsets in the overlay; yield the file, and what was done."""
-        from rmqtool.broker.offsets import ConsumerOffsets, progress_file
-        from rmqtool.engine.clock import SystemClock
-        from rmqtool.formats.paths import config_path
+        from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets, progress_file
+        from rmqtool.engine.clock import FixedClock
+        from rmqtool.formats.paths import LOCK, config_path
+        from rmqtool.repairs.steps import Edit, OffsetChange
         from rmqtool.store.config_files import config_text
 
         view = areas.view()
@@ -56,19 +58,26 @@ class OffsetsWanted:
         is_lmq = view.config.enable_lmq
         name = progress_file(enable_lmq=is_lmq)
         text = config_text(areas.main.overlay, name)
-        offsets = ConsumerOffsets(text, view.version, SystemClock(), enable_lmq=is_lmq)
+        # What is planned twice must be the same twice, so the time in the table is that of the newest file.
+        times = [file.mtime_ns for file in areas.store.listing.files if file.path != LOCK]
+        clock = FixedClock(max(times, default=0) // 1_000_000)
+        offsets = ConsumerOffsets(text, view.version, clock, enable_lmq=is_lmq)
         topics = self._topics(topic for topic, group in offsets.iter_subscriptions() if group == self.group)
         found = self._in_copy(view, topics) if self.from_bak else self._in_queues(view, topics)
-        changed = 0
+        changes = []
         for topic, queue_id, offset in found:
-            if offsets.query_offset(self.group, topic, queue_id) != offset:
+            before = offsets.query_offset(self.group, topic, queue_id)
+            if before != offset:
                 offsets.commit_offset(self.group, topic, queue_id, offset)
-                changed += 1
-        if changed:
+                known = None if before == NOT_FOUND else before
+                changes.append(OffsetChange(self.group, topic, queue_id, known, offset))
+        if changes:
             offsets.save()
-            reason = f"{self.group} goes on at {self.to or 'what the copy says'} in {changed} queues"
-            yield config_path(name), reason
-            yield f"{config_path(name)}.bak", "what the file said before"
+            queues = "queue" if len(changes) == 1 else "queues"
+            where = "as the copy .bak says" if self.to is None else f"to {self.to}"
+            reason = f"{self.group}: offset set {where} in {len(changes)} {queues}"
+            yield Edit(config_path(name), reason, tuple(changes))
+            yield Edit(f"{config_path(name)}.bak", "what the file said before")
 
     def _topics(self, known: Iterable[str]) -> list[str]:
         """Return the topics that are meant: those the group has offsets of, and those that are named."""
@@ -116,7 +125,7 @@ class OffsetsWanted:
         data = view.read_file(path)
         decoded = None if data is None else decode_config(name, data)
         if decoded is None or isinstance(decoded, Flaw):
-            hint = "say where the group goes on: --to TIME, OFFSET, min or max"
+            hint = f"--to TIME sets it to where it was at a time; until then: rmqtool info STORE groups -g {self.group}"
             raise NotFound(f"{path} cannot be read", file=path, hint=hint)
         for topic in topics:
             queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}

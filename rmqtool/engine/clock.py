@@ -36,3 +36,14 @@ class SystemClock:
     def zone(self) -> tzinfo:
         """The local time zone."""
         return datetime.now(UTC).astimezone().tzinfo or UTC
+
+
+class FixedClock(SystemClock):
+    """A clock at which it is always the same time of day."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def now(self) -> int:
+        """Return the one time of day."""
+        return self._now_ms

@@ -15,6 +15,7 @@ from rmqtool.render.output import Output
 _SHOWN = 12
 _STYLES = {"derived": "title", "state": "warning", "primary": "error"}
 _CLASS, _ACTION = 7, 8
+_OFFSETS = 32
 
 PAST_FIELDS = ("undo", "plan", "time", "steps", "store", "undone")
 
@@ -33,6 +34,12 @@ def repair_lines(
         yield from _step_lines(output, row)
     if len(rows) > _SHOWN:
         yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
+    for name, value in shown.get("assumed", {}).items():
+        words = (
+            f"{name}={text.neutral(str(value))}: no file is left that shows it; a broker with another value refuses "
+            f"the new files. State your broker's: --conf {name}=..."
+        )
+        yield from text.hanging(f"  {output.paint('assumed', 'warning')}  {words}", output.look.width, 11)
     for finding in left[:_SHOWN]:
         where = text.neutral(f"{finding['file'] or ''}{_at(finding)}")
         words = f"{finding['code']} {where}: {text.neutral(finding['message'])}"
@@ -82,24 +89,35 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
         first, *rest = text.hanging(head + words, output.look.width, len(head))
     yield f"  {output.paint(step['class'].ljust(_CLASS), _STYLES[step['class']])}{first[2 + _CLASS :].rstrip()}"
     yield from rest
+    changes = step.get("offsets", ())
+    for change in changes[:_OFFSETS]:
+        before = "none" if change["before"] is None else text.count(change["before"])
+        yield f"{' ' * len(head)}{text.neutral(change['topic'])}/{change['queueId']}  {before} -> {change['after']}"
+    if len(changes) > _OFFSETS:
+        yield f"{' ' * len(head)}and {text.count(len(changes) - _OFFSETS)} other queues; --json shows them all"
 
 
 def _verdict(shown: Row) -> tuple[str, Severity | None]:
     left, steps = shown["left"], shown["steps"]
-    stays = f"{text.count(len(left))} {'finding' if len(left) == 1 else 'findings'}"
+    stays = text.counted(len(left), "problem")
     if not steps:
         return (
             (f"nothing can be repaired here; {stays} left", Severity.WARNING) if left else ("nothing to repair", None)
         )
     if not shown["applied"]:
-        count = f"{text.count(len(steps))} {'step' if len(steps) == 1 else 'steps'}"
+        missing = sum(not step["allowed"] for step in steps)
         risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]} - {"derived"}))
-        without = f", without --allow {risks}," if risks else ""
-        after = f"; then{without} {stays} would be left" if left else "; then the store is sound"
-        return f"{count} to do{after}", Severity.WARNING
+        of_them = "" if missing == len(steps) else f"{text.count(missing)} of them "
+        some = f", {of_them}only with --allow {risks}" if risks else ""
+        after = f"; then {stays} left" if left else f"; then {_sound(shown)}"
+        return f"{text.counted(len(steps), 'step')} to do{some}{after}", Severity.WARNING
     done = sum(step["allowed"] for step in steps)
-    words = f"done: {text.count(done)} of {text.count(len(steps))} steps"
-    return (f"{words}; {stays} left", Severity.WARNING) if left else (f"{words}; the store is sound", None)
+    words = f"done: {text.count(done)} of {text.counted(len(steps), 'step')}"
+    return (f"{words}; {stays} left", Severity.WARNING) if left else (f"{words}; {_sound(shown)}", None)
+
+
+def _sound(shown: Row) -> str:
+    return "the store is sound" if not shown.get("assumed") else "the store is sound, if the assumed sizes are right"
 
 
 def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 import stat as modes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from rmqtool.errors import ReadFailed, Refused, RmqtoolError, UsageError
+from rmqtool.errors import ReadFailed, Refused, UsageError
 from rmqtool.files.filesystem import Kind, path_parts
 from rmqtool.files.journal_log import LOG, OLD_BYTES, Journal, read_journal
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -149,28 +150,26 @@ class Journals:
     def flaw_of(self, past: PastRepair) -> Refused | None:
         """Return why the journals of a repair are not believed."""
         try:
-            _require_own(past.directory)
-            self._require_own_areas(past)
-        except RmqtoolError as error:
-            return _refused(past.directory, error.message)
-        return None
+            why = next(chain(_foreign_parts(past.directory), self._foreign_places(past)), None)
+        except (ReadFailed, OSError) as error:
+            why = str(error)
+        return None if why is None else _refused(past.directory, why)
 
-    def _require_own_areas(self, past: PastRepair) -> None:
+    def _foreign_places(self, past: PastRepair) -> Iterator[str]:
+        """Yield what the journals speak of that is not this store's."""
         if len(set(past.roots)) < len(past.roots):
-            raise Refused("two of them are about one directory")
+            yield "two of its parts are about one directory"
+        for about in (one.about for one in past.told if one.about):
+            if about.get("store") != self.root:
+                yield f"it is about the store {about.get('store')}, not {self.root}"
+            if about["root"] not in self.roots:
+                yield f"it is about {about['root']}, which is no directory of this store"
         for told in past.told:
-            if not told.about:
-                continue
-            if told.about.get("store") != self.root:
-                raise Refused(f"it is about the store {told.about.get('store')}, not {self.root}")
-            root = str(told.about["root"])
-            if root not in self.roots:
-                raise Refused(f"it is about {root}, which is no directory of this store")
             for path, original in told.originals.items():
                 path_parts(path)
                 mode = original.attributes.mode if original.attributes is not None else 0
                 if original.kind is Kind.FILE and mode & _SPECIAL_BITS:
-                    raise Refused(f"it would give {os.path.join(root, path)} the mode {mode:o}")
+                    yield f"it would give {path} the mode {mode:o}"
 
     def find(self, wanted: str) -> PastRepair:
         """Return a repair by its directory, or the ``last``. Refuse what is not believed, and all but the newest."""
@@ -235,26 +234,25 @@ def _is_empty_of_repair(directory: str) -> bool:
     return is_named and os.path.isdir(directory) and not os.listdir(directory)
 
 
-def _require_own(directory: str) -> None:
-    """Refuse what another user owns or can write, and links."""
-    _require_private(directory, modes.S_ISDIR)
+def _foreign_parts(directory: str) -> Iterator[str]:
+    """Yield what of a journal another user owns or can write, and links."""
+    yield from _flaws_of(directory, modes.S_ISDIR)
     for name in journal_names(directory):
         inside = os.path.join(directory, name)
-        _require_private(inside, modes.S_ISDIR)
-        for file in (LOG, OLD_BYTES):
-            path = os.path.join(inside, file)
+        yield from _flaws_of(inside, modes.S_ISDIR)
+        for path in (os.path.join(inside, file) for file in (LOG, OLD_BYTES)):
             if os.path.lexists(path):
-                _require_private(path, modes.S_ISREG)
+                yield from _flaws_of(path, modes.S_ISREG)
 
 
-def _require_private(path: str, is_kind: Any) -> None:
+def _flaws_of(path: str, is_kind: Callable[[int], bool]) -> Iterator[str]:
     found = os.lstat(path)
     if not is_kind(found.st_mode) or (modes.S_ISREG(found.st_mode) and found.st_nlink > 1):
-        raise Refused(f"{path} is a link, or no file or directory")
+        yield f"{path} is a link, or something else than a directory or a file"
     if found.st_uid != os.geteuid():
-        raise Refused(f"{path} belongs to the user {found.st_uid}, and you are {os.geteuid()}")
+        yield f"{path} belongs to the user {found.st_uid}, and you are {os.geteuid()}"
     if found.st_mode & _OTHERS_WRITE:
-        raise Refused(f"others may write {path}")
+        yield f"others may write {path}"
 
 
 def _refused(directory: str, why: str) -> Refused:

@@ -6,9 +6,7 @@ differs between the store and the overlays then; what stays wrong is what a chec
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -16,19 +14,36 @@ from rmqtool.checks.check import Check
 from rmqtool.engine.load import refuse_linked, refuse_unsupported
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse, WriteFailed
+from rmqtool.errors import NoSpace, StoreError, StoreInUse, WriteFailed
 from rmqtool.files.filesystem import split
 from rmqtool.files.overlay import Action, OverlayFileSystem
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import paths
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.paths import FileKind
 from rmqtool.log.ranges import Effort
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.bridge import Span, bridge, read_damage, span_of, truncate
 from rmqtool.repairs.configs import restore_copies
-from rmqtool.repairs.steps import Part, Reasons, Risk, Step, in_order, renumber_new_indexes, risk_of, steps_of, transfer
+from rmqtool.repairs.steps import (
+    Edit,
+    OffsetChange,
+    Part,
+    Reasons,
+    Risk,
+    Step,
+    digest_of,
+    in_order,
+    renumber_new_indexes,
+    risk_of,
+    steps_of,
+    transfer,
+)
 from rmqtool.repairs.timers import forget_timers
 from rmqtool.store.open import Store
+from rmqtool.store.segments import Segment, usual_size
+from rmqtool.upstream.settings import assumed_settings, with_found_settings
 
 _ALONE = Effort()
 _ID_SIZE = 6
@@ -62,8 +77,8 @@ class Request:
     parts: frozenset[Part] = frozenset()
     risks: frozenset[Risk] = frozenset((Risk.DERIVED,))
     damaged: Damaged | None = None
-    # Changes offsets in the overlays; yields the files, and why.
-    edit: Callable[[Areas], Iterable[tuple[str, str]]] | None = None
+    # Changes offsets in the overlays; yields what it changed.
+    edit: Callable[[Areas], Iterable[Edit]] | None = None
 
     def wants(self, part: Part) -> bool:
         """Return whether a part is to be repaired."""
@@ -76,15 +91,24 @@ class Request:
 
 @dataclass
 class Plan:
-    """What would be done, and what would stay; ``state`` is that of the store when it was made."""
+    """What would be done, and what would stay; ``state`` is that of the store when it was made.
+
+    ``assumed`` are settings that no file of the store shows and nobody stated, although files are made by them.
+    """
 
     id: str
     state: str
     steps: list[Step]
     left: list[Finding]
     notes: list[str] = field(default_factory=list)
+    assumed: dict[str, object] = field(default_factory=dict)
     applied: bool = False
     undo: str | None = None
+
+    @property
+    def risks(self) -> list[str]:
+        """What has to be allowed for all of it to be done."""
+        return sorted({step.risk.value for step in self.steps} - {Risk.DERIVED.value})
 
     @property
     def allowed(self) -> list[Step]:
@@ -99,22 +123,32 @@ class Plan:
             "applied": self.applied,
             "left": [finding.as_json() for finding in self.left],
         }
+        if self.assumed:
+            found["assumed"] = self.assumed
         return found if self.undo is None else found | {"undo": self.undo}
 
 
 def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, foresee: bool = True) -> Plan:
     """Work out a repair in the overlays of a store. The store is not touched.
 
-    ``foresee``: tell what would stay wrong, which takes as long as a check.
+    ``foresee``: show the whole repair, also those steps for which leave is missing, and tell what would stay wrong
+    after it, which takes as long as a check. Else the plan is what is done with the leave there is.
     """
     require_stopped(areas.store)
     refuse_linked(areas.store.listing)
     state = areas.state()
-    planner = _Planner(areas, request, effort)
+    planner = _Planner(areas, replace(request, risks=frozenset(Risk)) if foresee else request, effort)
     planner.work_out()
     steps = planner.steps()
-    left = planner.left(steps) if foresee else []
-    return Plan(_identify(state, steps), state, steps, left, planner.notes)
+    done = [step for step in steps if step.allowed]
+    overlays = [area.overlay for area in areas.all]
+    plan = Plan(digest_of(done, overlays, state, _ID_SIZE), state, steps, [], planner.notes, planner.assumed(done))
+    if foresee:
+        plan.left = planner.left(steps)
+        plan.steps = [replace(step, allowed=step.risk in request.risks) for step in steps]
+        if not request.takes(Part.LOG):
+            plan.steps = keep_marker(plan.steps, plan.steps)
+    return plan
 
 
 def require_stopped(store: Store) -> None:
@@ -134,6 +168,8 @@ class _Planner:
         self.effort = effort
         self.notes: list[str] = []
         self.reasons = Reasons(dict(_WHY))
+        # Which offsets the change of a table is about, by its path in the store.
+        self.offsets: dict[str, tuple[OffsetChange, ...]] = {}
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
@@ -143,11 +179,16 @@ class _Planner:
         if any(request.wants(part) for part in _RECOVERED) and self._is_ours():
             self._recover()
         if request.wants(Part.CONFIG) or request.wants(Part.OFFSETS):
-            self.reasons.by_path.update(restore_copies(overlay, self.areas.store.listing))
+            self._take(Edit(path, why) for path, why in restore_copies(overlay, self.areas.store.listing))
         if request.edit is not None:
-            self.reasons.by_path.update(request.edit(self.areas))
+            self._take(request.edit(self.areas))
         if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
             self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
+
+    def _take(self, edits: Iterable[Edit]) -> None:
+        for edit in edits:
+            self.reasons.by_path[edit.path] = edit.reason
+            self.offsets[edit.path] = edit.offsets
 
     def _is_ours(self) -> bool:
         """Tell whether the engine can write the store; refuse where its parts were asked for by name."""
@@ -161,7 +202,22 @@ class _Planner:
             return False
         return True
 
+    def _remake_queues(self) -> bool:
+        """Take away queue files of another size than the settings state: a broker refuses them, the log has all."""
+        store = self.areas.store
+        name, files = "mappedFileSizeConsumeQueue", list(store.listing.of_kind(FileKind.CONSUME_QUEUE))
+        stated = -(-store.config.mapped_file_size_consume_queue // UNIT_SIZE) * UNIT_SIZE
+        usual = usual_size([Segment(0, file.size, file.path, store.filesystem) for file in files])
+        if not files or name not in store.config.origins or usual == stated or not self.request.wants(Part.QUEUES):
+            return False
+        for file in files:
+            self.areas.main.overlay.unlink(file.path)
+        self.reasons.by_path[paths.CONSUME_QUEUE] = f"CQ-SIZE: files had {usual} bytes, and {name} is {stated}"
+        return True
+
     def _recover(self) -> None:
+        if self._remake_queues():
+            self._mark_unclean()
         report = self._recovered()
         if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
             # What the log holds now is another matter, as after a crash.
@@ -257,9 +313,16 @@ class _Planner:
         there = {(step.area, step.path) for step in marked}
         named = [self._as_mended(step) for step in marked]
         named += (step for key, step in self.mended.items() if key not in there)
-        if not self.request.takes(Part.LOG) and any(step.part is Part.LOG for step in (*needed, *named)):
-            named = [_kept(step) if step.part is Part.ABORT else step for step in named]
-        return renumber_new_indexes(in_order(named))
+        if not self.request.takes(Part.LOG):
+            named = keep_marker(named, needed)
+        told = (replace(step, offsets=self.offsets.get(step.path, ())) if not step.area else step for step in named)
+        return renumber_new_indexes(in_order(told))
+
+    def assumed(self, steps: Iterable[Step]) -> dict[str, object]:
+        """Return the sizes of files that are made although nothing in the store shows them."""
+        created = [step.path for step in steps if step.action == Action.CREATE and not step.area]
+        store = self.areas.store
+        return assumed_settings(with_found_settings(store.config, store.listing), created)
 
     def _as_mended(self, step: Step) -> Step:
         mended = self.mended.get((step.area, step.path))
@@ -300,12 +363,14 @@ def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
     return start is not None and start + (finding.offset or 0) >= report.max_offset
 
 
-def _kept(step: Step) -> Step:
-    """Return the step on the marker of an unclean stop as one that is not done.
+def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:
+    """Return steps in which the marker of an unclean stop is kept while the log is still to be changed.
 
     Without the marker a broker believes the end of the log, and what it must still cut off would become messages.
     """
-    return replace(step, allowed=False, reason=_STAYS)
+    if not any(step.part is Part.LOG for step in (*steps, *needed)):
+        return list(steps)
+    return [replace(step, allowed=False, reason=_STAYS) if step.part is Part.ABORT else step for step in steps]
 
 
 def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
@@ -314,22 +379,3 @@ def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
     store.listing.open_files.close()
     store.commit_log.close()
     return found
-
-
-def require_plan(plan: Plan, expected: str | None) -> None:
-    """Refuse what is not the plan that a person has seen."""
-    if expected is not None and plan.id != expected:
-        raise Refused(
-            f"the store changed since plan {expected}: it would be plan {plan.id} now; nothing was done",
-            hint="look at the new plan: rmqtool repair STORE",
-        )
-
-
-def _identify(state: str, steps: Iterable[Step]) -> str:
-    told = [
-        (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
-        for step in steps
-        if step.allowed
-    ]
-    text = json.dumps([state, told]).encode()
-    return hashlib.blake2b(text, digest_size=_ID_SIZE).hexdigest()

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from shlex import quote
 
 from rmqtool.errors import Refused, StoreError, WriteFailed
@@ -15,7 +16,7 @@ from rmqtool.log.ranges import Effort
 from rmqtool.repairs.apply import Places, apply_plan, is_undoable, private_attributes, take_back
 from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.journals import LINK, Journals, PastRepair, iter_repairs, store_beside
-from rmqtool.repairs.plan import Plan, Request, check_view, plan_repair, require_plan, require_stopped
+from rmqtool.repairs.plan import Plan, Request, check_view, plan_repair, require_stopped
 from rmqtool.repairs.staging import require_outside
 from rmqtool.repairs.steps import Risk
 from rmqtool.store.open import Store
@@ -55,7 +56,8 @@ def repair(
             _take_back(past)  # so that a repair begins where that one did
     with open_store() as store, Areas(store) as areas:
         plan = plan_repair(areas, request, effort, foresee=False)
-        require_plan(plan, expected)
+        if expected is not None and plan.id != expected:
+            raise _other_plan(open_store, request, plan, expected)
         if plan.steps:
             if not plan.allowed:
                 raise _needs_leave(plan, root)
@@ -74,6 +76,21 @@ def _apply(areas: Areas, plan: Plan, journal: str | None) -> str:
     about = {"number": journals.next_number(), "time": time.time_ns() // 1_000_000}
     with _opened(areas, place) as places, _noted(journals, place):
         return os.path.join(place, apply_plan(areas, plan, places, about))
+
+
+def _other_plan(open_store: Open, request: Request, plan: Plan, expected: str) -> Refused:
+    """Return why a plan is not the one that was seen: leave is missing for a part of that, or the store changed."""
+    with open_store() as store, Areas(store) as areas:
+        whole = plan_repair(areas, replace(request, risks=frozenset(Risk)), foresee=False)
+    if whole.id == expected:
+        risks = ",".join(whole.risks)
+        return Refused(
+            f"plan {expected} has steps that are not allowed; nothing was done", hint=f"repeat it with --allow {risks}"
+        )
+    return Refused(
+        f"{expected} is not the plan for this store as it is now, that is {plan.id}; nothing was done",
+        hint="look at the new plan: rmqtool repair STORE",
+    )
 
 
 def _needs_leave(plan: Plan, root: str) -> Refused:

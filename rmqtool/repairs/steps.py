@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmqtool.files.filesystem import Extent, WritableFileSystem, make_directories, split
 from rmqtool.files.journal_log import BLOCK
@@ -78,12 +81,41 @@ def risk_of(part: Part) -> Risk:
     return _RISKS.get(part, Risk.DERIVED)
 
 
+class OffsetChange(NamedTuple):
+    """Where a group goes on in one queue: before (None: it had no offset there) and after."""
+
+    group: str
+    topic: str
+    queue_id: int
+    before: int | None
+    after: int
+
+    def as_json(self) -> dict[str, object]:
+        """Return the object of a step."""
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "queueId": self.queue_id,
+            "before": self.before,
+            "after": self.after,
+        }
+
+
+class Edit(NamedTuple):
+    """A file that was changed in the overlays because somebody asked for it: why, and which offsets are others."""
+
+    path: str
+    reason: str
+    offsets: tuple[OffsetChange, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One file: what becomes of it, and why.
 
     ``area`` counts the areas of the store. ``source`` is the file's name now when it gets another one.
     ``extents`` are the bytes that will be others; ``is_directory``: it is an empty directory that goes away.
+    ``offsets`` are those of groups that the change of a table is about.
     """
 
     area: int
@@ -99,6 +131,7 @@ class Step:
     source: str | None = None
     is_directory: bool = False
     allowed: bool = True
+    offsets: tuple[OffsetChange, ...] = ()
 
     @property
     def risk(self) -> Risk:
@@ -107,7 +140,7 @@ class Step:
 
     def as_json(self, number: int) -> dict[str, object]:
         """Return the object of the contract."""
-        return {
+        found: dict[str, object] = {
             "n": number,
             "class": self.risk.value,
             "action": self.action,
@@ -116,6 +149,7 @@ class Step:
             "bytes": self.bytes,
             "allowed": self.allowed,
         }
+        return found | {"offsets": [one.as_json() for one in self.offsets]} if self.offsets else found
 
 
 @dataclass
@@ -192,6 +226,21 @@ def renumber_new_indexes(steps: Iterable[Step]) -> list[Step]:
             step = replace(step, shown=f"{paths.INDEX}/NEW-{number}")  # noqa: PLW2901
         found.append(step)
     return found
+
+
+def digest_of(steps: Iterable[Step], overlays: Sequence[OverlayFileSystem], state: str, size: int) -> str:
+    """Return a digest of what steps leave behind: the state that they begin with, and every byte that they write."""
+    digest = hashlib.blake2b(state.encode(), digest_size=size)
+    for step in steps:
+        told = (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
+        digest.update(json.dumps(told).encode())
+        if not step.extents:
+            continue
+        with overlays[step.area].open_read(step.path) as file:
+            for extent in step.extents:
+                for file_offset in range(extent.file_offset, extent.end, _CHUNK):
+                    digest.update(file.pread_exactly(min(_CHUNK, extent.end - file_offset), file_offset))
+    return digest.hexdigest()
 
 
 def transfer(step: Step, source: OverlayFileSystem, target: WritableFileSystem) -> None:

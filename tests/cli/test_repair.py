@@ -163,15 +163,17 @@ def test_words_that_mean_nothing_are_refused(words, damaged, capsys):
 def test_the_screen(damaged, capsys, monkeypatch):
     monkeypatch.chdir(damaged.parent)
     assert main(["repair", "store"]) == Exit.NO
-    assert capsys.readouterr().out.splitlines()[1:] == [
+    head, *lines = capsys.readouterr().out.splitlines()
+    plan = head.split()[2]
+    assert lines == [
         "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 units were wrong or"
         " missing",
         "  derived  create    checkpoint, 4.0 KiB: does not say what the store holds",
         "  derived  delete    abort: the last stop was not clean; nothing is left to recover",
         "3 steps to do; then the store is sound",
-        "Next: rmqtool repair store --apply",
+        f"Next: rmqtool repair store --apply --plan {plan}",
     ]
-    assert main(["repair", "store", "--apply"]) == Exit.DONE
+    assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.DONE
     undo = next(Path("store-rmqtool-undo").iterdir()).resolve()
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "done: 3 of 3 steps; the store is sound",
@@ -184,18 +186,66 @@ def test_the_screen(damaged, capsys, monkeypatch):
 def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsys, monkeypatch):
     root = writable_store("49-killed-torn")
     monkeypatch.chdir(root.parent)
-    allowed = "Next: rmqtool repair store --apply --allow primary"
     assert main(["repair", "store"]) == Exit.NO
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "8 steps to do; then, without --allow primary, 2 findings would be left",
-        allowed,
-    ]
+    head, *_, verdict, following = capsys.readouterr().out.splitlines()
+    plan = head.split()[2]
+    assert verdict == "8 steps to do, 2 of them only with --allow primary; then the store is sound"
+    assert following == f"Next: rmqtool repair store --apply --allow primary --plan {plan}"
+    assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.REFUSED
+    assert f"plan {plan} has steps that are not allowed" in capsys.readouterr().err
     assert main(["repair", "store", "--apply"]) == Exit.NO
     *_, done, following, undo = capsys.readouterr().out.splitlines()
-    assert (done, following) == ("done: 6 of 8 steps; 2 findings left", allowed)
+    assert (done, following) == ("done: 6 of 8 steps; 2 problems left", "Next: rmqtool repair store")
     assert undo.startswith("Undo: rmqtool repair store --undo ")
     assert main(["repair", "store", "--apply", "--allow", "primary"]) == Exit.DONE
     assert "done: 2 of 2 steps; the store is sound" in capsys.readouterr().out.splitlines()
+
+
+def test_the_plan_that_is_shown_is_the_one_that_is_done(writable_store, capsysbinary):
+    """Also where leave is missing: what is derived from the log depends on what becomes of the log."""
+    root = writable_store("recovery-5.3.3/base-A")
+    log = root / "commitlog/00000000000000000000"
+    data = bytearray(log.read_bytes())
+    data[32866 + 4] ^= 1
+    log.write_bytes(data)
+    _, seen = run(capsysbinary, "repair", root)
+    _, allowed = run(capsysbinary, "repair", root, "--allow", "primary")
+    assert (seen["plan"], len(seen["steps"])) == (allowed["plan"], len(allowed["steps"]))
+    words = ["--apply", "--allow", "primary", "--plan", seen["plan"]]
+    status, done = run(capsysbinary, "repair", root, *words)
+    assert (status, done["plan"], done["left"]) == (Exit.DONE, seen["plan"], [])
+    assert [{**step, "allowed": True} for step in seen["steps"]] == done["steps"]
+
+
+def test_plans_that_write_other_bytes_are_other_plans(writable_store, capsysbinary):
+    root = writable_store("53-broker")
+    base = ["repair", root, "offsets", "-g", GROUP, "-t", TOPIC, "--allow", "state", "--to"]
+    _, seven = run(capsysbinary, *base, "7")
+    _, eight = run(capsysbinary, *base, "8")
+    assert seven["plan"] != eight["plan"]
+    assert run(capsysbinary, *base, "7")[1]["plan"] == seven["plan"]
+    before = tree_state(root)
+    status, error = run(capsysbinary, *base, "8", "--apply", "--plan", seven["plan"])
+    assert (status, error["error"]["code"]) == (Exit.REFUSED, "refused")
+    assert tree_changes(before, tree_state(root)) == []
+    assert run(capsysbinary, *base, "7", "--apply", "--plan", seven["plan"])[0] == Exit.DONE
+    (step,) = [step for step in seven["steps"] if "offsets" in step]
+    assert step["offsets"] == [
+        {"group": GROUP, "topic": TOPIC, "queueId": queue, "before": 35, "after": 7} for queue in range(4)
+    ]
+
+
+def test_a_repair_that_leaves_problems_says_so_by_its_status(writable_store, capsysbinary):
+    root = writable_store("recovery-5.3.3/base-A")
+    (root / "commitlog/00000000000000131072").unlink()
+    for words in (["--apply", "--allow", "state,primary"], []):
+        status, shown = run(capsysbinary, "repair", root, *words)
+        assert (status, [one["code"] for one in shown["left"]]) == (Exit.NO, ["CL-GAP"])
+
+
+@pytest.mark.parametrize("words", [["--plan", "0123456789ab"], ["--journal", "elsewhere"]])
+def test_options_of_doing_it_are_refused_where_nothing_is_done(words, damaged, capsysbinary):
+    assert run(capsysbinary, "repair", damaged, *words)[0] == Exit.USAGE
 
 
 GROUP, TOPIC = "G_ok", "T_normal"
@@ -290,7 +340,8 @@ def test_damage_in_the_log_is_bridged_only_with_leave_or_cut_off_when_asked_for(
     status, shown = run(capsysbinary, "repair", root)
     assert (status, [(s["class"], s["action"], s["allowed"]) for s in shown["steps"]]) == (
         Exit.NO,
-        [("primary", "bridge", False)],
+        # Its units lead to the bridge then.
+        [("primary", "bridge", False), ("derived", "modify", True), ("derived", "modify", True)],
     )
     assert run(capsysbinary, "repair", root, "--bridge", "--apply")[0] == Exit.REFUSED
     status, shown = run(capsysbinary, "repair", root, "--bridge", "--apply", "--allow", "primary")

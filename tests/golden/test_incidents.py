@@ -170,8 +170,12 @@ def test_transcript(name: str, width: int, tmp_path: Path) -> None:
     there = {path.name for path in root.glob("index/*")}
     with at_home(tmp_path), patch.dict(os.environ, COLUMNS=str(width)):
         screens = list(_typed(incident))
+
+    def shown(line: str) -> str:
+        return settled(line, str(tmp_path), there)
+
     text = "".join(
-        "\n".join((f"$ {command}", *(settled(line, str(tmp_path), there) for line in lines), f"[{status}]\n", ""))
+        "\n".join((f"$ {shown(command)}", *map(shown, lines), f"[{status}]\n", ""))
         for command, lines, status in screens
     )
     check_golden(f"incidents/{name}-{width}.txt", text)
