@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.checks.case import Case
 from rmqtool.findings import Finding, Place, Severity, find_code, new_finding
 from rmqtool.formats import checkpoints, control_texts, layouts, paths
-from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_files import decode_config, salvage_config
 from rmqtool.formats.config_shapes import OWN_GROUPS
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.flaws import Flaw
@@ -26,6 +26,12 @@ from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
 _LARGEST = 256 << 20
+# What is to be done about tables of which nothing is left, and that nothing else tells of.
+_OFFSETS_GONE = (
+    "the store does not say how far its groups were: put a saved copy of the file back, or set each group: "
+    "rmqtool repair {store} offsets -g GROUP -t TOPIC --to TIME"
+)
+_GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
 
 
 def check_checkpoint(case: Case) -> Iterator[Finding]:
@@ -146,19 +152,33 @@ def _with_registered(finding: Finding) -> Finding:
 
 
 def _with_cure(case: Case, finding: Finding) -> Finding:
-    """Return a finding with another next step where a repair has no copy to take: what a broker would start with."""
-    lost = find_code("CF-EMPTY")
-    if finding.code != "CF-JSON" or finding.fix is None or finding.file is None or lost is None:
+    """Return a finding with the next step that helps: a repair where something is left to take, else what is lost."""
+    repair, lost = find_code("CF-JSON"), find_code("CF-EMPTY")
+    if finding.code not in ("CF-JSON", "CF-EMPTY") or finding.file is None or repair is None or lost is None:
         return finding
     what = paths.classify(finding.file, ())
-    if what.kind is FileKind.CONFIG and what.name is not None:
-        others = {paths.config_path(what.name, copy) for copy in (Copy.MAIN, Copy.BAK)} - {finding.file}
-        texts = [case.store.read_file(path, _LARGEST) for path in others]
-        if any(loads(what.name, text) for text in texts if text is not None):
-            return finding
-        if texts == [None]:  # what does not parse, and has no copy, is an empty table
-            return replace(finding, consequence=lost.consequence, fix=lost.fix)
-    return replace(finding, fix=lost.fix)
+    if what.kind is not FileKind.CONFIG or what.name is None:
+        return replace(finding, fix=lost.fix) if finding.code == "CF-JSON" and finding.fix is not None else finding
+    texts = [case.store.read_file(paths.config_path(what.name, copy), _LARGEST) for copy in (Copy.MAIN, Copy.BAK)]
+    if any(text is not None and _is_readable(what.name, text) for text in texts) or _can_be_made(case, what.name):
+        return replace(finding, fix=repair.fix)
+    fix = _GONE.get(what.name, lost.fix)
+    if finding.code == "CF-JSON" and None in texts:  # what does not parse, and has no copy, is an empty table
+        return replace(finding, consequence=lost.consequence, fix=fix)
+    return replace(finding, fix=fix)
+
+
+def _is_readable(name: str, text: bytes) -> bool:
+    return loads(name, text) or salvage_config(name, text) is not None
+
+
+def _can_be_made(case: Case, name: str) -> bool:
+    """Tell whether a table can be made from the rest of the store."""
+    if case.store.listing.databases():
+        return False
+    if name == paths.TOPICS:
+        return bool(case.queues or case.batch_queues)
+    return name == paths.SUBSCRIPTION_GROUP and bool(case.configs.offsets)
 
 
 def _check_tables(case: Case) -> Iterator[Finding]:

@@ -51,8 +51,9 @@ _STAYS = "nothing mends it; rmqtool recover {store} tells what a start makes of 
 _PUT_BACK = "put a saved copy of the file back, then look again"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
-_CONFIG = "rmqtool repair {store} config --apply --allow state"
+_CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
 _TIMERS = "rmqtool repair {store} timers"
+_SALVAGE = "rmqtool copy {store} {store}.new --salvage"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
 _CUT = "a start after a crash that scans this place deletes it and everything behind it"
@@ -98,7 +99,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "A file of the commit log is missing between two others: its messages are gone.",
         "its messages are gone; queue units lead into the hole and consumers step over it",
-        "rmqtool copy {store} {store}.new --salvage",
+        _SALVAGE,
         (
             "[BUG]The mappedFile queue's data is damaged, the adjacent mappedFile's offset don't match. "
             "pre file {}, cur file {}  (5.x)",
@@ -566,7 +567,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "Where an entry of a DLedger file is due stands something that is none.",
         "the group cuts its log here and copies it from another member, if there is one",
-        _KEEP,
+        _SALVAGE,
         (),
         ("all: the DLedger library checks the last files at a start and cuts its log at the first bad entry",),
     ),
@@ -575,7 +576,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The sizes of a DLedger entry do not add up.",
         "the group cuts its log here and copies it from another member, if there is one",
-        _KEEP,
+        _SALVAGE,
         (),
         ("all: the DLedger library checks the last files at a start and cuts its log at the first bad entry",),
     ),
@@ -593,7 +594,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "DLedger's index does not lead to the entries of its data files, or the entries are out of order.",
         "the library rebuilds the index, or refuses to start",
-        _KEEP,
+        _SALVAGE,
         (),
         ("all: the DLedger library compares the last files of both and rebuilds the index from the data",),
     ),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.config_shapes import CONFIG_FILES, FRESH, GROUP_TOPIC_MAP, GROUP_TOPIC_SET_BINS
 from rmqtool.formats.fastjson import (
+    MAX_DEPTH,
     Bean,
     Dialect,
     FastjsonError,
@@ -27,6 +28,7 @@ from rmqtool.formats.fastjson import (
     Style,
     Table,
     parse,
+    whole_part,
     write,
 )
 from rmqtool.formats.flaws import Flaw
@@ -34,6 +36,9 @@ from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, decode_te
 
 # Bins of a map that a parser has filled: what a broker's tables have after a restart, as far as it takes them over.
 PARSED_BINS = 16
+
+# What a file has beside the table that it is for.
+_BESIDE_THE_TABLE = frozenset({"dataVersion", "groupTopicMap", "forbiddenTable"})
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
 _RANGES = {JavaType.INT: (INT_MIN, INT_MAX), JavaType.LONG: (LONG_MIN, LONG_MAX)}
@@ -61,6 +66,36 @@ def decode_config(name: str, data: bytes, dialect: Dialect | None = None) -> Dec
     Without a dialect, what either fastjson loads is loaded. An empty file is a flaw: brokers go to the copy then.
     """
     return decode_value(data, CONFIG_FILES[name].root, dialect)
+
+
+class Salvaged(NamedTuple):
+    """What is whole of a file that does not parse: its text, made one that does, and where the rest begins."""
+
+    data: bytes
+    value: dict[str, Any]
+    end: int
+    is_complete: bool
+
+
+def salvage_config(name: str, data: bytes) -> Salvaged | None:
+    """Return what is whole of the configuration file ``name``, which has no end or goes on after it; None for nothing.
+
+    A table of settings keeps entries that are whole; of a table of offsets each offset counts.
+    """
+    root = CONFIG_FILES[name].root
+    tables = [field.shape for field in root.fields.values()] if isinstance(root, Bean) else [root]
+    of_settings = any(isinstance(one, Table) and isinstance(one.values, Bean) for one in tables)
+    text = decode_text(data)
+    whole = whole_part(text, 2 if of_settings else MAX_DEPTH)
+    if whole is None:
+        return None
+    kept = encode_text(whole.text)
+    decoded = decode_config(name, kept)
+    if isinstance(decoded, Flaw) or not isinstance(decoded.value, dict):
+        return None
+    if not any(entries for field, entries in decoded.value.items() if field not in _BESIDE_THE_TABLE):
+        return None  # it would look like a file whose table is empty
+    return Salvaged(kept, decoded.value, _byte_offset(data, text, whole.position), whole.is_complete)
 
 
 def encode_config(name: str, value: Any, dialect: Dialect, style: Style | None = None) -> bytes:

@@ -141,6 +141,29 @@ def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
     return _Parser(text if isinstance(text, str) else decode_text(text), dialect).parse()
 
 
+class Whole(NamedTuple):
+    """What is whole of a text that does not parse: a text that does, and how many characters of the old one it has."""
+
+    text: str
+    position: int
+    # Whether the value itself is whole, and only something else follows it.
+    is_complete: bool
+
+
+def whole_part(text: str, most_open: int) -> Whole | None:
+    """Return what is whole of a text that ends early or goes on after its value; None when nothing is.
+
+    Text is cut after the last entry that is followed by a comma or a closing bracket, at most ``most_open`` brackets
+    deep, since a number at the end may have lost digits; the brackets that are open there are closed.
+    """
+    parser = _CutParser(text, most_open)
+    try:
+        parser.parse()
+    except FastjsonError:
+        return parser.whole
+    return None
+
+
 class _Parser:
     """One pass over a text; ``_at`` is the next character to look at.
 
@@ -156,6 +179,8 @@ class _Parser:
         self._at = 0
         self._depth = 0
         self._in_list = False
+        # Where the value of the whole text ends, once it was read.
+        self._value_end: int | None = None
 
     def parse(self) -> Parsed:
         if self._text.startswith("\ufeff"):
@@ -165,6 +190,7 @@ class _Parser:
         if self._at == self._end:
             self._fail("there is no value")
         value = self._value()
+        self._value_end = self._at
         self._skip("}")
         if self._at < self._end:
             self._fail("something follows the value")
@@ -350,6 +376,38 @@ class _Parser:
         if before.endswith(","):
             self._odd(OddityKind.TRAILING_COMMA)
         return found
+
+
+class _CutParser(_Parser):
+    """Remembers the last place up to which everything is whole."""
+
+    def __init__(self, text: str, most_open: int) -> None:
+        super().__init__(text, None)
+        self.whole: Whole | None = None
+        self._most_open = most_open
+        self._closing: list[str] = []
+
+    def parse(self) -> Parsed:
+        try:
+            return super().parse()
+        except FastjsonError:
+            if self._value_end is not None:
+                self.whole = Whole(self._text[: self._value_end], self._value_end, is_complete=True)
+            raise
+
+    def _nested(self, read: Callable[[], Any]) -> Any:
+        self._closing.append("]" if read == self._list else "}")
+        value = super()._nested(read)
+        self._closing.pop()
+        return value
+
+    def _separator(self) -> str:
+        at = self._at
+        before = super()._separator()
+        is_followed = before.endswith(",") or self._text[self._at : self._at + 1] in ("}", "]")
+        if is_followed and len(self._closing) <= self._most_open:
+            self.whole = Whole(self._text[:at] + "".join(reversed(self._closing)), at, is_complete=False)
+        return before
 
 
 def _has_numbers(found: dict[int | str, Any]) -> bool:

@@ -25,7 +25,7 @@ from rmqtool.log.ranges import Effort
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.bridge import Span, bridge, read_damage, span_of, truncate
-from rmqtool.repairs.configs import restore_copies
+from rmqtool.repairs.configs import restore_configs
 from rmqtool.repairs.steps import (
     Edit,
     OffsetChange,
@@ -179,7 +179,7 @@ class _Planner:
         if any(request.wants(part) for part in _RECOVERED) and self._is_ours():
             self._recover()
         if request.wants(Part.CONFIG) or request.wants(Part.OFFSETS):
-            self._take(Edit(path, why) for path, why in restore_copies(overlay, self.areas.store.listing))
+            self._take(restore_configs(overlay, self.areas.store, self.areas.view))
         if request.edit is not None:
             self._take(request.edit(self.areas))
         if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
