@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rmqtool.checks.case import Case
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rmqtool.audit.reports import Queue, Sequence
 
 _NAMED = 100
+# Rows of queues are written by their broker alone. The log has all that they say, so a copy in files is whole.
+_COPY = "rmqtool copy {store} {store}.new"
 _QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _CHECKPOINT_VALUE = layouts.LONG
 # Rows of bookkeeping in 5.4's store: plain names, one number each.
@@ -43,7 +45,8 @@ def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iter
             case.missing = error
         except ReadFailed as error:
             severity = Severity.NOTICE if case.live else None
-            yield new_finding("RX-OPEN", error.message, Place(directory), severity=severity)
+            found = new_finding("RX-OPEN", error.message, Place(directory), severity=severity)
+            yield replace(found, fix=_COPY) if directory == paths.CONSUME_QUEUE else found
 
 
 def _check_database(
@@ -111,7 +114,8 @@ def _check_queue_rows(case: Case, database: Database, sequences: dict[Queue, Seq
 
 
 def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Finding:
-    return new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+    found = new_finding(code, text, Place(paths.CONSUME_QUEUE, None, None, *queue), queueOffset=queue_offset)
+    return replace(found, fix=_COPY)
 
 
 def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:

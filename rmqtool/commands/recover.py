@@ -41,8 +41,8 @@ def recover(
     whole messages would be lost, or the broker would not come up.
 
     With --apply our own recovery does better: it keeps every valid message, also behind damage, cuts only a torn end,
-    puts queues, index and checkpoint right, and writes nothing where nothing is wrong. `repair` shows each step before,
-    and can take it back.
+    puts queues, index and checkpoint right, and writes nothing where nothing is wrong. It cannot be undone: `repair`
+    shows the same steps first, and can take them back.
     """
     if apply:
         return _apply(store, to, broker, Work(progress=progress), show)

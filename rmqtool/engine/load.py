@@ -245,7 +245,7 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
     """Return why a store whose log is not where the settings say cannot be written."""
     listing = list_store(files, ())
     shown = files.shown("")
-    if (unsupported := _find_unsupported(listing, config)) is not None:
+    if (unsupported := find_unsupported(listing, config)) is not None:
         return unsupported
     if listing.log_directories:
         found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
@@ -261,7 +261,7 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
 
 def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Refuse a store that the engine cannot write."""
-    if (unsupported := _find_unsupported(listing, config)) is not None:
+    if (unsupported := find_unsupported(listing, config)) is not None:
         raise unsupported
 
 
@@ -277,7 +277,7 @@ def refuse_linked(listing: StoreListing) -> None:
         )
 
 
-def _find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
+def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
     """Return what about a store only its own broker can keep."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):

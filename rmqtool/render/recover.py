@@ -205,6 +205,7 @@ def _gone(rewinds: Iterable[Row]) -> str:
 
 
 _RECOVERED_SHOWN = 12
+_NO_UNDO = "this cannot be undone"
 _RECOVERED_LABEL = 10
 
 
@@ -253,9 +254,9 @@ def _verdict_applied(output: Output, shown: Mapping[str, Any], store: str) -> It
         headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost}"
         yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)}"])
     elif start is not None and not start["loads"]:
-        headline = f"recovered; but a {start['as']} broker would not load this store"
+        headline = f"recovered ({_NO_UNDO}); but a {start['as']} broker would not load this store"
         yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool recover {quote(store)}"])
     elif shown["files"]:
-        yield from verdict_lines(output, "recovered")
+        yield from verdict_lines(output, f"recovered; {_NO_UNDO}")
     else:
         yield from verdict_lines(output, "nothing had to be written")

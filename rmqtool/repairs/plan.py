@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from rmqtool.checks.check import Check
-from rmqtool.engine.load import refuse_linked, refuse_unsupported
+from rmqtool.engine.load import find_unsupported, refuse_linked
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.errors import NoSpace, StoreError, StoreInUse, WriteFailed
@@ -176,7 +176,8 @@ class _Planner:
     def work_out(self) -> None:
         """Change the overlays into what the store should be."""
         request, overlay = self.request, self.areas.main.overlay
-        if any(request.wants(part) for part in _RECOVERED) and self._is_ours():
+        if any(request.wants(part) for part in _RECOVERED):
+            self._leave_alone()
             self._recover()
         if request.wants(Part.CONFIG) or request.wants(Part.OFFSETS):
             self._take(restore_configs(overlay, self.areas.store, self.areas.view))
@@ -190,17 +191,17 @@ class _Planner:
             self.reasons.by_path[edit.path] = edit.reason
             self.offsets[edit.path] = edit.offsets
 
-    def _is_ours(self) -> bool:
-        """Tell whether the engine can write the store; refuse where its parts were asked for by name."""
+    def _leave_alone(self) -> None:
+        """Say which part only its own broker can write; refuse it where it was asked for by name."""
         store = self.areas.store
-        try:
-            refuse_unsupported(store.listing, store.config)
-        except StoreError as error:
-            if any(part in _RECOVERED for part in self.request.parts):
-                raise
-            self.notes.append(f"log, queues and index are left alone: {error.message}")
-            return False
-        return True
+        error = find_unsupported(store.listing, store.config)
+        if error is None:
+            return
+        part = Part.LOG if store.is_dledger else Part.QUEUES
+        if part in self.request.parts:
+            raise error
+        what = "the log is" if part is Part.LOG else "queues are"
+        self.notes.append(f"{what} left alone: {error.message}")
 
     def _remake_queues(self) -> bool:
         """Take away queue files of another size than the settings state: a broker refuses them, the log has all."""
@@ -265,7 +266,7 @@ class _Planner:
 
         Without leave it is worked out all the same, and then forgotten: queues and index must fit the log that stays.
         """
-        if not self.request.wants(Part.LOG):
+        if not self.request.wants(Part.LOG) or self.areas.store.is_dledger:
             return False
         allowed = Risk.PRIMARY in self.request.risks
         view = self.areas.view()
