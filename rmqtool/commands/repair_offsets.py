@@ -11,8 +11,10 @@ from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.repairs.areas import Areas
-    from rmqtool.repairs.steps import Edit
+    from rmqtool.repairs.steps import Edit, OffsetChange
+    from rmqtool.store.config_files import ConfigText
     from rmqtool.store.open import Store
 
 _ENDS = ("min", "max")
@@ -47,30 +49,17 @@ class OffsetsWanted:
 
     def __call__(self, areas: Areas) -> Iterator[Edit]:
         """Change the offsets in the overlay; yield the file, and what was done."""
-        from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets, progress_file
-        from rmqtool.engine.clock import FixedClock
-        from rmqtool.formats.paths import LOCK, config_path
-        from rmqtool.repairs.steps import Edit, OffsetChange
+        from rmqtool.broker.offsets import progress_file
+        from rmqtool.formats.paths import config_path
+        from rmqtool.repairs.steps import Edit
         from rmqtool.store.config_files import config_text
 
         view = areas.view()
         _refuse_databases(view)
-        is_lmq = view.config.enable_lmq
-        name = progress_file(enable_lmq=is_lmq)
-        text = config_text(areas.main.overlay, name)
-        # What is planned twice must be the same twice, so the time in the table is that of the newest file.
-        times = [file.mtime_ns for file in areas.store.listing.files if file.path != LOCK]
-        clock = FixedClock(max(times, default=0) // 1_000_000)
-        offsets = ConsumerOffsets(text, view.version, clock, enable_lmq=is_lmq)
+        name = progress_file(enable_lmq=view.config.enable_lmq)
+        offsets = self._table(areas, view, config_text(areas.main.overlay, name))
         topics = self._topics(topic for topic, group in offsets.iter_subscriptions() if group == self.group)
-        found = self._in_copy(view, topics) if self.from_bak else self._in_queues(view, topics)
-        changes = []
-        for topic, queue_id, offset in found:
-            before = offsets.query_offset(self.group, topic, queue_id)
-            if before != offset:
-                offsets.commit_offset(self.group, topic, queue_id, offset)
-                known = None if before == NOT_FOUND else before
-                changes.append(OffsetChange(self.group, topic, queue_id, known, offset))
+        changes = list(self._changed(offsets, view, topics))
         if changes:
             offsets.save()
             queues = "queue" if len(changes) == 1 else "queues"
@@ -78,6 +67,28 @@ class OffsetsWanted:
             reason = f"{self.group}: offset set {where} in {len(changes)} {queues}"
             yield Edit(config_path(name), reason, tuple(changes))
             yield Edit(f"{config_path(name)}.bak", "what the file said before")
+
+    @staticmethod
+    def _table(areas: Areas, view: Store, text: ConfigText) -> ConsumerOffsets:
+        from rmqtool.broker.offsets import ConsumerOffsets
+        from rmqtool.engine.clock import FixedClock
+        from rmqtool.formats.paths import LOCK
+
+        # What is planned twice must be the same twice, so the time in the table is that of the newest file.
+        times = [file.mtime_ns for file in areas.store.listing.files if file.path != LOCK]
+        clock = FixedClock(max(times, default=0) // 1_000_000)
+        return ConsumerOffsets(text, view.version, clock, enable_lmq=view.config.enable_lmq)
+
+    def _changed(self, offsets: ConsumerOffsets, view: Store, topics: list[str]) -> Iterator[OffsetChange]:
+        """Set the offsets that are others; yield them."""
+        from rmqtool.broker.offsets import NOT_FOUND
+        from rmqtool.repairs.steps import OffsetChange
+
+        for topic, queue_id, offset in self._in_copy(view, topics) if self.from_bak else self._in_queues(view, topics):
+            before = offsets.query_offset(self.group, topic, queue_id)
+            if before != offset:
+                offsets.commit_offset(self.group, topic, queue_id, offset)
+                yield OffsetChange(self.group, topic, queue_id, None if before == NOT_FOUND else before, offset)
 
     def _topics(self, known: Iterable[str]) -> list[str]:
         """Return the topics that are meant: those the group has offsets of, and those that are named."""
