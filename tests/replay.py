@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rmqtool.config import Origin, StoreConfig, Version
 from rmqtool.engine.commit_log import Tail
 from rmqtool.engine.dispatch import BitMaps
-from rmqtool.engine.load import QueueEnd, mark_open, read_state
+from rmqtool.engine.load import QueueEnd, read_state
 from rmqtool.engine.message import NewMessage, property_text
 from rmqtool.engine.parts import Setup, build, log_directories
 from rmqtool.engine.store import MessageStore
@@ -272,8 +272,7 @@ def _open_at(store: Store, setup: Setup) -> MessageStore:
     state.queues = {key: QueueEnd(first, -1, 0) for key, first in firsts.items()}
     engine = build(setup, state, directories)
     engine.offsets.table.update(firsts)
-    mark_open(setup.files, setup.config.version)
-    return MessageStore(setup, engine, lock)
+    return MessageStore(setup, engine, lock, state)
 
 
 def _written(root: Path, config: StoreConfig) -> dict[str, list[tuple[int, int]]]:
