@@ -54,6 +54,11 @@ def plan_sources(
     names = broker_names(logs)
     sources = []
     for name, log in zip(names, logs, strict=True):
+        if settled and any(file.kind is LogKind.COMPACTION for file in log.files):
+            raise UsageError(
+                f"{log.root} is a compaction log, which brokers write anew: what is new in it cannot be told",
+                hint="export it whole: without --since-last",
+            )
         end = log.end.physical_offset if settled or log.live else None
         sources.append(plan_source(name, log, choice, (starts or {}).get(name), end))
     return sources

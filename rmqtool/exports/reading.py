@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from socket import gethostname
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ import pyarrow as pa
 
 from rmqtool.columns.batches import Projection, iter_batches
 from rmqtool.columns.records import Records
-from rmqtool.errors import StoreError
+from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.exports.choice import Choice
 from rmqtool.log.by_queues import reader_of
-from rmqtool.log.files import LogFile
+from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.queue_entries import QueueFiles, read_places
 from rmqtool.log.read import Damage, Part, Range, RangeReader, SegmentScan
 from rmqtool.log.select import Selection
@@ -24,6 +25,23 @@ class Messages(NamedTuple):
 
     batch: pa.RecordBatch
     damages: list[tuple[int, Damage]]
+
+
+def require_same_view(asked: Range) -> None:
+    """Raise unless the file of a range is here what it was where the range was planned.
+
+    A machine that does not share the disk, or holds an old copy, knows nothing of damage.
+    """
+    file = asked.file
+    hint = "every machine must see the store at this path; if its broker deleted the file meanwhile, read it again"
+    try:
+        with file.open() as opened:
+            size = opened.size()
+    except ReadFailed as error:
+        raise StoreError(f"{error.message} (on {gethostname()})", file=file.name, hint=hint) from error
+    if size < file.size:
+        text = f"{file.name} has {size} bytes on {gethostname()}, and {file.size} where the reading was planned"
+        raise StoreError(text, file=file.name, hint=hint)
 
 
 class BatchReader:
@@ -107,7 +125,8 @@ def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) ->
         if named is not None:
             return int(named.places.min()) - file.base_offset if len(named.places) else None
     with file.open() as opened:
-        return SegmentScan(opened, file.base_offset).find_start(start, stop)
+        compacted = file.kind is LogKind.COMPACTION
+        return SegmentScan(opened, file.base_offset, compacted=compacted).find_start(start, stop)
 
 
 def _is_record(file: LogFile, file_offset: int | None) -> bool:

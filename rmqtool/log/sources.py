@@ -23,11 +23,6 @@ from rmqtool.store.open import CONF_ENDINGS, Store, locate, open_store
 from rmqtool.store.queues import ConsumeQueueFiles
 
 _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
-_LOGS = {
-    FileKind.COMMIT_LOG: LogKind.COMMIT_LOG,
-    FileKind.DLEDGER_DATA: LogKind.DLEDGER,
-    FileKind.COMPACTION_LOG: LogKind.COMPACTION,
-}
 
 
 @dataclass
@@ -69,6 +64,27 @@ class Source:
             self.store.close()
 
 
+class CompactionLog(NamedTuple):
+    """The log of a compacted queue, or one file of it; ``root`` is its store."""
+
+    root: str
+    files: list[LogFile]
+    directories: list[LogDirectory]
+
+
+def find_compaction_log(path: str) -> CompactionLog | None:
+    """Return the compaction log that ``path`` leads to, None where it leads to something else."""
+    is_directory = os.path.isdir(path)
+    root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
+    if what.kind is not FileKind.COMPACTION_LOG:
+        return None
+    if is_directory:
+        found = _of_directory(root, os.path.dirname(relative), LogKind.COMPACTION)
+        return CompactionLog(root, found.files, found.directories)
+    file = LogFile(what.base_offset or 0, os.path.getsize(path), root, relative, relative, LogKind.COMPACTION)
+    return CompactionLog(root, [file], [])
+
+
 def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
     """Open what ``path`` leads to."""
     is_directory = os.path.isdir(path)
@@ -77,12 +93,11 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
         source = source_of(open_store(root))
         source.topic, source.queue_id = glob.escape(what.topic or ""), what.queue_id
         return source
-    if what.kind is FileKind.COMPACTION_LOG and not is_directory:
-        return Source(
-            [LogFile(what.base_offset or 0, os.path.getsize(path), root, relative, relative, _LOGS[what.kind])]
-        )
-    if is_directory and what.kind in (FileKind.COMPACTION_LOG, FileKind.DLEDGER_DATA):
-        return _of_directory(root, os.path.dirname(relative), _LOGS[what.kind])
+    compacted = find_compaction_log(path)
+    if compacted is not None:
+        return Source(compacted.files, compacted.directories)
+    if is_directory and what.kind is FileKind.DLEDGER_DATA:
+        return _of_directory(root, os.path.dirname(relative), LogKind.DLEDGER)
     try:
         source = source_of(open_store(path))
         if not is_directory and not path.endswith(CONF_ENDINGS):
@@ -158,7 +173,16 @@ def _opened(path: str, without: Collection[str] = ()) -> Iterator[Store]:
 
 
 def read_store_log(path: str) -> StoreLog:
-    """Look at the store at ``path``: its files, and where its last sound record ends at this moment."""
+    """Look at the store at ``path``: its files, and where its last sound record ends at this moment.
+
+    ``path`` may lead to the log of a compacted queue too. Its records keep the places that they had in the commit log,
+    so it has neither gaps nor an end of its own, and the queues of the store do not lead into it.
+    """
+    compacted = find_compaction_log(path)
+    if compacted is not None:
+        files = compacted.files
+        end = LogEnd(files[-1].end_offset if files else 0, None)
+        return StoreLog(path, files, [], live=False, broker=_directory_name(compacted.root), end=end)
     with _opened(path) as store:
         queues = [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
         return StoreLog(

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
 from rmqtool.exports.plan import WriteWork
+from rmqtool.exports.reading import require_same_view
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
 from rmqtool.log.ranges import Answered, Effort, iter_answers
 from rmqtool.log.read import Range
@@ -69,6 +70,7 @@ def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answ
     """Do tasks in an executor. What is wrong with a store or a disk is an answer: trying again would not mend it."""
     for number, asked in tasks:
         try:
+            require_same_view(asked)
             yield works[number](asked)
         except RmqtoolError as error:
             yield error

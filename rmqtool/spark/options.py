@@ -31,6 +31,8 @@ NAMES = (
 )
 # Options that Spark itself adds.
 _OF_SPARK = ("paths",)
+# What CREATE TABLE adds.
+_OF_TABLES = ("owner", "location", "provider", "external", "is_managed_location")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"([0-9]+) ?(ms|s|m|h|)", re.IGNORECASE)
@@ -108,6 +110,11 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options by our spelling of their names; Spark hands them over in lower case."""
     ours = {name.lower(): name for name in NAMES}
     given = {}
+    if any(name.lower() in _OF_TABLES for name in options):
+        raise UsageError(
+            "a table in the catalog cannot be rocketmq's: Spark keeps none of its options",
+            hint="make a view: CREATE TEMPORARY VIEW stored USING rocketmq OPTIONS (path '/data/store')",
+        )
     for name, text in options.items():
         known = ours.get(name.lower())
         if known is None and name.lower() not in _OF_SPARK:

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.plan import Source, plan_sources
-from rmqtool.exports.reading import BatchReader
+from rmqtool.exports.reading import BatchReader, require_same_view
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, is_damage
 from rmqtool.log.sources import read_queue_files
@@ -94,6 +94,7 @@ class RocketMQReader(DataSourceReader):
 
 def read_split(split: Split, choice: Choice, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a split."""
+    require_same_view(split.asked)
     begin, end = split.bounds
     choice = replace(choice, physical_begin=begin, physical_end=end)
     projection = choice.projection(split.broker, "us")

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
-from rmqtool.errors import StoreError
+from rmqtool import library
+from rmqtool.errors import StoreError, UsageError
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
+from rmqtool.exports.plan import WriteWork, plan_sources
 from tests.builders import queue_unit
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.exported import Row, export, read, rows_of
 
 pytest.importorskip("pyspark")
 
+from rmqtool.spark.job import _try_all
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.reader import RocketMQReader
+from rmqtool.spark.reader import RocketMQReader, Split
 from rmqtool.spark.schema import spark_schema
 
+Unpacker = Callable[[str], Path]
 COLUMNS = ("topic", "queue_offset", "commitlog_offset", "body")
 
 
@@ -82,3 +88,73 @@ def test_zeros_in_the_last_file_are_told_wherever_a_split_ends(split_size: str, 
     assert [(row["commitlog_offset"], row["record_status"]) for row in told] == [
         (393216 + 9694, f"CL-MAGIC: zeros where queues name messages ({place})")
     ]
+
+
+def _lose(path: Path, how: str) -> None:
+    """Let a machine see of a file what it sees without the disk, or with an old copy."""
+    if how == "gone":
+        path.unlink()
+    else:
+        os.truncate(path, 4096)
+
+
+@pytest.mark.parametrize("how", ["gone", "short"])
+@pytest.mark.parametrize("on_corrupt", OnCorrupt)
+def test_what_an_executor_cannot_open_is_never_damage(
+    on_corrupt: OnCorrupt, how: str, writable_store: Unpacker
+) -> None:
+    root = writable_store("49-basic")
+    options = parse_options({"path": str(root), "oncorrupt": on_corrupt, "splitsize": "20000"})
+    reader = RocketMQReader(options, spark_schema(options.choice))
+    splits = reader.partitions()
+    _lose(root / "commitlog" / f"{65536:020}", how)
+    refused = read = 0
+    for split in splits:
+        assert isinstance(split, Split)
+        if split.asked.file.base_offset == 65536:
+            with pytest.raises(StoreError, match=gethostname()) as caught:
+                list(reader.read(split))
+            assert "every machine must see the store" in str(caught.value)
+            refused += 1
+        else:
+            read += sum(batch.num_rows for batch in reader.read(split))
+    assert refused > 1
+    assert read > 300
+
+
+@pytest.mark.parametrize("how", ["gone", "short"])
+def test_a_task_of_an_export_says_what_it_cannot_open(how: str, writable_store: Unpacker, tmp_path: Path) -> None:
+    root = writable_store("49-basic")
+    (source,) = plan_sources([str(root)], DEFAULT)
+    _lose(root / "commitlog" / f"{65536:020}", how)
+    work = WriteWork(str(tmp_path), "part", source.broker, source.choice, source.plan.queues)
+    answers = list(_try_all([work], [(0, asked) for asked in source.ranges]))
+    for asked, answer in zip(source.ranges, answers, strict=True):
+        assert isinstance(answer, StoreError) == (asked.file.base_offset == 65536)
+
+
+@pytest.mark.parametrize("split_size", ["4096", "128m"])
+@pytest.mark.parametrize("name", ["53-compaction"])
+def test_a_compaction_log_has_no_damage(name: str, split_size: str, store: Unpacker, tmp_path: Path) -> None:
+    """Compacted files are shorter than the log that their names count, and end in room that nobody will fill."""
+    seen = 0
+    for directory in sorted((store(name) / "compaction" / "compactionLog").glob("*/*")):
+        messages = list(library.scan(directory))
+        assert not any("damage" in message for message in messages)
+        found = rows(directory, split_size)
+        assert [row["record_status"] for row in found] == [None] * len(messages)
+        wanted = [(message["topic"], message["queueOffset"]) for message in messages]
+        assert [(row["topic"], row["queue_offset"]) for row in found] == wanted
+        outcome = export(tmp_path / directory.parent.name / directory.name, directory)
+        assert (outcome.rows, outcome.damages) == (len(messages), [])
+        with pytest.raises(UsageError, match="is a compaction log, which brokers write anew"):
+            export(tmp_path / "again", directory, since_last=True)
+        seen += len(messages)
+    assert seen > 70
+
+
+@pytest.mark.parametrize("option", ["owner", "location"])
+def test_a_table_of_the_catalog_is_refused_with_what_to_type(option: str) -> None:
+    with pytest.raises(UsageError, match="a table in the catalog cannot be rocketmq's") as caught:
+        parse_options({option: "x"})
+    assert "CREATE TEMPORARY VIEW stored USING rocketmq OPTIONS (path " in (caught.value.hint or "")
