@@ -30,6 +30,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Unpacker]:
         assert not changes, f"a test wrote into the shared store {name}:\n" + "\n".join(changes)
 
 
+@pytest.fixture(autouse=True)
+def turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let producers begin with queue 0; a test that is marked ``random_turns`` sees them begin anywhere."""
+    if request.node.get_closest_marker("random_turns") is None:
+        monkeypatch.setattr("rmqtool.broker.producer.send._random_turn", lambda: 0)
+
+
 @pytest.fixture
 def writable_store(tmp_path_factory: pytest.TempPathFactory) -> Unpacker:
     """Unpack a store anew at every call: the test may do with it as it likes."""

@@ -27,7 +27,7 @@ _SHORT, _LONG = 1, 16
 def live(services: Services, orders: int) -> None:
     """Let it happen: ``orders`` messages, of which the group has read the older half, and one of everything else."""
     services.topics.create(PAYMENTS, readQueueNums=1, writeQueueNums=1)
-    producer = Producer(services.store, services.topics, creates=True)
+    producer = Producer(services.store, services.topics, creates=True, turn=0)
     sent = _send(producer, [_order(number) for number in range(orders)])
     reminders = ((_SHORT, "pay order-4701"), (_LONG, "rate order-4702"))
     _send(producer, [{"topic": REMINDERS, "body": body, "delayLevel": level} for level, body in reminders])

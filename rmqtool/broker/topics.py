@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.broker.saved_text import SavedText, load
-from rmqtool.config import Version
+from rmqtool.config import SETTINGS, StoreConfig, Version
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
@@ -23,9 +23,11 @@ from rmqtool.formats.topics import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
+    REVIVE_PREFIX,
     SYSTEM_TOPICS,
     check_topic_name,
     find_own_names,
+    iter_own_topics,
 )
 
 # What an administrator's tool asks for when not told.
@@ -61,7 +63,9 @@ class TopicConfigs:
         self._text = text
         self._version = version
         self._clock = clock
-        found = load(text, _decode) or {}
+        read = load(text, _decode)
+        found = read or {}
+        self._is_new = read is None
         fresh = new_bean(DATA_VERSION, version.value, timestamp=clock.now())
         known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
         self._value: dict[str, Any] = {**found, "dataVersion": fresh | known}
@@ -99,6 +103,25 @@ class TopicConfigs:
         del self.table[topic]
         self._touch()
         return config
+
+    def add_own(self, config: StoreConfig) -> None:
+        """Have what a broker of these settings adds at its start: all its topics to a table that was never written.
+
+        One that was written has them already; TBW102 comes and goes with its setting.
+        """
+        inherits_only = set() if config.cluster_topic_enable else {config.broker_cluster_name}
+        inherits_only |= set() if config.broker_topic_enable else {config.broker_name}
+        for own in iter_own_topics(config.version.value, config.broker_cluster_name, config.broker_name):
+            is_wanted = own.needs is None or (own.needs in SETTINGS and bool(config.value(own.needs)))
+            if not is_wanted or not (self._is_new or own.name == AUTO_CREATE_TOPIC):
+                continue
+            queues = own.queues
+            if own.name == AUTO_CREATE_TOPIC:
+                queues = config.default_topic_queue_nums
+            elif own.name.startswith(REVIVE_PREFIX):
+                queues = config.revive_queue_num
+            self.ensure(own.name, queues, PERM_INHERIT if own.name in inherits_only else own.perm)
+        self._is_new = False
 
     def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
         """Make a topic because somebody sends to it, as the broker would; None when it would not.

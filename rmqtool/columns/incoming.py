@@ -75,7 +75,8 @@ class Incoming(NamedTuple):
 class Defaults(NamedTuple):
     """What holds for all messages: members and properties that a message may lack, members that are properties.
 
-    ``dropped`` are the properties that no message keeps, ``dropped_of_stored`` those of one that lay in a store before.
+    ``dropped`` are the properties that no message keeps, ``dropped_of_stored`` those of one that was stored before;
+    of ``by_topic`` the topic of such a message decides. Messages that name another ``topic`` are not for columns.
     """
 
     members: Mapping[str, Any]
@@ -84,6 +85,8 @@ class Defaults(NamedTuple):
     dropped: AbstractSet[str]
     dropped_of_stored: AbstractSet[str]
     keeps_keys: bool
+    by_topic: AbstractSet[str] = frozenset()
+    topic: str | None = None
 
 
 def _plain_lengths(data: Lines) -> Ints | None:
@@ -297,10 +300,15 @@ class IncomingLines:
         for name, value in defaults.items():
             columns[name] = columns[name].fill_null(value)
         stored = count - columns[_STORED].null_count
+        # Where the topic of a stored message decides what it keeps, each is looked at by itself.
+        if stored and not self._defaults.by_topic.isdisjoint(self._names):
+            return None
         topics, queue_ids = columns["topic"], _numbers(columns["queueId"], NO_QUEUE)
         flags = _numbers(columns["flag"], 0)
         bodies = _bodies(columns["body"], columns["bodyEncoding"])
         if bodies is None or queue_ids is None or flags is None or stored not in (0, count) or topics.null_count:
+            return None
+        if self._defaults.topic is not None and not pc.all(pc.equal(topics, self._defaults.topic)).as_py():
             return None
         dropped = self._defaults.dropped_of_stored if stored else self._defaults.dropped
         return Incoming(coded(topics), bodies, queue_ids, flags, self._properties(columns, dropped))

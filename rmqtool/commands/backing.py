@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Backing:
     """Opens the store, under the lock that the consumer holds, when something has to be put.
 
-    The retry topic of the group is made at once, as a broker makes it when a consumer comes.
+    ``save_retry_topic`` makes the retry topic of the group, as a broker does when a consumer comes.
     """
 
     def __init__(self, root: str, config: StoreConfig, held: Closable, offsets: ConsumerOffsets, asked: Asked) -> None:
@@ -32,9 +32,15 @@ class Backing:
         self._services: Services | None = None
         # Where messages that failed too often lie as dead letters, until that was told.
         self._given_up: dict[tuple[Any, int], str] = {}
-        self.most_tries, self.retry_topic = self._prepare()
+        # Places of messages that failed and come never again: the group has no retry queues.
+        self._dropped: set[tuple[Any, int]] = set()
+        self.most_tries, self.retry_topic = self._prepare(is_saved=False)
 
-    def _prepare(self) -> tuple[int, tuple[str, dict[str, Any]]]:
+    def save_retry_topic(self) -> None:
+        """Write the retry topic down."""
+        self._prepare(is_saved=True)
+
+    def _prepare(self, *, is_saved: bool) -> tuple[int, tuple[str, dict[str, Any]]]:
         """Return how often an ordered consumer tries (-1: for ever), and the retry topic with its settings."""
         from rmqtool.broker.topics import TopicConfigs
         from rmqtool.engine.clock import SystemClock
@@ -48,7 +54,8 @@ class Backing:
         with PosixWritableFileSystem(self._root) as files:
             topics = TopicConfigs(config_text(files, TOPICS), self._config.version, SystemClock())
             topics.ensure(name, 1, PERM_READ | PERM_WRITE)
-            topics.save_changed()
+            if is_saved:
+                topics.save_changed()
             groups = read_config(files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
         most = int(groups.get(self._asked.group, {}).get("retryMaxTimes", -1))
         return most, (name, topics.table[name])
@@ -63,6 +70,9 @@ class Backing:
         place = self._given_up.pop((delivered.queue, delivered.cached.queue_offset), None)
         if place is not None:
             return f"that was too often, it is a dead letter: {place}"
+        if (delivered.queue, delivered.cached.queue_offset) in self._dropped:
+            self._dropped.remove((delivered.queue, delivered.cached.queue_offset))
+            return "it does not come again: retryQueueNums of the group is 0"
         return "the message is not consumed" if self.waits_in_place else "it comes again later"
 
     def send_back(self, delivered: Delivered) -> bool:
@@ -73,6 +83,8 @@ class Backing:
             back: PutTicket | None = services.retry.give_up(group, delivered.message, tries, self.most_tries)
         else:
             back = services.retry.send_back(group, delivered.message)
+        if back is None:
+            self._dropped.add((delivered.queue, delivered.cached.queue_offset))
         is_stored = (back is None or back.is_ok) and services.store.flush_now()
         if is_stored and back is not None and back.queue[0].startswith(DLQ_PREFIX):
             place = f"{back.queue[0]}/{back.queue[1]}@{back.queue_offset}"

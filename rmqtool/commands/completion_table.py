@@ -303,7 +303,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--flush',), 'Wait for the disk each time, or at the end.', 'sync|async'),
         (('--delay',), 'Deliver after a delay: its level, or as long as 90s, 2h.', 'LEVEL|SPAN'),
         (('--at',), 'Deliver at this time.', 'times'),
-        (('--tx',), 'Send as a transaction: decide it, or leave it to the check. Answers checks of its group (-g) too.', 'commit|rollback|pending'),
+        (('--tx',), 'Send as a transaction of the group -g: decide it, or leave it to the check.', 'commit|rollback|pending'),
         (('-g', '--group'), 'The consumer group.', 'groups'),
         (('--progress',), 'The bar on stderr.', 'auto|always|never'),
         (('--as',), 'As which broker; default: guessed from the store.', '4.9|5.3|5.4'),

@@ -80,7 +80,8 @@ def consume(
 
     Without --commit nothing is changed and no lock is needed: it works beside a broker. The group goes on where it is;
     a new one begins as a broker has it begin. A program that ends with 0 has consumed its message; with --commit one
-    that fails gets it again later, and after the retries of the group it is a dead letter.
+    that fails gets it again later, and after the retries of the group it is a dead letter. With --commit the store
+    belongs to this command while it runs: `produce` beside it is refused.
     """
     from rmqtool.broker.consumer.programs import check_program
     from rmqtool.commands.consuming import run

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
+from rmqtool.commands.registration import refuse_reading, register_group
 from rmqtool.errors import Exit, Interrupted, Refused, StoreError
 from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.broker.consumer.group import Asked, Delivered, GroupConsumer, Known
+    from rmqtool.broker.consumer.group import Asked, Delivered, GroupConsumer, Known, SendBack
     from rmqtool.broker.consumer.programs import Ended, Extent
     from rmqtool.broker.consumer.progress import LocalOffsets, Progress, ReachedProgress, Start
     from rmqtool.broker.consumer.rebalance import Change
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
     from rmqtool.commands.backing import Backing
     from rmqtool.commands.consume import Place, Program, Way
     from rmqtool.commands.options import AsBroker, Scope, Show
-    from rmqtool.files.filesystem import Closable
+    from rmqtool.files.filesystem import Closable, Status
     from rmqtool.formats.message_queues import MessageQueue
     from rmqtool.log.ranges import Effort
     from rmqtool.log.read import Damage
     from rmqtool.log.select import Selection
     from rmqtool.look.stored_queues import StoredQueues
     from rmqtool.render.output import Output
+    from rmqtool.store.open import Store
 
 # So often a store that is followed is looked at, in seconds.
 _PAUSE = 0.2
@@ -49,6 +51,8 @@ class Opened:
     consumer: GroupConsumer
     # What a failing program's messages are sent back to, and what lets things happen while the store is followed.
     backing: Backing | None = None
+    # The file of topics at the last look.
+    topics_file: Status | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -147,7 +151,7 @@ def _open(path: str, asked: Asked, broker: AsBroker, *, serves: bool, follows: b
 
     again = partial(open_store, path, version=broker.as_version, assignments=tuple(broker.conf or ()))
     with ExitStack() as stack:
-        held = _hold(again().root, stack) if asked.keeps and not asked.broadcasting else None
+        held = _hold(again, stack) if asked.keeps and not asked.broadcasting else None
         stored = StoredQueues(again)
         stack.callback(stored.close)
         configs = read_configs(stored.store)
@@ -156,12 +160,26 @@ def _open(path: str, asked: Asked, broker: AsBroker, *, serves: bool, follows: b
         if backing is not None:
             configs.topics.setdefault(*backing.retry_topic)
         known = Known(configs.topics, stored.queues(), [*configs.offsets], stored.store.config)
+        refuse_reading(asked.group, stored.store.config, configs.groups)
         progress = group_progress(asked, known, stored, offsets)
-        send_back, most = (None, -1) if backing is None else (backing.send_back, backing.most_tries)
-        if backing is not None and backing.waits_in_place and not follows:
-            send_back = None
-        consumer = open_group(asked, known, stored, progress, SystemClock(), send_back, most)
+        consumer = open_group(asked, known, stored, progress, SystemClock(), *_send_back(backing, follows=follows))
+        _register(asked, stored.store, held, backing)
         yield Opened(asked, stored, known, progress, consumer, backing)
+
+
+def _register(asked: Asked, store: Store, held: Closable | None, backing: Backing | None) -> None:
+    """Make known who consumes, now that nothing is refused any more."""
+    if held is not None:
+        register_group(store.root, store.config, asked.group)
+    if backing is not None:
+        backing.save_retry_topic()
+
+
+def _send_back(backing: Backing | None, *, follows: bool) -> tuple[SendBack | None, int]:
+    """Return who takes messages that failed, and how often an ordered consumer tries them."""
+    if backing is None:
+        return None, -1
+    return None if backing.waits_in_place and not follows else backing.send_back, backing.most_tries
 
 
 def _back(
@@ -181,11 +199,13 @@ def _back(
     return backing
 
 
-def _hold(root: str, stack: ExitStack) -> Closable:
+def _hold(open_store: Callable[[], Store], stack: ExitStack) -> Closable:
     """Take the lock until the stack is closed, and return it."""
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.store.listing import lock_store
 
+    with open_store() as opened:
+        root = opened.root
     files = stack.enter_context(PosixWritableFileSystem(root))
     return stack.enter_context(lock_store(files))
 
@@ -265,21 +285,21 @@ def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict
 def _members(output: Output, opened: Opened) -> Iterator[None]:
     """Let the members come, and go at the end; each gets what is its share, and gives it back."""
     consumer, clients = opened.consumer, opened.asked.client_ids
-    for client in clients:
-        _tell_changes(output, opened, client, "joined", consumer.join(client))
+    for number, client in enumerate(clients, 1):
+        _tell_changes(output, opened, f"member {number} joined", consumer.join(client))
     try:
         yield
     finally:
-        for client in clients if len(clients) > 1 else ():
-            _tell_changes(output, opened, client, "left", consumer.leave(client))
+        for number, client in enumerate(clients if len(clients) > 1 else (), 1):
+            _tell_changes(output, opened, f"member {number} left", consumer.leave(client))
 
 
-def _tell_changes(output: Output, opened: Opened, client: str, what: str, changes: list[Change]) -> None:
-    """Say who has which queues now, unless there is only one."""
+def _tell_changes(output: Output, opened: Opened, what: str | None, changes: list[Change]) -> None:
+    """Say what a member did, and who has which queues now, unless there is only one."""
     clients = opened.asked.client_ids
     if len(clients) == 1:
         return
-    shown = [f"member {clients.index(client) + 1} {what}"]
+    shown = [] if what is None else [what]
     ordered = sorted((change for change in changes if change.is_taken), key=lambda change: (change[0], change[1]))
     for taker, taken in groupby(ordered, lambda change: change.client_id):
         queues = " ".join(f"{change.queue.topic}/{change.queue.queue_id}" for change in taken)
@@ -412,6 +432,27 @@ def _wait(output: Output, opened: Opened) -> None:
         opened.backing.tick()
     time.sleep(_PAUSE)
     opened.stored.refresh()
+    _look_for_queues(output, opened)
+
+
+def _look_for_queues(output: Output, opened: Opened) -> None:
+    """Take queues, and topics that a pattern wants, that there are since the last look."""
+    from rmqtool.broker.consumer.group import subscribe
+    from rmqtool.formats.paths import TOPICS, config_path
+    from rmqtool.store.config_files import read_configs
+
+    store, known = opened.stored.store, opened.known
+    found = store.filesystem.find_stat(config_path(TOPICS))
+    topics = known.topics
+    if found != opened.topics_file:
+        opened.topics_file = found
+        topics = {**known.topics, **read_configs(store).topics}
+    opened.known = replace(known, topics=topics, queues=opened.stored.queues())
+    opened.consumer.how.subscriptions.update(subscribe(opened.asked, opened.known))
+    opened.consumer.set_queues(opened.queues)
+    changes = opened.consumer.rebalance()
+    if changes:
+        _tell_changes(output, opened, None, changes)
 
 
 def _end(opened: Opened, consumed: int, stop: Stop, status: Exit) -> Exit:

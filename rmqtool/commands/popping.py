@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
+from rmqtool.commands.registration import register_group
 from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
 from rmqtool.times import parse_span
 
@@ -47,6 +48,8 @@ def run_pop(
     consumed = failed = 0
     with show.output() as output, stopping() as stop, serving(path, broker) as services:
         queues = _queues(services, scope)
+        setup = services.store.setup
+        register_group(setup.config.root_dir, setup.config, group)
         popping = _iter_popped(services, group, queues, (_filter(filters), invisible, limit), place.follow, stop)
         for topic, popped in popping:
             ended = _consume(output, group, popped, program.exec, (jobs, timeout))

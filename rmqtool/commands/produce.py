@@ -88,14 +88,15 @@ class Later:
         typer.Option(
             "--tx",
             metavar="commit|rollback|pending",
-            help="Send as a transaction: decide it, or leave it to the check. Answers checks of its group (-g) too.",
+            help="Send as a transaction of the group -g: decide it, or leave it to the check.",
         ),
     ] = None
 
 
 def produce(
     words: Annotated[
-        list[str] | None, store_and("[BODY]...", "The store, and bodies; without any the lines of standard input.")
+        list[str] | None,
+        store_and("[BODY]...", "The store, and bodies; with - or none the lines of standard input."),
     ] = None,
     *,
     topic: Topic = None,
@@ -113,7 +114,8 @@ def produce(
 
     With --jsonl the lines of standard input are objects with topic and body, and optionally bodyEncoding, tags, keys,
     properties, queueId, flag, delayLevel, deliverAt, shardingKey: what `cat --jsonl` prints is valid input. With --csv
-    the first line names such members. What an object says goes before the options.
+    the first line names such members. What an object says goes before the options, but for --topic: messages go to that
+    topic. Nothing else happens in the store: what is due there is delivered by `tick`.
     """
     from rmqtool.commands.producing import later_of, open_input, run, wanted_of
 
@@ -122,4 +124,5 @@ def produce(
         raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
     wanted = wanted_of(topic, queue, marks, keeps_ids=source.keep_ids)
     given = open_input(choice.words, source.file or [], wanted, show)
-    return run(choice.store, given, sending, later_of(later, group, show.tz), source.on_error, progress, broker, show)
+    when = later_of(later, group, show.tz, sending.batch)
+    return run(choice.store, given, sending, when, source.on_error, progress, broker, show)

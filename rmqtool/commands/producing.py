@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.commands.interrupting import Stop, stopping
@@ -29,25 +30,30 @@ if TYPE_CHECKING:
     from rmqtool.render.output import Output
 
 
+_STDIN = "-"
+
+
 def wanted_of(topic: str | None, queue: int | None, marks: Marks, *, keeps_ids: bool) -> Wanted:
     """Return what holds for all messages."""
     from rmqtool.broker.producer.lines import Wanted
 
     keys = " ".join(marks.key) if marks.key else None
-    members = {"topic": topic, "queueId": queue, "tags": marks.tag, "keys": keys, "shardingKey": marks.shard}
+    members = {"queueId": queue, "tags": marks.tag, "keys": keys, "shardingKey": marks.shard}
     properties = {}
     for text in marks.prop or ():
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise UsageError(f"{text!r} is no NAME=VALUE", hint="--property colour=red")
         properties[name] = value
-    return Wanted({name: value for name, value in members.items() if value is not None}, properties, keeps_ids)
+    given = {name: value for name, value in members.items() if value is not None}
+    return Wanted(given, properties, keeps_ids, topic)
 
 
-def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
+def later_of(later: Later, group: str | None, zone: str, batch: int) -> dict[str, Any]:
     """Return when messages are to be delivered, and what becomes of them as transactions."""
-    from rmqtool.broker.producer.served import DEFAULT_GROUP, Outcome, Wish
+    from rmqtool.broker.producer.later import DEFAULT_GROUP, Outcome, Wish
 
+    _refuse_batch(later, batch)
     if later.delay is not None and later.at is not None:
         raise UsageError("--delay and --at both say when", hint="--delay 90s counts from now, --at is a moment")
     if later.tx is not None and (later.delay is not None or later.at is not None):
@@ -68,26 +74,44 @@ def later_of(later: Later, group: str | None, zone: str) -> dict[str, Any]:
     }
 
 
+def _refuse_batch(later: Later, batch: int) -> None:
+    """Refuse a batch that is to be delivered later, or a transaction: a client has no such thing."""
+    if batch > 1 and (later.delay, later.at, later.tx) != (None, None, None):
+        name = "--tx" if later.tx is not None else "--at" if later.at is not None else "--delay"
+        raise UsageError(
+            f"a client's batch is neither delayed nor a transaction: --batch {batch} and {name} exclude each other",
+            hint=f"leave out --batch, or {name}",
+        )
+
+
 class Input(NamedTuple):
     """Messages, and what their lines are read from."""
 
     messages: Iterable[NewMessage | Bad]
     lines: Lines | None = None
+    # Lines that named another topic than --topic, by that topic.
+    moved: Mapping[str, int] = {}
 
 
 def open_input(words: Sequence[str], files: Sequence[str], wanted: Wanted, show: Show) -> Input:
     """Return the messages of the command line, of files, or of standard input."""
     from rmqtool.broker.producer.lines import Lines, Objects, iter_bodies, iter_table
 
+    if _STDIN in words:
+        if len(words) > 1:
+            raise UsageError(
+                "- is standard input, and stands alone", hint="bodies as words, or - with the lines of a pipe"
+            )
+        words = ()
     if words:
         return Input(iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), wanted))
     if files and not (show.jsonl or show.csv):
         return Input(iter_bodies(map(_read, files), wanted))
     lines = Lines(_streams(files))
     if show.jsonl:
-        return Input(Objects(lines, wanted), lines)
+        return Input(Objects(lines, wanted), lines, wanted.moved)
     if show.csv:
-        return Input(iter_table(lines, wanted), lines)
+        return Input(iter_table(lines, wanted), lines, wanted.moved)
     return Input(iter_bodies((line.rstrip(b"\r\n") for line in lines), wanted), lines)
 
 
@@ -106,6 +130,8 @@ def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
 
 
 def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
+    if path == _STDIN:
+        return nullcontext(sys.stdin.buffer)
     try:
         return open(path, "rb")
     except OSError as error:
@@ -144,12 +170,15 @@ def run(
             columns=_column_work(source.messages),
         )
         _show_all(output, run, source.messages, Work(progress=progress).bar(output))
+        if source.moved:
+            topics = ", ".join(sorted(source.moved))
+            output.note(f"--topic goes first: {sum(source.moved.values())} lines name {topics}")
     return _end(run, stop)
 
 
 def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
     """Return what makes columns of lines; its libraries are loaded when there are many."""
-    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OVER, OWN, Objects
+    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OF_RETRIES, OVER, OWN, Objects
 
     if not isinstance(messages, Objects):
         return None
@@ -158,8 +187,10 @@ def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWor
     def made() -> ColumnWork:
         from rmqtool.columns.incoming import Defaults, IncomingLines
 
-        dropped = GIVEN_BY_BROKERS, GIVEN_BY_BROKERS | OVER
-        return IncomingLines(Defaults(wanted.members, wanted.properties, OWN, *dropped, wanted.keeps_ids))
+        members = wanted.members if wanted.topic is None else {**wanted.members, "topic": wanted.topic}
+        dropped = GIVEN_BY_BROKERS
+        kept = wanted.keeps_ids, OF_RETRIES, wanted.topic
+        return IncomingLines(Defaults(members, wanted.properties, OWN, dropped, dropped | OVER, *kept))
 
     return made
 
@@ -169,7 +200,7 @@ def _producing(
     output: Output, path: str, sending: Sending, later: dict[str, Any], broker: AsBroker
 ) -> Iterator[Producer]:
     """Open the store for a producer."""
-    from rmqtool.broker.producer.served import open_served_producer
+    from rmqtool.broker.producer.later import open_later_producer
     from rmqtool.store.open import open_store
 
     if not os.path.lexists(path):
@@ -178,19 +209,23 @@ def _producing(
     assignments = (*flush, *(broker.conf or ()))
     with open_store(path, version=broker.as_version, assignments=assignments) as opened:
         root, config = opened.root, opened.config
-    _note_last_level(output, later["wish"].level, config.message_delay_level)
-    with open_served_producer(root, config, _text_of, creates=sending.create, **later) as producer:
+    _note_level(output, later["wish"].level, config.message_delay_level)
+    with open_later_producer(root, config, _text_of, creates=sending.create, **later) as producer:
         yield producer
 
 
-def _note_last_level(output: Output, level: int | None, levels: str) -> None:
-    """Say that a level behind the last one is taken for the last one, as brokers do."""
+def _note_level(output: Output, level: int | None, levels: str) -> None:
+    """Say how long a level is; one above the last is taken for the last one, as brokers do."""
     delays = levels.split()
-    if level is not None and level > len(delays):
+    if level is None or not delays:
+        return
+    if level > len(delays):
         output.note(
             f"there is no delay level {level}: as a broker does, the last is taken, {len(delays)} ({delays[-1]}); "
             f"--delay {level}s is a span"
         )
+    elif level:
+        output.note(f"delay level {level} is {delays[level - 1]}; --delay {level}s is a span")
 
 
 def _text_of(store: MessageStore, name: str) -> SavedText:
@@ -223,12 +258,16 @@ def _show(output: Output, sent: Sent) -> None:
     if output.look.mode in ("json", "jsonl"):
         output.json_lines([sent.json_lines()])
     else:
-        output.rows(sent.objects(), FIELDS, _screen)
+        output.rows(sent.objects(), FIELDS, partial(_screen, output))
 
 
-def _screen(row: Any) -> tuple[str]:
+def _screen(output: Output, row: Any) -> tuple[str]:
     if row["commitLogOffset"] < 0:
         return (f"{row['topic']}: {row['status']}",)
+    if "realTopic" in row:
+        due = output.time(row["deliverTimestamp"])
+        place = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}"
+        return (f"{row['realTopic']} at {due}  {row['msgId']}  waits in {place}",)
     return (f"{row['topic']}/{row['queueId']}@{row['queueOffset']}  {row['msgId']}",)
 
 

@@ -48,13 +48,23 @@ class TopicRules:
     is_batch: bool
 
 
+def store_host(config: StoreConfig, found: Host | None) -> Host:
+    """Return the address that new records get: as the settings say, else that of the records that are there."""
+    ip, port = found or (parse_address(config.broker_ip1) or bytes(IPV4_LENGTH), config.listen_port)
+    if "brokerIP1" in config.origins:
+        ip = parse_address(config.broker_ip1) or bytes(IPV4_LENGTH)
+    return ip, config.listen_port if "listenPort" in config.origins else port
+
+
 class Encoder:
     """Knows the limits, the order of properties, and what a record of this store looks like."""
 
-    def __init__(self, config: StoreConfig, largest_record: int, is_batch_topic: Callable[[str], bool]) -> None:
+    def __init__(
+        self, config: StoreConfig, store_host: Host, largest_record: int, is_batch_topic: Callable[[str], bool]
+    ) -> None:
         self.config = config
         self.is_4_9 = config.version is Version.V4_9
-        self.store_host: Host = (parse_address(config.broker_ip1) or bytes(4), config.listen_port)
+        self.store_host = store_host
         self.max_body = max(config.max_message_size, _LEAST_MAX_MESSAGE_SIZE)
         # upstream: a record that fits into no segment is answered PUT_OK and burns two segments.
         self.largest_record = largest_record

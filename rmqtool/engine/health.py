@@ -73,3 +73,5 @@ class Condition(NamedTuple):
     flags: RunningFlag
     failure: BaseException | None
     findings: tuple[Finding, ...]
+    # How full the disk of the log was at the last look, in percent; 0 before.
+    disk_used: int

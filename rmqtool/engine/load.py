@@ -26,7 +26,7 @@ from typing import NamedTuple
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queue import QueueSizes
-from rmqtool.engine.message import QueueKey
+from rmqtool.engine.message import Host, QueueKey
 from rmqtool.engine.recovery.log_pass import LogPass
 from rmqtool.errors import Refused, RmqtoolError, StoreError, WriteFailed
 from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
@@ -171,6 +171,8 @@ class StoreState:
     batch_queues: dict[QueueKey, BatchQueueEnd]
     index_names: list[str] = field(default_factory=list)
     index_geometry: Geometry = DEFAULT
+    # The address in the last record.
+    store_host: Host | None = None
     # An empty last segment, which the broker drops: it goes before the first change.
     empty_segment: str | None = None
 
@@ -211,7 +213,7 @@ def _read_ends(
     simple: Sequence[ConsumeQueueFiles],
     batch: Sequence[BatchQueueFiles],
 ) -> StoreState:
-    tail = _find_tail(log, simple)
+    tail, store_host = _find_tail(log, simple)
     exts = listing.queues(FileKind.CONSUME_QUEUE_EXT)
     sizes = QueueSizes.rounded(
         _size_of(listing, FileKind.CONSUME_QUEUE) or config.mapped_file_size_consume_queue,
@@ -238,6 +240,7 @@ def _read_ends(
         batch_queues=batch_queues,
         index_names=names,
         index_geometry=geometry,
+        store_host=store_host,
     )
 
 
@@ -340,10 +343,10 @@ def _whole_segments(
     return segments, empty
 
 
-def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
-    """Return where the next record goes: behind the last one, and behind a blank that ends the last segment."""
+def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[Tail, Host | None]:
+    """Return where the next record goes, after the last one and a blank that ends the last segment; and its address."""
     if not log:
-        return Tail(0, 0)
+        return Tail(0, 0), None
     end = find_log_end(log, queues)
     offset, timestamp = end.physical_offset, end.last.store_timestamp if end.last else 0
     segment = log.find(offset)
@@ -362,7 +365,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> Tail:
     later = [one for one in log if one.base_offset > offset]
     if later:
         raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
-    return Tail(offset, timestamp)
+    return Tail(offset, timestamp), (end.last.store_host_ip, end.last.store_host_port) if end.last else None
 
 
 def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:

@@ -14,7 +14,7 @@ from rmqtool.engine.clock import Clock, SystemClock
 from rmqtool.engine.commit_log import CommitLog, LogDirectory, Writer
 from rmqtool.engine.consume_queue import BatchConsumeQueue, ConsumeQueues, DerivedFiles, MeantGap
 from rmqtool.engine.dispatch import Dispatcher, DispatchOptions, read_bit_maps
-from rmqtool.engine.encoder import Encoder
+from rmqtool.engine.encoder import Encoder, store_host
 from rmqtool.engine.flush import Checkpoint, Flusher
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexFileWriter, IndexService
@@ -142,7 +142,8 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     if topics is None:
         # Where the settings of topics are not in a file, the queues that are there tell.
         topics = read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}
-    encoder = Encoder(config, log.largest_record, lambda topic: topic in engine.batch_topics)
+    host = store_host(config, state.store_host)
+    encoder = Encoder(config, host, log.largest_record, lambda topic: topic in engine.batch_topics)
     writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
     checkpoint = Checkpoint(setup.files)
     flusher = Flusher(log, writer, checkpoint, health, clock, config)

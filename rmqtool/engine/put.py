@@ -105,6 +105,14 @@ def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination |
     return Destination(TIMER_TOPIC, 0, _belonging(properties, sent), True)
 
 
+def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) -> int | None:
+    """Return when a message is due that was stored at some time, by its level or its timer; None: it does not wait."""
+    level = delay_level(properties)
+    if level is not None and level > 0:
+        return stored + delays[min(level, len(delays)) - 1] if delays else None
+    return _deliver_time(properties, stored)
+
+
 def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
     return {**properties, "REAL_TOPIC": sent.topic, "REAL_QID": str(sent.queue_id)}
 

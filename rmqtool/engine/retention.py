@@ -87,6 +87,8 @@ class DiskSpace:
         # 5.x waits until there is some more room before it takes messages again.
         self._clears_at = self.warning if config.version is Version.V4_9 else self.forcible
         self.full_directories: frozenset[LogDirectory] = frozenset()
+        # What the last look has seen of the emptiest disk.
+        self.used = 0
         self._directories = directories
         self._health = health
 
@@ -94,7 +96,7 @@ class DiskSpace:
         """Look at the disks; return how full the emptiest one of the log's is."""
         percents = {directory: used_percent(directory.filesystem.space()) for directory in self._directories}
         self.full_directories = frozenset(_above(percents.items(), self.forcible))
-        least = min(percents.values())
+        self.used = least = min(percents.values())
         if least > self.warning:
             self._health.set(RunningFlag.DISK_FULL)
         elif least <= self._clears_at:

@@ -432,6 +432,7 @@ class MessageStore:
             health.flags,
             health.failure,
             tuple(health.findings),
+            engine.disks.used,
         )
 
     def set_flag(self, flag: RunningFlag, on: bool) -> None:

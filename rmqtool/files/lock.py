@@ -151,6 +151,10 @@ def _in_use(file: str, pid: int | None) -> StoreInUse:
 
 def _name(pid: int) -> str:
     try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        own = next((at for at, word in enumerate(words) if word.rsplit("/", 1)[-1] == "rmqtool"), None)
+        if own is not None and own + 1 < len(words):
+            return f" (rmqtool {words[own + 1]})"
         return f" ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
     except OSError:  # it ended, or belongs to somebody else: its number must do
         return ""

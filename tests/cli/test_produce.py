@@ -22,9 +22,11 @@ from tests.schemas import validate
 
 @pytest.fixture
 def lab(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> str:
-    """Return a new store with small files."""
+    """Return a new store with small files, and topics of four queues."""
     root = str(tmp_path / "lab")
     assert main(["init", root, "--as", "5.3", "--conf", "mappedFileSizeCommitLog=65536"]) == 0
+    for topic in "ABCDT":
+        assert main(["topic", root, "create", topic, "--queues", "4"]) == 0
     capsysbinary.readouterr()
     return root
 
@@ -64,10 +66,10 @@ def test_bodies_of_the_command_line(lab: str, capsysbinary: pytest.CaptureFixtur
 def test_lines_go_round_the_queues(
     lab: str, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = b"a\n\xff\xfe\r\n\nlast"
+    lines = b"a\n\xff\xfe\r\n \nlast"
     status, out, _ = produce(capsysbinary, lab, "-t", "T", stdin=lines, monkeypatch=monkeypatch)
     assert status == 0
-    bodies = [b"a", b"\xff\xfe", b"", b"last"]
+    bodies = [b"a", b"\xff\xfe", b" ", b"last"]
     assert [(one.raw_body, one.queue_id) for one in stored(lab)] == [(body, at) for at, body in enumerate(bodies)]
     assert len(out.splitlines()) == 4
 
@@ -89,7 +91,7 @@ def test_objects_in_and_lines_out(
     assert [one["status"] for one in shown] == ["PUT_OK"] * 4
     for line, one in zip(shown, records, strict=True):
         validate("produced", line)
-        assert list(line) == [
+        assert list(line)[:8] == [
             "status",
             "msgId",
             "offsetMsgId",
@@ -106,6 +108,13 @@ def test_objects_in_and_lines_out(
     assert (records[1].raw_body, records[1].properties["x"]) == (b"\0\1\2", "y")
     assert records[1].uniq_key != "old"
     assert (records[2].topic, records[2].properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", "C")
+    # Level 3 is ten seconds.
+    assert [list(line.items())[8:] for line in shown] == [
+        [],
+        [],
+        [("realTopic", "C"), ("deliverTimestamp", shown[2]["storeTimestamp"] + 10_000)],
+        [],
+    ]
     assert records[3].properties["__SHARDINGKEY"] == "s"
 
 

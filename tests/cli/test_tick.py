@@ -30,7 +30,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     now = SystemClock().now()
     monkeypatch.setattr(SystemClock, "now", lambda _self: now - 2000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(map(json.dumps, lines)).encode())))
-    assert main(["produce", str(root), "--jsonl"]) == 0
+    assert main(["produce", str(root), "--jsonl", "--create"]) == 0
     monkeypatch.setattr(SystemClock, "now", lambda _self: now)
     capsys.readouterr()
     return root

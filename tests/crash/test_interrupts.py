@@ -148,7 +148,7 @@ def test_a_store_takes_the_signal_though_it_was_set_back_while_another_was_open(
 def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
     root = tmp_path / "store"
     assert main(["init", str(root)]) == Exit.DONE
-    words = [sys.executable, "-m", "rmqtool", "produce", str(root), "-t", "T", "--jsonl"]
+    words = [sys.executable, "-m", "rmqtool", "produce", str(root), "-t", "T", "--create", "--jsonl"]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=FIXTURES.parent) as process:
         assert process.stdin is not None

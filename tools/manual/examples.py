@@ -146,7 +146,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "produce": (
         Example(
             "One message:",
-            r"rmqtool produce store -t Orders --tag Paid --key order-4711 'forty-two euros'"
+            r"rmqtool produce store -t Orders --create --tag Paid --key order-4711 'forty-two euros'"
             r" --template '{status} {topic}/{queueId}@{queueOffset}\n'",
             "49-basic",
         ),

@@ -223,7 +223,7 @@ RECIPES: tuple[Recipe, ...] = (
             Example("A store of small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
             Example(
                 "Then messages; the store here has some already:",
-                r"rmqtool produce store -t Orders --key order-4711 hello"
+                r"rmqtool produce store -t Orders --create --key order-4711 hello"
                 r" --template '{status} {topic}/{queueId}@{queueOffset}\n'",
                 "49-basic",
             ),

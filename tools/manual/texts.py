@@ -66,7 +66,11 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("consume", Exit.INTERRUPTED): "Ctrl-C: what was shown or run is finished, the progress is stored.",
     ("produce", Exit.NO): "There is no such topic; --create makes it.",
     ("produce", Exit.IN_USE): "A broker runs on the store. Stop it first; nothing was written.",
-    ("produce", Exit.REFUSED): "The commit log is empty while queues exist: its volume may not be mounted.",
+    (
+        "produce",
+        Exit.REFUSED,
+    ): "The commit log is empty while queues exist: its volume may not be mounted. Or the topic, or "
+    "the broker, takes no such messages.",
     ("produce", Exit.SKIPPED): "Some messages were refused, or lines left out (--on-error skip); each is named.",
     ("produce", Exit.INTERRUPTED): "Ctrl-C: what was printed is stored; how many that were, and how to go on, is said.",
     ("tick", Exit.IN_USE): "A broker runs on the store, and does all of this itself. Nothing was done.",

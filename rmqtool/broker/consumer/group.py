@@ -83,7 +83,7 @@ class Consumption:
 
     group: str
     version: Version
-    subscriptions: Mapping[str, Subscription]
+    subscriptions: dict[str, Subscription]
     orderly: bool = False
     broadcasting: bool = False
     drops_failed: bool = False

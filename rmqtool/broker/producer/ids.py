@@ -13,7 +13,7 @@ from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.ids import UniqKey, encode_uniq_key, uniq_key_span
-from rmqtool.formats.java import int32
+from rmqtool.formats.java import INT_MAX, int32
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import RETRY_PREFIX, check_topic_name, is_allowed_to_send
 
@@ -60,10 +60,15 @@ def check_message(message: Outgoing, version: Version, max_size: int = MAX_MESSA
         return refusal
     if not is_allowed_to_send(message.topic, version):
         return f"topic {message.topic} is the broker's own, and clients do not send to it"
-    if not message.body:
+    return check_body(message.body, max_size)
+
+
+def check_body(body: bytes | None, max_size: int = INT_MAX) -> str | None:
+    """Return why a client refuses to send a body, None when it does not."""
+    if not body:
         return "a message without a body is not sent"
-    if len(message.body) > max_size:
-        return f"body of {len(message.body)} bytes, at most {max_size} are allowed"
+    if len(body) > max_size:
+        return f"body of {len(body)} bytes, at most {max_size} are allowed"
     return None
 
 

@@ -12,8 +12,9 @@ import io
 import json
 import select
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from typing import IO, Any, NamedTuple
@@ -21,6 +22,7 @@ from typing import IO, Any, NamedTuple
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.formats.java import INT_MAX, INT_MIN
+from rmqtool.formats.topics import DLQ_PREFIX, RETRY_PREFIX
 
 # What is read for lines that are taken one by one.
 _CHUNK = 1 << 18
@@ -123,13 +125,21 @@ class Lines:
 
 
 # What a message was given on its way is given anew.
-GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT", "__CRC32#"})
+GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#"})
 # A message that was stored before is sent as what it is now: what once delayed it, or made it a half one, is over.
 OVER = frozenset(
     {
+        "WAIT",
         *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS"),
         *("TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_LABEL", "TRAN_MSG"),
         *("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
+    }
+)
+# What a retry or a dead letter says of where it came from means nothing in another topic.
+OF_RETRIES = frozenset(
+    {
+        *("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
+        *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
     }
 )
 OWN = {
@@ -159,12 +169,18 @@ class Bad(NamedTuple):
     error: RmqtoolError
 
 
-class Wanted(NamedTuple):
-    """What holds for all messages: members that objects lack, properties, and whether unique keys are kept."""
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What holds for all messages: members that objects lack, properties, and whether unique keys are kept.
 
-    members: Mapping[str, Any] = {}
-    properties: Mapping[str, str] = {}
+    A ``topic`` goes before that of an object; ``moved`` counts the objects that named another one.
+    """
+
+    members: Mapping[str, Any] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
     keeps_ids: bool = False
+    topic: str | None = None
+    moved: Counter[str] = field(default_factory=Counter)
 
     def message_of(self, value: object) -> NewMessage:
         """Return the message that an object describes; a queue that it does not name is -1.
@@ -176,6 +192,8 @@ class Wanted(NamedTuple):
         for name, member in self.members.items():
             if value.get(name) is None:
                 value[name] = member
+        if self.topic is not None:
+            self._move(value, self.topic)
         get = value.get
         topic, queue, flag, body = get("topic"), get("queueId"), get("flag"), get("body")
         queue, flag = -1 if queue is None else queue, 0 if flag is None else flag
@@ -190,11 +208,22 @@ class Wanted(NamedTuple):
             data = _body(body, encoding)
         return NewMessage(topic, data, queue, self._properties(value), flag)
 
+    def _move(self, value: dict[str, Any], topic: str) -> None:
+        """Let an object name the topic that all messages go to; its place in another one says nothing there."""
+        named = value.get("topic")
+        if named is not None and named != topic:
+            self.moved[str(named)] += 1
+            if value.get(_STORED) is not None:
+                value["queueId"] = self.members.get("queueId")
+        value["topic"] = topic
+
     def _properties(self, value: dict[str, Any]) -> dict[str, str]:
         given = value.get("properties") or {}
         if not isinstance(given, dict):
             raise UsageError('"properties" must be an object', hint='as in {"name": "value"}')
-        kept, values = _kept(tuple(given), is_stored=value.get(_STORED) is not None)
+        is_stored = value.get(_STORED) is not None
+        is_retry = str(value.get("topic")).startswith((RETRY_PREFIX, DLQ_PREFIX))
+        kept, values = _kept(tuple(given), is_stored=is_stored, is_retry=is_retry)
         properties: dict[str, Any] = dict(zip(kept, values(given), strict=True))
         if None in properties.values():
             properties = {name: one for name, one in properties.items() if one is not None}
@@ -216,9 +245,11 @@ class Wanted(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _kept(names: tuple[str, ...], *, is_stored: bool) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
+def _kept(names: tuple[str, ...], *, is_stored: bool, is_retry: bool) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
     """Return which of the properties with these names a message keeps, and what gets their values."""
     dropped = GIVEN_BY_BROKERS | OVER if is_stored else GIVEN_BY_BROKERS
+    if is_stored and not is_retry:
+        dropped |= OF_RETRIES
     kept = tuple(name for name in names if name not in dropped)
     for name in kept:
         _text(name, "")

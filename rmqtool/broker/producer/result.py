@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.engine.message import Host, NewMessage, PutStatus
 from rmqtool.engine.put import PutTicket
@@ -29,7 +29,16 @@ _LINE = (
     '"commitLogOffset": %d, "storeTimestamp": %d}\n'
 )
 
+_LATER = ', "realTopic": %s, "deliverTimestamp": %d}\n'
+
 Row = tuple[str, str, str, str, int, int, int, int]
+
+
+class Later(NamedTuple):
+    """A message that waits: for which topic, and until when (ms)."""
+
+    topic: str
+    due: int
 
 
 @dataclass(slots=True)
@@ -44,6 +53,8 @@ class Sent:
     refused: int = 0
     failed: int = 0
     lines: tuple[int, bytes] | None = None
+    # By the number of the row: messages that wait for their time.
+    later: dict[int, Later] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows) if self.lines is None else self.lines[0]
@@ -63,7 +74,10 @@ class Sent:
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of the contract."""
-        return (dict(zip(FIELDS, row, strict=True)) for row in self.rows)
+        for number, row in enumerate(self.rows):
+            waiting = self.later.get(number)
+            more = {} if waiting is None else {"realTopic": waiting.topic, "deliverTimestamp": waiting.due}
+            yield dict(zip(FIELDS, row, strict=True)) | more
 
     def json_lines(self) -> bytes:
         """Return the objects as lines of JSON."""
@@ -71,7 +85,10 @@ class Sent:
             return self.lines[1]
         topics = {topic: encode_basestring(topic) for topic in {row[3] for row in self.rows}}
         spell = encode_basestring
-        return "".join(_LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:]) for row in self.rows).encode()
+        lines = [_LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:]) for row in self.rows]
+        for number, waiting in self.later.items():
+            lines[number] = lines[number][: -len("}\n")] + _LATER % (spell(waiting.topic), waiting.due)
+        return "".join(lines).encode()
 
 
 def join_sent(parts: Iterable[Sent]) -> Sent:
@@ -79,6 +96,7 @@ def join_sent(parts: Iterable[Sent]) -> Sent:
     whole = Sent([])
     rows: list[Row] = []
     for part in parts:
+        whole.later |= {len(rows) + number: waiting for number, waiting in part.later.items()}
         rows += part.rows
         whole.refused += part.refused
         whole.failed += part.failed

@@ -202,10 +202,13 @@ class Run:
         self.refused += sent.refused
         self.failed += sent.failed
         if sent.failed:
-            self.error = WriteFailed(
-                f"{sent.failed} messages could not be stored ({sent.reasons(about_message=False)})",
-                hint="see what the store says: rmqtool check STORE",
-            )
+            reasons, hint = sent.reasons(about_message=False), "see what the store says: rmqtool check STORE"
+            if (full := self.producer.full_disk()) is not None:
+                reasons, hint = (
+                    full,
+                    "make room there: rmqtool tick STORE names what a broker would delete, --expire deletes it",
+                )
+            self.error = WriteFailed(f"{sent.failed} messages could not be stored ({reasons})", hint=hint)
         elif sent.refused and self.refusals_stop:
             self.error = UsageError(
                 f"{sent.refused} messages were refused",

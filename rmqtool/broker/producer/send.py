@@ -15,27 +15,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from random import randrange
 from typing import Any, Protocol
 
-from rmqtool.broker.producer.ids import MOST_KEYS, Outgoing, UniqKeys, check_batch
+from rmqtool.broker.groups import SubscriptionGroups
+from rmqtool.broker.producer.ids import MOST_KEYS, Outgoing, UniqKeys, check_batch, check_body
 from rmqtool.broker.producer.queue_selection import queue_index_by_key
-from rmqtool.broker.producer.result import Sent, sent_batch, sent_columns, sent_tickets
+from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed, property_text, text_template
-from rmqtool.engine.put import MATTERS
+from rmqtool.engine.put import MATTERS, due_time, is_for_later
 from rmqtool.engine.put_columns import MessageColumns, PutColumns
 from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.errors import NotFound, Refused, UsageError
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.compression import compress_body, compression_flag
+from rmqtool.formats.dispatch import parse_delay_levels
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
-from rmqtool.formats.paths import TOPICS
+from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.properties import BUILT_BINS
-from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_WRITE, check_topic_name, is_allowed_to_send
+from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_READ, PERM_WRITE, check_topic_name, is_allowed_to_send
 
 _WAIT = "WAIT"
 
@@ -71,9 +75,9 @@ _LOCALHOST = bytes((127, 0, 0, 1))
 # From so many messages on columns pay: their libraries are loaded first.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
-_UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
-# What decides where a message is stored; whoever stores by columns waits anyway.
-_SPECIAL = MATTERS - {"WAIT"}
+_UNIQ_KEY, _SHARDING_KEY, _PRODUCING_WAIT = "UNIQ_KEY", "__SHARDINGKEY", "WAIT"
+# What decides where a message is stored; who stores by columns waits anyway.
+_SPECIAL = MATTERS - {_PRODUCING_WAIT}
 
 _Text = Callable[[Mapping[str, str]], bytes]
 
@@ -101,21 +105,38 @@ class ColumnWork(Protocol):
 
 
 class Producer:
-    """Sends messages into a store that is open. With ``creates`` a topic that is not there is made, as brokers do."""
+    """Sends messages into a store that is open, and lets nothing else happen in it.
 
-    def __init__(self, store: MessageStore, topics: TopicConfigs, *, creates: bool = False) -> None:
+    With ``creates`` a topic that is not there is made, as brokers do; ``groups`` are written with the first topics. It
+    goes round the queues of a topic from ``turn`` on; without one from anywhere, as clients do.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigs,
+        groups: SubscriptionGroups | None = None,
+        *,
+        creates: bool = False,
+        turn: int | None = None,
+    ) -> None:
         self._store = store
+        self._groups = groups
         self._config = store.setup.config
         self._keys = UniqKeys(_LOCALHOST, os.getpid(), 0, store.setup.clock)
         self._topics = topics
         self._creates = creates
         # Topics that were sent to: how many queues a client takes turns of, and which numbers a broker takes.
         self._queues: dict[str, tuple[int, int]] = {}
-        self._turn = 0
+        self._first_turn = turn
+        self._turns: dict[str, int] = {}
+        self._delays = parse_delay_levels(self._config.message_delay_level)
         self._makers: dict[tuple[str, ...], _Text | None] = {}
 
     def check(self, message: NewMessage) -> None:
         """Raise what a client or broker says to a message that they do not take."""
+        if (refusal := check_body(message.body)) is not None:
+            raise UsageError(refusal, hint="give it a body; --on-error skip leaves such messages out")
         _, limit = self._queues.get(message.topic) or self._find_topic(message.topic)
         if message.queue_id >= limit or message.queue_id < ANY_QUEUE:
             hint = f"more queues: rmqtool topic STORE alter {message.topic} --queues {message.queue_id + 1}"
@@ -131,6 +152,23 @@ class Producer:
         else:
             ready = [self._received(message, key) for message, key in zip(messages, keys, strict=True)]
             sent = sent_tickets(keys, self._store.put_many(ready))
+            self._note_later(sent, messages)
+        return self._done(sent)
+
+    def _note_later(self, sent: Sent, messages: Sequence[NewMessage]) -> None:
+        """Note which messages wait, and until when."""
+        for number, (message, row) in enumerate(zip(messages, sent.rows, strict=True)):
+            properties = message.property_map()
+            if row[3] != message.topic and is_for_later(properties):
+                due = due_time(properties, self._delays, row[-1])
+                if due is not None:
+                    sent.later[number] = Later(message.topic, due)
+
+    def _done(self, sent: Sent) -> Sent:
+        """Write down the topics that were made for messages, once there is one of them; then what is due in the log."""
+        if sent.stored and self._topics.save_changed() and self._groups is not None:
+            self._groups.add_own()
+            self._groups.save_changed()
         self._store.tick()
         return sent
 
@@ -141,14 +179,19 @@ class Producer:
 
     def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
         """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
-        if len(incoming) > MOST_KEYS or not _SPECIAL.isdisjoint(incoming.properties):
+        if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(incoming.properties) or not all(incoming.bodies):
             return None
         queue_ids = self._queue_ids(incoming)
         if queue_ids is None:
             return None
         count, topics = len(incoming), incoming.topics
         keys = work.keys(incoming.properties, self._keys.take(count))
-        properties = {**incoming.properties, _UNIQ_KEY: keys, "WAIT": "true", **broker_properties(self._config)}
+        properties = {
+            **incoming.properties,
+            _UNIQ_KEY: keys,
+            _PRODUCING_WAIT: "true",
+            **broker_properties(self._config),
+        }
         bodies, sys_flags = self._compressed_bodies(incoming.bodies)
         columns = MessageColumns(
             topics.values[0] if len(topics.values) == 1 else [topics.values[code] for code in topics.codes.tolist()],
@@ -165,8 +208,17 @@ class Producer:
         else:
             prefix = encode_offset_msg_id(*host, 0)[:-_PLACE_DIGITS]
             sent = Sent([], lines=(count, work.lines(keys, topics, queue_ids, put, prefix)))
-        self._store.tick()
-        return sent
+        return self._done(sent)
+
+    def full_disk(self) -> str | None:
+        """Say that the disk is too full for messages, None when it is not."""
+        condition, limit = self._store.condition(), self._config.disk_space_warning_level_ratio
+        if not condition.flags & RunningFlag.DISK_FULL:
+            return None
+        return (
+            f"the disk of the commit log is {condition.disk_used} % full; "
+            f"a broker refuses messages above {limit} %, its diskSpaceWarningLevelRatio"
+        )
 
     def _queue_ids(self, incoming: Any) -> Any | None:
         """Return the queues of messages, chosen where they name none; None where a topic or a queue is refused."""
@@ -192,10 +244,18 @@ class Producer:
                 if every[row] is not None:
                     queue_ids[row] = queue_index_by_key(every[row], int(counts[row]))
                     is_free[row] = False
-        rows = np.flatnonzero(is_free)
-        queue_ids[rows] = (self._turn + np.arange(len(rows))) % counts[rows]
-        self._turn += len(rows)
+        for code in np.unique(codes[is_free]).tolist():
+            rows = np.flatnonzero(is_free & (codes == code))
+            topic = incoming.topics.values[code]
+            queue_ids[rows] = (self._turn_of(topic) + np.arange(len(rows))) % counts[rows]
+            self._turns[topic] += len(rows)
         return queue_ids
+
+    def _turn_of(self, topic: str) -> int:
+        """Return the number of the next message of a topic: its queue is the remainder by the number of queues."""
+        if topic not in self._turns:
+            self._turns[topic] = _random_turn() if self._first_turn is None else self._first_turn
+        return self._turns[topic]
 
     def _compressed_bodies(self, bodies: list[bytes]) -> tuple[list[bytes], list[int] | int]:
         """Return bodies as a client sends them, and the flags that say which are compressed."""
@@ -219,11 +279,10 @@ class Producer:
         # upstream: 5.3 gives the batch a key of its own, which then stands for those of its messages (#9416).
         shared = {"CLUSTER": self._config.broker_cluster_name}
         ticket = self._store.put_batch(replace(first, body=encode_batch(items), properties=shared, flag=0))
-        self._store.tick()
-        return sent_batch(keys, ticket)
+        return self._done(sent_batch(keys, ticket))
 
     def _batch_item(self, message: NewMessage, key: str) -> BatchItem:
-        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        properties = {_PRODUCING_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
         return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
 
     def _placed(self, message: NewMessage) -> NewMessage:
@@ -234,8 +293,8 @@ class Producer:
             if sharding_key is not None:
                 message.queue_id = queue_index_by_key(sharding_key, count)
             else:
-                message.queue_id = self._turn % count
-                self._turn += 1
+                message.queue_id = self._turn_of(message.topic) % count
+                self._turns[message.topic] += 1
         return message
 
     def _compressed(self, message: NewMessage) -> NewMessage:
@@ -244,7 +303,7 @@ class Producer:
         return message
 
     def _received(self, message: NewMessage, key: str) -> NewMessage:
-        properties = {**message.property_map(), _UNIQ_KEY: key, "WAIT": "true"}
+        properties = {_PRODUCING_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
         return as_received(replace(message, properties=properties), self._config, key)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
@@ -258,7 +317,7 @@ class Producer:
             maker = self._makers[names]
             if maker is None:
                 return None
-            texts.append(maker({**given, _UNIQ_KEY: key, "WAIT": "true", **added}))
+            texts.append(maker({_PRODUCING_WAIT: "true", **given, _UNIQ_KEY: key, **added}))
         return MessageColumns(
             [message.topic for message in messages],
             [message.body or b"" for message in messages],
@@ -272,13 +331,15 @@ class Producer:
         """Return what makes the text of properties that a client named so; None where they want to be looked at."""
         if not _SPECIAL.isdisjoint(names):
             return None
-        return self._text_of(tuple(dict.fromkeys((*names, _UNIQ_KEY, "WAIT", *broker_properties(self._config)))))
+        return self._text_of(
+            tuple(dict.fromkeys((*names, _UNIQ_KEY, _PRODUCING_WAIT, *broker_properties(self._config))))
+        )
 
     def _text_of(self, whole: tuple[str, ...]) -> _Text:
         """Return what makes the text of all properties of a message, as the broker stores it."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
-        return text_template(tuple(name for name in whole if name != "WAIT"), BUILT_BINS, terminated=False)
+        return text_template(tuple(name for name in whole if name != _PRODUCING_WAIT), BUILT_BINS, terminated=False)
 
     def _find_topic(self, topic: str) -> tuple[int, int]:
         """Return the queues of a topic that is sent to for the first time: in turn, and at all."""
@@ -291,27 +352,39 @@ class Producer:
         config = self._topics.find(topic)
         if config is None and self._creates:
             config = self._make(topic)
-        elif config is None and self._topics.table and all(queue.key[0] != topic for queue in self._store.queues()):
+        elif config is None:
             near = get_close_matches(topic, self._topics.table, n=1)
             hint = f"did you mean {near[0]}? --create makes a new topic" if near else "--create makes it"
             raise NotFound(f"there is no topic {topic}", hint=hint)
-        # A store without settings of topics says nothing against one.
-        is_known = config is not None
-        config = config or {"writeQueueNums": DEFAULT_QUEUES, "perm": PERM_WRITE}
-        if not int(config.get("perm", 0)) & PERM_WRITE:
-            raise Refused(f"topic {topic} is not to be written to", hint=f"rmqtool topic STORE alter {topic} --perm rw")
+        if not int(config.get("perm", 0)) & self._config.broker_permission & PERM_WRITE:
+            raise self._not_writeable(topic)
         count = int(config.get("writeQueueNums") or 0) or 1
-        limit = max(count, int(config.get("readQueueNums") or 0)) if is_known else INT_MAX
-        self._queues[topic] = count, limit
+        self._queues[topic] = count, max(count, int(config.get("readQueueNums") or 0))
         return self._queues[topic]
 
+    def _not_writeable(self, topic: str) -> Refused:
+        if not self._config.broker_permission & PERM_WRITE:
+            hint = f"--conf brokerPermission={PERM_READ | PERM_WRITE} sends all the same"
+            return Refused("the broker takes no messages: its brokerPermission says so (NO_PERMISSION)", hint=hint)
+        return Refused(f"topic {topic} is not to be written to", hint=f"rmqtool topic STORE alter {topic} --perm rw")
+
     def _make(self, topic: str) -> TopicConfig:
-        """Make a topic as a broker does when a client sends to it; here also where the broker would not."""
-        made = self._topics.auto_create(topic, AUTO_CREATE_TOPIC, DEFAULT_QUEUES)
+        """Make a topic as a broker does when a client sends to it; it is written down with the first message."""
+        is_allowed = self._config.auto_create_topic_enable
+        if is_allowed:
+            self._topics.add_own(self._config)
+        made = self._topics.auto_create(topic, AUTO_CREATE_TOPIC, DEFAULT_QUEUES) if is_allowed else None
         if made is None:
-            made = self._topics.create(topic, readQueueNums=DEFAULT_QUEUES, writeQueueNums=DEFAULT_QUEUES)
-        self._topics.save()
+            raise Refused(
+                f"there is no topic {topic}, and this broker makes none for a client: autoCreateTopicEnable is false",
+                hint=f"rmqtool topic STORE create {topic} --queues {DEFAULT_QUEUES}",
+            )
         return made
+
+
+def _random_turn() -> int:
+    """Return where a client begins. upstream: ThreadLocalIndex."""
+    return randrange(INT_MAX)  # noqa: S311  (nothing secret)
 
 
 @contextmanager
@@ -327,6 +400,7 @@ def open_producer(
     ``text_of`` gives a configuration file of the store by its name.
     """
     with opened_at(root, config) as store:
-        setup = store.setup
-        topics = TopicConfigs(text_of(store, TOPICS), config.version, setup.clock)
-        yield Producer(store, topics, creates=creates)
+        clock = store.setup.clock
+        topics = TopicConfigs(text_of(store, TOPICS), config.version, clock)
+        groups = SubscriptionGroups(text_of(store, SUBSCRIPTION_GROUP), config, clock)
+        yield Producer(store, topics, groups, creates=creates)

@@ -1,0 +1,96 @@
+"""The subscription groups of a broker: which there are, and what each may do.
+
+Upstream: ``SubscriptionGroupManager``. What was read keeps its order when it is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmqtool.broker.saved_text import SavedText, load
+from rmqtool.config import StoreConfig
+from rmqtool.engine.clock import Clock
+from rmqtool.errors import Refused
+from rmqtool.formats.codes import is_since
+from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
+from rmqtool.formats.config_shapes import DATA_VERSION, OWN_GROUPS, SUBSCRIPTION_GROUP_CONFIG
+from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUPS as SHAPE
+from rmqtool.formats.fastjson import Table
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.paths import SUBSCRIPTION_GROUP
+
+_TABLE = SHAPE.fields["subscriptionGroupTable"].shape
+
+GroupConfig = dict[str, Any]
+
+
+def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
+    """Refuse to consume for a group that may not, as a broker does."""
+    if config is not None and not config.get("consumeEnable", True):
+        raise Refused(
+            f"group {group} must not consume: its consumeEnable is false (NO_PERMISSION)",
+            hint=f"rmqtool cat STORE -g {group} --unread shows what it has not read",
+        )
+
+
+class SubscriptionGroups:
+    """The table of one broker. Nothing is written before ``save_changed``."""
+
+    def __init__(self, text: SavedText, config: StoreConfig, clock: Clock) -> None:
+        self._text = text
+        self._version = config.version.value
+        self._creates = config.auto_create_subscription_group
+        self._clock = clock
+        found = load(text, _decode)
+        self._value: dict[str, Any] = found or {}
+        fresh = new_bean(DATA_VERSION, self._version, timestamp=clock.now())
+        known = {name: value for name, value in (self._value.get("dataVersion") or {}).items() if name in fresh}
+        self._value["dataVersion"] = fresh | known
+        self.table: dict[str, GroupConfig] = dict(self._value.get("subscriptionGroupTable") or {})
+        self._is_new = found is None
+        self._changed = False
+
+    def add_own(self) -> None:
+        """Begin a table that was never written with the groups that every broker has."""
+        if self._is_new:
+            self._is_new = False
+            for name, since in OWN_GROUPS.items():
+                if is_since(self._version, since):
+                    self._set(name)
+
+    def ensure(self, group: str) -> None:
+        """Have a group that somebody consumes for, as a broker makes it; refuse one that may not consume.
+
+        upstream: findSubscriptionGroupConfig
+        """
+        self.add_own()
+        if group not in self.table:
+            if not self._creates:
+                raise Refused(
+                    f"there is no group {group}, and this broker makes none: autoCreateSubscriptionGroup is false",
+                    hint="--conf autoCreateSubscriptionGroup=true makes it all the same",
+                )
+            self._set(group)
+        refuse_disabled(group, self.table[group])
+
+    def save_changed(self) -> None:
+        """Write the file if anything changed."""
+        if self._changed:
+            value = {**new_bean(SHAPE, self._version), **self._value, "subscriptionGroupTable": self.table}
+            self._text.write(encode_config(SUBSCRIPTION_GROUP, value, dialect_of(self._version)))
+            self._changed = False
+
+    def _set(self, group: str) -> None:
+        assert isinstance(_TABLE, Table), "the shape of the file says so"
+        made = new_bean(SUBSCRIPTION_GROUP_CONFIG, self._version, groupName=group)
+        self.table = with_entry(self.table, group, made, _TABLE)
+        version = self._value["dataVersion"]
+        version["counter"] = int(version.get("counter") or 0) + 1
+        version["timestamp"] = self._clock.now()
+        self._changed = True
+
+
+def _decode(data: bytes) -> dict[str, Any] | Flaw:
+    decoded = decode_config(SUBSCRIPTION_GROUP, data)
+    return decoded if isinstance(decoded, Flaw) else decoded.value
