@@ -27,10 +27,7 @@ _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
 _LARGEST = 256 << 20
 # What is to be done about tables of which nothing is left, and that nothing else tells of.
-_OFFSETS_GONE = (
-    "the store does not say how far its groups were: put a saved copy of the file back, or set each group: "
-    "rmqtool repair {store} offsets -g GROUP -t TOPIC --to TIME"
-)
+_OFFSETS_GONE = "put a saved copy back; the store has these offsets nowhere else"
 _GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
 
 

@@ -107,20 +107,37 @@ def _require_unchanged(areas: Areas, plan: Plan) -> None:
 def _require_space(plan: Plan, places: Places) -> None:
     """Refuse what there is no room for, before anything is written."""
     saved = sum(step.saved for step in plan.allowed) + _LINES
-    _require(places.journals, saved, "the journal")
+    hint = "make room there, or keep the journal on another disk: --journal DIR"
+    _require(places.journals, saved, "the journal", hint)
     for number, files in enumerate(places.areas):
-        written = sum(step.bytes for step in plan.allowed if step.area == number and step.action != "delete")
-        shared = files.stat("").device == places.journals.stat("").device
-        _require(files, written + (saved if shared else 0), "the repair")
+        grown = sum(_growth(files, step) for step in plan.allowed if step.area == number)
+        shared = _on_one_disk(files, places.journals)
+        _require(files, grown + (saved if shared else 0), "the repair", hint if shared else "make room there first")
 
 
-def _require(files: WritableFileSystem, needed: int, what: str) -> None:
+def _on_one_disk(one: WritableFileSystem, other: WritableFileSystem) -> bool:
+    return one.stat("").device == other.stat("").device
+
+
+def _growth(files: WritableFileSystem, step: Step) -> int:
+    """Return how many bytes of a step go where the file has none yet: what is overwritten takes no room."""
+    if step.action in ("delete", "create") or not step.extents:
+        return 0 if step.action == "delete" else step.bytes
+    with files.open_read(step.source or step.path) as file:
+        size = file.size()
+        inside = [extent for extent in step.extents if extent.file_offset < size]
+        return step.bytes - sum(
+            data.length for extent in inside for data in file.iter_data(extent.file_offset, min(extent.end, size))
+        )
+
+
+def _require(files: WritableFileSystem, needed: int, what: str, hint: str) -> None:
     available = files.space().available
     if available < needed:
         raise NoSpace(
             f"{what} needs {needed} bytes, and {available} are free; nothing was written",
             file=files.shown(""),
-            hint="make room there first",
+            hint=hint,
         )
 
 

@@ -13,6 +13,9 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
+from rmqtool.files import posix
+from rmqtool.files.filesystem import Space
+from rmqtool.repairs import apply
 from tests.schemas import validate
 from tests.stores import FileState, tree_changes, tree_state
 
@@ -256,6 +259,26 @@ def test_a_disk_of_journals_that_is_not_there_stops_a_repair(elsewhere, capsysbi
     for words in ([], ["--apply"], ["--list"], ["--undo", "last"]):
         status, error = run(capsysbinary, "repair", root, *words)
         assert (status, "mount that disk" in error["error"]["hint"]) == (Exit.REFUSED, True)
+
+
+def test_a_store_on_a_full_disk_is_repaired_with_its_journal_elsewhere(damaged, tmp_path, capsysbinary, monkeypatch):
+    """Overwriting in place and removing take no room; only what is new does."""
+    (damaged / "checkpoint").write_bytes(b"\1" * 4096)
+    journals = tmp_path / "disk"
+
+    def space(files: posix.PosixReadableFileSystem) -> Space:
+        free = 1 << 40 if files.shown("").rstrip("/") == str(journals) else 0
+        return Space(1 << 40, free, free)
+
+    monkeypatch.setattr(posix.PosixReadableFileSystem, "space", space)
+    monkeypatch.setattr(apply, "_on_one_disk", lambda one, other: str(journals) not in other.shown(""))
+    before = restorable(damaged)
+    status, error = run(capsysbinary, "repair", damaged, "--apply")
+    assert (status, "--journal DIR" in error["error"]["hint"]) == (Exit.WRITE_FAILED, True)
+    status, shown = run(capsysbinary, "repair", damaged, "--apply", "--journal", journals)
+    assert (status, [step["file"] for step in shown["steps"]]) == (Exit.DONE, ["checkpoint", "abort"])
+    assert run(capsysbinary, "repair", damaged, "--undo", "last")[0] == Exit.DONE
+    assert tree_changes(before, restorable(damaged)) == []
 
 
 @pytest.mark.parametrize("place", ["config", "no/such/place"])

@@ -45,7 +45,7 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
     ("recover", Exit.DONE): "The broker would start, and would lose no message.",
     ("recover", Exit.NO): "The broker would lose messages, or would not start.",
     ("repair", Exit.DONE): "Nothing is to be done; or it was done, and a check finds nothing wrong.",
-    ("repair", Exit.NO): "The plan has steps; or they were done, and something stays wrong: it is listed.",
+    ("repair", Exit.NO): "The plan has steps; or problems are left, which are listed.",
     ("repair", Exit.IN_USE): "A broker, or another `rmqtool`, holds the lock. Nothing was written.",
     (
         "repair",
