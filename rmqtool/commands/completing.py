@@ -21,6 +21,7 @@ VARIABLE = "_RMQTOOL_COMPLETE"
 Candidate = tuple[str, str]
 # Upstream allows less in names. What a shell might obey is offered to none: a topic's name may come from anywhere.
 _SAFE = re.compile(r"[\w%|@./+:,=-]+", re.ASCII)
+_PATHS = frozenset({"file", "store", "DIR", "FILE"})
 _TIMES = ("now", "today", "yesterday", "-1h", "-1d")
 
 
@@ -29,14 +30,17 @@ def answer() -> int:
     try:
         shell = os.environ[VARIABLE].removeprefix("complete_")
         words, text = _READERS[shell]()
-        found = [one for one in candidates(words, text) if _SAFE.fullmatch(one[0])]
-        return _WRITERS[shell](found)
+        found = candidates(words, text)
+        return _WRITERS[shell](found if found is None else [one for one in found if _SAFE.fullmatch(one[0])])
     except Exception:  # the shell would print it into the line that is being typed
         return 1
 
 
-def candidates(words: list[str], text: str) -> list[Candidate]:
-    """Return what may stand in place of ``text`` behind the ``words`` (the program's own name is not among them)."""
+def candidates(words: list[str], text: str) -> list[Candidate] | None:
+    """Return what may replace ``text`` after the ``words`` (the program's own name is not among them).
+
+    None: a path, and those the shell knows itself. An empty list: nothing that anybody but the user knows.
+    """
     at = next((n for n, word in enumerate(words) if not word.startswith("-")), None)
     if at is None:
         if text.startswith("-"):
@@ -51,7 +55,8 @@ def candidates(words: list[str], text: str) -> list[Candidate]:
         return _values(line.open_values, line, text)
     if text.startswith("--") and "=" in text:
         name, _, begun = text.partition("=")
-        return [(f"{name}={value}", says) for value, says in _values(line.takes.get(name, ""), line, begun)]
+        values = _values(line.takes.get(name, ""), line, begun)
+        return values if values is None else [(f"{name}={value}", says) for value, says in values]
     if text.startswith("-"):
         return _options_like(options, text)
     return _place(places, line, text)
@@ -87,25 +92,29 @@ class _Line:
         return store_names.find_root(named if store_names.is_path(named) else store_names.default_store())
 
 
-def _place(places: tuple[str, ...], line: _Line, text: str) -> list[Candidate]:
+def _place(places: tuple[str, ...], line: _Line, text: str) -> list[Candidate] | None:
     """Return what may stand at the next place behind the command."""
     at = len(line.positionals)
     if places[:1] == ("store",):
         if at == 0 and not os.path.isdir(store_names.default_store()):
-            return []
+            return None
         # Without a STORE the command's own words come first.
         at += 0 if line.positionals and store_names.is_path(line.positionals[0]) else 1
     return _values(places[at], line, text) if at < len(places) else []
 
 
-def _values(source: str, line: _Line, text: str) -> list[Candidate]:
-    """Return the values of one kind that begin with ``text``; none for files: those the shell knows itself."""
+def _values(source: str, line: _Line, text: str) -> list[Candidate] | None:
+    """Return the values of one kind that begin with ``text``; None for paths."""
     if source in _SOURCES:
         return _like(_SOURCES[source](line), text)
-    if source in ("any", "file", "store", ""):
+    if source in ("any", ""):
         return []
+    if source in _PATHS:
+        return None
     before, comma, begun = text.rpartition(",")
-    return [(before + comma + value, says) for value, says in _like([(v, "") for v in source.split("|")], begun)]
+    words = [word for word in source.split("|") if word not in before.split(",")]
+    found = _like([(before + comma + word, "") for word in words if word not in _PATHS], before + comma + begun)
+    return None if not found and _PATHS & set(words) else found
 
 
 def _times(_line: _Line) -> list[Candidate]:
@@ -171,31 +180,46 @@ def _split(line: str) -> list[str]:
     return words
 
 
-def _to_bash(found: list[Candidate]) -> int:
-    for value, _ in found:
+def _to_bash(found: list[Candidate] | None) -> int:
+    for value, _ in found or ():
         sys.stdout.write(value.replace("|", "\\|") + "\n")
     return 0
 
 
-def _to_zsh(found: list[Candidate]) -> int:
+def _to_zsh(found: list[Candidate] | None) -> int:
     """Print what zsh evaluates: a description with each value."""
-    lines = [
-        f'"{value.replace(":", chr(92) * 2 + ":")}"' + (f':"{_plain(says)}"' if says else "") for value, says in found
-    ]
-    sys.stdout.write("_arguments '*: :((" + "\n".join(lines) + "))'\n" if lines else "_files\n")
+    if found is None:
+        sys.stdout.write("_files\n")
+    elif found:
+        lines = [
+            f'"{value.replace(":", chr(92) * 2 + ":")}"' + (f':"{_zsh_quoted(says)}"' if says else "")
+            for value, says in found
+        ]
+        sys.stdout.write("_arguments '*: :((" + "\n".join(lines) + "))'\n")
     return 0
 
 
-def _to_fish(found: list[Candidate]) -> int:
+def _zsh_quoted(says: str) -> str:
+    """Return a description as it is written between double quotes that are between single ones.
+
+    The shell evaluates the line, which takes the single quotes away; ``_arguments`` evaluates what is in the double
+    ones; and what shows descriptions takes a backslash for an escape.
+    """
+    shown = _plain(says).replace("\\", "\\\\")
+    return re.sub(r'[\\"$`]', r"\\\g<0>", shown).replace("'", "'\\''")
+
+
+def _to_fish(found: list[Candidate] | None) -> int:
     if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
-        return 0 if found else 1
-    for value, says in found:
+        return 1 if found is None else 0
+    for value, says in found or ():
         sys.stdout.write(f"{value}\t{_plain(says)}\n" if says else f"{value}\n")
     return 0
 
 
 def _plain(says: str) -> str:
-    return re.sub(r"[^\w ,.;()/-]+", "", says, flags=re.ASCII)
+    """Return a text without what would move a cursor or end a line."""
+    return "".join(character if character.isprintable() else " " for character in says)
 
 
 _READERS = {"bash": _from_bash, "zsh": _from_line, "fish": _from_line}

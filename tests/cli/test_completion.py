@@ -11,6 +11,7 @@ from typer._completion_shared import get_completion_script
 
 from rmqtool.cli import command_tree
 from rmqtool.commands import completing
+from rmqtool.commands.completion_table import COMMANDS
 from tests.cli.test_start_up import HEAVY, modules_after, processor_seconds
 from tests.docs.completion import TABLE, completion_table
 from tests.stores import left_alone
@@ -23,7 +24,8 @@ def offered(monkeypatch, line: str, **variables: str) -> list[str]:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     *words, text = line.split(" ")
-    return [value for value, _ in completing.candidates(words, text)]
+    found = completing.candidates(words, text)
+    return ["FILES"] if found is None else [value for value, _ in found]
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,15 @@ def test_the_table_is_what_the_commands_say_today():
         ("che", ["check"]),
         ("query --j", ["--jobs", "--json", "--jsonl"]),
         ("stat S --by topic,ta", ["topic,tag"]),
+        ("stat S --by topic,t", ["topic,tag"]),
+        ("stat S --by topic,topic", []),
+        ("produce S --delay ", []),
+        ("produce S --tag ", []),
+        ("cat S --template ", []),
+        ("cat S --tag ", []),
+        ("export S --columns keys,stor", ["keys,store_size", "keys,store_timestamp", "keys,store_host"]),
+        ("repair S --undo ", ["last"]),
+        ("repair S --undo ../s", ["FILES"]),
         ("check S --explain CL-MI", ["CL-MID"]),
         ("check S --only CL-MI", ["CL-MID"]),
         ("cat --as 5", ["5.3", "5.4"]),
@@ -54,8 +65,8 @@ def test_the_table_is_what_the_commands_say_today():
         ("--debug inf", ["info"]),
         ("--vers", ["--version"]),
         ("nonsense ", []),
-        ("stat re", []),
-        ("export S --to ", []),
+        ("stat re", ["FILES"]),
+        ("export S --to ", ["FILES"]),
         ("cat S extra ", []),
     ],
 )
@@ -99,7 +110,7 @@ def test_a_broker_conf_leads_to_its_store(monkeypatch, tmp_path):
 
 
 def test_without_a_store_the_words_of_the_command_are_for_the_default_one(monkeypatch, tmp_path):
-    assert offered(monkeypatch, "info ") == []  # the shell offers files
+    assert offered(monkeypatch, "info ") == ["FILES"]
     (tmp_path / "store/consumequeue/T/0").mkdir(parents=True)
     assert offered(monkeypatch, "info g") == ["groups"]
     assert offered(monkeypatch, "cat -t ") == ["T"]
@@ -145,6 +156,48 @@ def test_bash_runs_what_show_completion_prints(store, tmp_path):
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "--norc", "-c", asked], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.split() == ["%RETRY%G_ok", "%RETRY%G_order"]
+
+
+# zsh evaluates the line, its function _arguments evaluates what is in the double brackets, and what shows the
+# descriptions takes a backslash for an escape.
+_AS_ZSH = r"""
+_arguments() {
+    local action=${1#'*: :(('}; action=${action%'))'}; action=${action//'\:'/:}
+    eval "ws=( $action )"; printf '%s\n' "${ws[@]}" | sed 's/\\\(.\)/\1/g'
+}
+_files() { echo FILES; }
+eval "$(cat)"
+"""
+
+
+def seen_by_zsh(line: str) -> list[str]:
+    _, out = ask("zsh", line)
+    done = subprocess.run(["bash", "--norc", "-c", _AS_ZSH], input=out, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_zsh_shows_descriptions_as_they_are():
+    for command in (command for command in COMMANDS if command[0] in ("cat", "recover", "export", "produce")):
+        name, _, _, options = command
+        wanted = [f"{names[-1]}:{says}" for names, says, _ in options]
+        assert seen_by_zsh(f"rmqtool {name} S -") == wanted
+    assert "recover:What a broker's next start would do and destroy." in seen_by_zsh("rmqtool rec")
+
+
+@pytest.mark.parametrize(
+    "says", ['it\'s `id` $(id) $HOME \\n \\\\ "q"', "a: b | c {d} *? + -x !", "(a) [b] ((c)) <d> ~ # é"]
+)
+def test_nothing_in_a_description_is_obeyed(says, capsys):
+    completing._to_zsh([("value:1", says)])
+    out = capsys.readouterr().out
+    done = subprocess.run(["bash", "--norc", "-c", _AS_ZSH], input=out, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"value:1:{says}\n", "")
+
+
+@pytest.mark.parametrize(("line", "shown"), [("cat S --template ", ""), ("export S --to ", "_files\n")])
+def test_zsh_offers_files_only_where_a_path_belongs(line, shown):
+    assert ask("zsh", f"rmqtool {line}")[1] == shown
 
 
 def test_names_that_a_shell_might_obey_are_not_offered(tmp_path):

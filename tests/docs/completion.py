@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rmqtool
+from rmqtool.columns.batches import COLUMNS as TABLE_COLUMNS
 from rmqtool.commands.stat import _DIMENSIONS
 from rmqtool.commands.table import COMMANDS
 from rmqtool.findings import FAMILIES, iter_codes
@@ -63,6 +64,8 @@ def _options(command: Any, name: str | None) -> Iterator[tuple[tuple[str, ...], 
 def _option_values(option: Any, command: str | None) -> str:
     if (command, option.name) == ("stat", "by"):
         return "|".join(_DIMENSIONS)
+    if option.name == "columns":
+        return "|".join(TABLE_COLUMNS)
     if option.name == "explain":
         return "|".join(entry.code for entry in iter_codes())
     if option.name == "only":
@@ -73,4 +76,8 @@ def _option_values(option: Any, command: str | None) -> str:
 
 
 def _values(metavar: str) -> str:
-    return metavar if _CHOICES.fullmatch(metavar) else _BY_METAVAR.get(metavar, "any")
+    """Return what a value is: words to choose from, a source of names, or anything. LEVEL|SPAN are no words to type."""
+    words = metavar.split("|")
+    if all(word.isupper() and word.isalpha() for word in words):
+        return _BY_METAVAR.get(metavar, "any")
+    return metavar if _CHOICES.fullmatch(metavar) else "any"
