@@ -312,9 +312,9 @@ def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic:
     return count if count is not None and count > 0 else PutStatus.MESSAGE_ILLEGAL
 
 
-# A message with none of these is stored as it is; one look tells.
+# A message with none of these is stored as it is. WAIT, which every client sets, only says who waits for the disk.
 MATTERS = frozenset(
-    {"WAIT", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
+    {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
 )
 
 _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
@@ -370,9 +370,11 @@ class Intake:
         if not encoder.do_numbers_fit(message, queue_id):
             return PutStatus.MESSAGE_ILLEGAL
         record = encoder.encode(message, rules, queue_id, store_host, now, text)
-        if isinstance(record, tuple):
-            return PutTicket((topic, queue_id), (record,), 1, store_host, now)
-        return record
+        if isinstance(record, PutStatus):
+            return record
+        ticket = PutTicket((topic, queue_id), (record,), 1, store_host, now)
+        ticket.waits = _waits(properties)
+        return ticket
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
         """Return what the names of properties decide; messages of one kind share it."""
@@ -402,7 +404,7 @@ class Intake:
         if not encoder.do_numbers_fit(message, found.queue_id):
             return PutStatus.MESSAGE_ILLEGAL
         ticket = PutTicket((found.topic, found.queue_id), (), count, store_host, now)
-        ticket.waits = found.properties.get("WAIT", "true").lower() == "true"
+        ticket.waits = _waits(found.properties)
         parts = LateParts(encoder, message, rules, found.properties, (found.queue_id, store_host, now))
         if is_inner:
             ticket.late = InnerBatchRecord(parts, ticket.queue)
@@ -459,5 +461,11 @@ class Intake:
         if sum(record[0] for record in records) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
         ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
-        ticket.waits = properties.get("WAIT", "true").lower() == "true"
+        ticket.waits = _waits(properties)
         return ticket
+
+
+def _waits(properties: Mapping[str, str]) -> bool:
+    """Return whether a producer wants to be answered only once the message is on the disk."""
+    wait = properties.get(_WAIT, "true")
+    return wait == "true" or wait.lower() == "true"

@@ -33,8 +33,7 @@ _SLAB = 4 << 20
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | _HOST_BITS
-# Whoever stores by columns waits, so it does not matter whether a message asks for that.
-_SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS - {"WAIT"}))
+_SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS))
 
 
 @dataclass(slots=True)

@@ -33,8 +33,13 @@ SYNC = ("sync", "pipelined")
 
 
 def a_message(number: int, body: bytes) -> NewMessage:
-    """Return message ``number``."""
-    properties = {"KEYS": f"key{100_000_000 + number}", "TAGS": TAGS[number & 7], "UNIQ_KEY": f"{number:032X}"}
+    """Return message ``number``, with the properties that a client gives it."""
+    properties = {
+        "KEYS": f"key{100_000_000 + number}",
+        "UNIQ_KEY": f"{number:032X}",
+        "WAIT": "true",
+        "TAGS": TAGS[number & 7],
+    }
     return NewMessage(TOPICS[number & 3], body, number >> 2 & 3, properties)
 
 

@@ -75,9 +75,7 @@ _LOCALHOST = bytes((127, 0, 0, 1))
 # From so many messages on columns pay: their libraries are loaded first.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
-_UNIQ_KEY, _SHARDING_KEY, _PRODUCING_WAIT = "UNIQ_KEY", "__SHARDINGKEY", "WAIT"
-# What decides where a message is stored; who stores by columns waits anyway.
-_SPECIAL = MATTERS - {_PRODUCING_WAIT}
+_UNIQ_KEY, _SHARDING_KEY, _WAIT = "UNIQ_KEY", "__SHARDINGKEY", "WAIT"
 
 _Text = Callable[[Mapping[str, str]], bytes]
 
@@ -179,7 +177,8 @@ class Producer:
 
     def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
         """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
-        if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(incoming.properties) or not all(incoming.bodies):
+        names = incoming.properties
+        if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(names) or _WAIT in names or not all(incoming.bodies):
             return None
         queue_ids = self._queue_ids(incoming)
         if queue_ids is None:
@@ -189,7 +188,7 @@ class Producer:
         properties = {
             **incoming.properties,
             _UNIQ_KEY: keys,
-            _PRODUCING_WAIT: "true",
+            _WAIT: "true",
             **broker_properties(self._config),
         }
         bodies, sys_flags = self._compressed_bodies(incoming.bodies)
@@ -282,7 +281,7 @@ class Producer:
         return self._done(sent_batch(keys, ticket))
 
     def _batch_item(self, message: NewMessage, key: str) -> BatchItem:
-        properties = {_PRODUCING_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
+        properties = {_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
         return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
 
     def _placed(self, message: NewMessage) -> NewMessage:
@@ -303,7 +302,7 @@ class Producer:
         return message
 
     def _received(self, message: NewMessage, key: str) -> NewMessage:
-        properties = {_PRODUCING_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
+        properties = {_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
         return as_received(replace(message, properties=properties), self._config, key)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
@@ -317,7 +316,7 @@ class Producer:
             maker = self._makers[names]
             if maker is None:
                 return None
-            texts.append(maker({_PRODUCING_WAIT: "true", **given, _UNIQ_KEY: key, **added}))
+            texts.append(maker({_WAIT: "true", **given, _UNIQ_KEY: key, **added}))
         return MessageColumns(
             [message.topic for message in messages],
             [message.body or b"" for message in messages],
@@ -329,17 +328,15 @@ class Producer:
 
     def _maker(self, names: tuple[str, ...]) -> _Text | None:
         """Return what makes the text of properties that a client named so; None where they want to be looked at."""
-        if not _SPECIAL.isdisjoint(names):
+        if not MATTERS.isdisjoint(names):
             return None
-        return self._text_of(
-            tuple(dict.fromkeys((*names, _UNIQ_KEY, _PRODUCING_WAIT, *broker_properties(self._config))))
-        )
+        return self._text_of(tuple(dict.fromkeys((*names, _UNIQ_KEY, _WAIT, *broker_properties(self._config)))))
 
     def _text_of(self, whole: tuple[str, ...]) -> _Text:
         """Return what makes the text of all properties of a message, as the broker stores it."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
-        return text_template(tuple(name for name in whole if name != _PRODUCING_WAIT), BUILT_BINS, terminated=False)
+        return text_template(tuple(name for name in whole if name != _WAIT), BUILT_BINS, terminated=False)
 
     def _find_topic(self, topic: str) -> tuple[int, int]:
         """Return the queues of a topic that is sent to for the first time: in turn, and at all."""

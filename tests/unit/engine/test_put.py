@@ -9,6 +9,7 @@ import pytest
 
 from rmqtool.config import BrokerRole, Version
 from rmqtool.engine.message import NewMessage, PutStatus, compressed
+from rmqtool.engine.put import Intake
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BodyCodec
@@ -526,3 +527,17 @@ def test_statuses_are_spelled_as_the_version_does() -> None:
     assert PutStatus.OS_PAGE_CACHE_BUSY.spelled_by(V4_9) == "OS_PAGECACHE_BUSY"
     assert PutStatus.CREATE_MAPPED_FILE_FAILED.spelled_by(V4_9) == "CREATE_MAPEDFILE_FAILED"
     assert PutStatus.CREATE_MAPPED_FILE_FAILED.spelled_by(V5_3) == "CREATE_MAPPED_FILE_FAILED"
+
+
+@every_version
+@pytest.mark.parametrize("wait", ["true", "TRUE", "false", "yes"])
+def test_what_every_client_sets_keeps_a_message_on_the_plain_way(
+    version: Version, wait: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAIT decides who waits for the disk, and nothing about where and how a message is stored."""
+    monkeypatch.delattr(Intake, "_accept_special")
+    with small_store(version) as store:
+        ticket = store.put(a_message(properties={"KEYS": "k", "WAIT": wait}))
+        assert ticket.is_ok
+        assert ticket.waits is (wait.lower() == "true")
+        assert stored(store)[0].properties == {"KEYS": "k", "WAIT": wait}
