@@ -9,25 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from rmqtool.formats.config_files import decode_value
 from rmqtool.formats.fastjson import INT, LONG, STRING, Bean, BeanField, Dialect, FastjsonError, Table, parse, write
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text, hash_map_order, int32, string_hash
+from rmqtool.formats.message_queue import MessageQueue
 
-
-class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker; queues sort as upstream sorts them."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        """Return Java's text of it, which consistent hashing hashes."""
-        return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
-
+# The class lives apart, so that the wire need not load the configuration files.
+__all__ = ["MessageQueue", "decode_local_offsets", "encode_local_offsets", "order_queues"]
 
 _MESSAGE_QUEUE = Bean({"brokerName": BeanField(STRING), "queueId": BeanField(INT), "topic": BeanField(STRING)})
 # The keys are made texts before the file is parsed.
