@@ -1,0 +1,227 @@
+"""What a request or answer says in its header: texts ↔ typed values, and the one table of requests.
+
+A request is a class; declaring it puts it into ``REQUESTS``, by each of its codes. Everything else that is known of a
+request is derived from there: reading and writing in both kinds of header, which access it needs, the page of the
+manual, the lines of the wire log, and what the tests throw at it.
+
+Java reads headers in two ways. Those of sending and pulling are read by code of their own (``FastCodesHeader``), which
+refuses a header without a needed field. All others are read by reflection, which only logs what is missing or no
+number and goes on: a field of a plain type then has its zero, another one is null, and whoever needs it fails later.
+Here both end as the caller sees them: with code 1 where the value is needed, with the default where there is one.
+
+Upstream: ``CommandCustomHeader``, ``RemotingCommand.decodeCommandCustomHeader``, ``RequestCode``, ``RocketMQAction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from rmqtool.remoting.declared import (
+    READERS,
+    Boolean,
+    Declared,
+    HeaderError,
+    Reader,
+    Resource,
+    String,
+    field,
+    show_text,
+)
+
+
+class Role(Enum):
+    """Who takes a request."""
+
+    BROKER = "broker"
+    NAME_SERVER = "name server"
+    CLIENT = "client"
+
+
+class Right(Enum):
+    """What may be done to a resource."""
+
+    PUB = "PUB"
+    SUB = "SUB"
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    GET = "GET"
+    LIST = "LIST"
+
+
+class OldRight(Enum):
+    """What a request needs in the access control of 4.x, where most need a valid signature and nothing else."""
+
+    PUB = "PUB"
+    SUB = "SUB"
+    ADMIN = "admin"
+
+
+class Code(NamedTuple):
+    """A number and name of a request; ``short``: its fields travel under their short names."""
+
+    code: int
+    name: str
+    short: bool = False
+    since: str = ""
+    until: str = ""
+
+
+class _Plan(NamedTuple):
+    """How a header is read: attribute and reader by name on the wire, and what must be there."""
+
+    long: Mapping[str, tuple[str, Reader | None]]
+    short: Mapping[str, tuple[str, Reader | None]]
+    needed: frozenset[str]
+
+
+class Header(Declared):
+    """The fields of a request or of an answer.
+
+    ``java`` and ``java_short`` are upstream's classes of the long and the short form, ``java_since`` the release that
+    brought them. ``strict``: upstream reads it by code of its own.
+    """
+
+    java: ClassVar[str] = ""
+    java_short: ClassVar[str] = ""
+    java_since: ClassVar[str] = ""
+    strict: ClassVar[bool] = False
+    _plan: ClassVar[_Plan | None] = None
+
+    @classmethod
+    def decode(cls, ext: Mapping[str, str], *, short: bool = False) -> Self:
+        """Return the value of a request's fields; unknown ones are ignored. Raises HeaderError."""
+        value, flaw = cls._read(ext, short)
+        needed = cls._reading().needed
+        if flaw or not needed.issubset(value.__dict__):
+            raise HeaderError(flaw or cls._missing(needed - value.__dict__.keys()))
+        return value
+
+    @classmethod
+    def decode_answer(cls, ext: Mapping[str, str]) -> Self:
+        """Return the value of an answer's fields, as a client reads it: what is missing is None, whatever it is."""
+        return cls._read(ext, False)[0]
+
+    @classmethod
+    def _read(cls, ext: Mapping[str, str], short: bool) -> tuple[Self, str]:
+        """Return what can be read, and the text of what a strict reader stops at."""
+        plan = cls._reading()
+        readers = plan.short if short else plan.long
+        values: dict[str, Any] = {}
+        flaw = ""
+        for wire, text in ext.items():
+            if wire not in readers:
+                continue
+            name, read = readers[wire]
+            if read is None:
+                values[name] = text
+            elif (found := read(text)) is not None:
+                values[name] = found
+            elif cls.strict:
+                flaw = flaw or f'java.lang.NumberFormatException: For input string: "{text}"'
+        value = cls.__new__(cls)
+        value.__dict__.update(values)
+        return value, flaw
+
+    @classmethod
+    def _missing(cls, names: Set[str]) -> str:
+        missing = next(field for name, field in cls.fields.items() if name in names)
+        return f"the custom field <{missing.wire}> is null"
+
+    @classmethod
+    def _reading(cls) -> _Plan:
+        """Return how a header is read. It is derived at the first one: most processes see a few kinds only."""
+        plan = cls.__dict__.get("_plan")
+        if plan is None:
+            long = {field.wire: (name, READERS[field.java]) for name, field in cls.fields.items()}
+            # What has no short name keeps its long one.
+            short = long | {field.short: long[field.wire] for field in cls.fields.values() if field.short}
+            needed = {name for name, field in cls.fields.items() if field.insisted_on}
+            if cls.strict:
+                needed |= {name for name, field in cls.fields.items() if field.needed}
+            plan = cls._plan = _Plan(long, short, frozenset(needed))
+        return plan
+
+    def encode(self, *, short: bool = False) -> dict[str, str]:
+        """Return the texts of the fields that were given."""
+        fields = self.fields
+        return {
+            (short and fields[name].short) or fields[name].wire: show_text(value)
+            for name, value in self.__dict__.items()
+        }
+
+
+class NoFields(Header):
+    """A header that says nothing of its own."""
+
+
+class Request(Header):
+    """A request. Its class says what the table knows of it; declaring it puts it there.
+
+    ``codes`` are its numbers, ``to`` says who takes it, ``answer`` what comes back in the header. ``body`` and
+    ``answer_body`` are the classes of what travels in the bodies. ``rights`` are those of which one is needed for each
+    field that names a topic or group, or for ``scope`` as a whole; ``old_right`` is what 4.x asks.
+    """
+
+    codes: ClassVar[tuple[Code, ...]] = ()
+    to: ClassVar[Role] = Role.BROKER
+    answer: ClassVar[type[Header]] = NoFields
+    body: ClassVar[Any] = None
+    answer_body: ClassVar[Any] = None
+    rights: ClassVar[tuple[Right, ...]] = ()
+    scope: ClassVar[Resource | None] = None
+    old_right: ClassVar[OldRight | None] = None
+
+    def __init_subclass__(cls) -> None:
+        """Put the request into the table. A class without codes is a base of others."""
+        super().__init_subclass__()
+        for code in cls.__dict__.get("codes", ()):
+            if code.code in _REQUESTS:
+                raise TypeError(f"{cls.__name__} and {_REQUESTS[code.code].request.__name__} both are {code.code}")
+            _REQUESTS[code.code] = Row(code.code, code.name, code.short, code.since, code.until, cls)
+
+
+class Row(NamedTuple):
+    """A row of the table: a code, and the request that it stands for."""
+
+    code: int
+    name: str
+    short: bool
+    since: str
+    until: str
+    request: type[Request]
+
+    def decode(self, ext: Mapping[str, str]) -> Request:
+        """Return the typed value of a request's fields. Raises HeaderError."""
+        return self.request.decode(ext, short=self.short)
+
+    def encode(self, request: Request) -> dict[str, str]:
+        """Return the texts of a request's fields under the names that this code has for them."""
+        return request.encode(short=self.short)
+
+
+_REQUESTS: Final[dict[int, Row]] = {}
+# The one table. It is complete when ``rmqtool.remoting.requests`` is imported, from where it is taken.
+REQUESTS: Final[Mapping[int, Row]] = MappingProxyType(_REQUESTS)
+
+
+class RpcRequest(Request):
+    """What nearly every request of 5.x carries for proxies and namespaces; a broker alone ignores all of it."""
+
+    bname: String | None = field(default=None, since="5.0.0", short="n")
+    ns: String | None = field(default=None, since="5.0.0")
+    nsd: Boolean | None = field(default=None, since="5.0.0")
+    oway: Boolean | None = field(default=None, since="5.0.0")
+
+
+class TopicRequest(RpcRequest):
+    """A request about a topic, which may be a static one."""
+
+    lo: Boolean | None = field(default=None, since="5.0.0")
+
+
+class TopicQueueRequest(TopicRequest):
+    """A request about one queue of a topic."""
