@@ -13,8 +13,12 @@ def main() -> int:
 
         return answer()
     from rmqtool.cli import main as run
+    from rmqtool.engine.interrupts import end_as_asked, listen
 
-    return run()
+    listen()
+    status = run()
+    end_as_asked()
+    return status
 
 
 if __name__ == "__main__":

@@ -109,6 +109,12 @@ class FileMissing(ReadFailed):
     """The file is not there: it never was, or it vanished since its name was read."""
 
 
+class OutOfMemory(StoreError):
+    """The process was given less memory than the command needs."""
+
+    code = "out-of-memory"
+
+
 class StoreInUse(RmqtoolError):
     """A broker, or another rmqtool, holds the store's lock."""
 

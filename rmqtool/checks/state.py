@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.checks.case import Case
 from rmqtool.findings import Finding, Place, Severity, find_code, new_finding
 from rmqtool.formats import checkpoints, control_texts, layouts, paths
-from rmqtool.formats.config_files import decode_config, salvage_config
+from rmqtool.formats.config_files import LARGEST_TEXT, decode_config, salvage_config
 from rmqtool.formats.config_shapes import OWN_GROUPS
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.flaws import Flaw
@@ -25,7 +25,6 @@ from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
-_LARGEST = 256 << 20
 # What is to be done about tables of which nothing is left, and that nothing else tells of.
 _OFFSETS_GONE = "put a saved copy back; the store has these offsets nowhere else"
 _GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
@@ -156,7 +155,7 @@ def _with_cure(case: Case, finding: Finding) -> Finding:
     what = paths.classify(finding.file, ())
     if what.kind is not FileKind.CONFIG or what.name is None:
         return replace(finding, fix=lost.fix) if finding.code == "CF-JSON" and finding.fix is not None else finding
-    texts = [case.store.read_file(paths.config_path(what.name, copy), _LARGEST) for copy in (Copy.MAIN, Copy.BAK)]
+    texts = [case.store.read_file(paths.config_path(what.name, copy), LARGEST_TEXT) for copy in (Copy.MAIN, Copy.BAK)]
     if any(text is not None and _is_readable(what.name, text) for text in texts) or _can_be_made(case, what.name):
         return replace(finding, fix=repair.fix)
     fix = _GONE.get(what.name, lost.fix)
@@ -191,7 +190,7 @@ def _check_tables(case: Case) -> Iterator[Finding]:
         bad = any(finding.file == path for finding in configs.findings)
         if not is_empty or not others or bad or case.store.listing.databases():
             continue
-        data = case.store.read_file(path, _LARGEST)
+        data = case.store.read_file(path, LARGEST_TEXT)
         text = "it is not there" if data is None else "it holds nothing"
         # A broker writes the table also when nothing is in it: groups that never committed leave this.
         as_written = data is not None and table in data
@@ -201,7 +200,7 @@ def _check_tables(case: Case) -> Iterator[Finding]:
 
 
 def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:
-    data = case.store.read_file(path, _LARGEST)
+    data = case.store.read_file(path, LARGEST_TEXT)
     if data is None or copy is Copy.TMP:
         return
     decoded = decode(data) if data else Flaw("CF-JSON", "it is empty")

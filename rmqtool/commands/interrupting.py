@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from rmqtool.engine.interrupts import INTERRUPTS, SIGNALS
+
 
 class Stop:
     """Whether somebody pressed Ctrl-C. Pressed again it interrupts wherever the command is, unless that writes."""
@@ -22,8 +24,9 @@ class Stop:
         """Return whether to stop."""
         return self.is_asked
 
-    def ask(self, _signal: int, _frame: FrameType | None) -> None:
+    def ask(self, number: int, _frame: FrameType | None) -> None:
         """Take note, or interrupt."""
+        INTERRUPTS.number = number
         is_again, self.is_asked = self.is_asked, True
         if self.raises or (is_again and not self.writes):
             raise KeyboardInterrupt
@@ -31,10 +34,12 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Listen for Ctrl-C while the block runs."""
+    """Listen for Ctrl-C, and for what is heard as it, while the block runs."""
     stop = Stop()
-    previous = signal.signal(signal.SIGINT, stop.ask)
+    heard = [number for number in SIGNALS if number == signal.SIGINT or callable(signal.getsignal(number))]
+    previous = {number: signal.signal(number, stop.ask) for number in heard}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

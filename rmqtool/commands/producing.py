@@ -123,6 +123,8 @@ def _read(path: str) -> bytes:
 def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
     """Yield files, standard input if there are none."""
     if not files:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", hint="name a file, or give the lines: < FILE")
         yield sys.stdin.buffer
     for path in files:
         with _opened(path) as file:

@@ -1,5 +1,8 @@
 """Ctrl-C while a store is open: a call that has begun is finished, and only then is it interrupted.
 
+A command hears SIGTERM and SIGHUP as Ctrl-C: ``listen`` asks for that, and ``end_as_asked`` ends the process by that
+very signal once everything is closed, so that who sent it sees what it expects.
+
 Python raises KeyboardInterrupt between any two instructions of the main thread: in a put that is after a number was
 given and before its record stands in the log, and nobody could say what is on the disk. So while a store is open the
 signal is kept back as long as a call that must come to its end is on the stack of the main thread, which costs such a
@@ -8,27 +11,35 @@ call nothing until a signal comes. Whoever handles the signal differently keeps 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
 from types import CodeType, FrameType
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
+Handler: TypeAlias = Callable[[int, FrameType | None], object]
 Owner = TypeVar("Owner")
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Interrupts:
-    """Keeps the signal back; one for the process, as signals are."""
+    """Keeps the signals back; one for the process, as signals are."""
 
     def __init__(self) -> None:
-        # Whether the signal came and was kept back.
+        # Whether a signal came and was kept back.
         self.pending = False
+        # The last one that came.
+        self.number: int | None = None
         self._calls: set[CodeType] = set()
         self._open_stores = 0
+        self._before: dict[int, Handler] = {}
 
     def keep_from(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
         """Have a function come to its end; who calls it asks ``pending`` behind it."""
@@ -41,16 +52,21 @@ class Interrupts:
         self.pending = self.pending and self._open_stores > 0
         self._open_stores += 1
         # Asked for with every store: while others were open, somebody may have set the signal back.
-        is_ours = threading.current_thread() is threading.main_thread()
-        if is_ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._take)
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                handler = signal.getsignal(number)
+                if handler in (signal.default_int_handler, interrupt):
+                    self._before[number] = handler
+                    signal.signal(number, self._take)
 
     def end(self) -> None:
         """A store is closed."""
         self._open_stores -= 1
-        is_ours = threading.current_thread() is threading.main_thread()
-        if is_ours and not self._open_stores and signal.getsignal(signal.SIGINT) == self._take:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if threading.current_thread() is threading.main_thread() and not self._open_stores:
+            for number, handler in self._before.items():
+                if signal.getsignal(number) == self._take:
+                    signal.signal(number, handler)
+            self._before.clear()
 
     def deliver(self) -> None:
         """Interrupt the main thread now, unless a call above must come to its end, too."""
@@ -63,8 +79,8 @@ class Interrupts:
         is_ours = threading.current_thread() is threading.main_thread()
         return self.pending and is_ours and not self._is_inside(sys._getframe(1))
 
-    def _take(self, _number: int, frame: FrameType | None) -> None:
-        self.pending = True
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.pending, self.number = True, number
         if not self._is_inside(frame):
             self.pending = False
             raise KeyboardInterrupt
@@ -78,6 +94,27 @@ class Interrupts:
 
 
 INTERRUPTS: Final = Interrupts()
+
+
+def interrupt(number: int, _frame: FrameType | None) -> None:
+    """Interrupt the main thread, as Ctrl-C does."""
+    INTERRUPTS.number = number
+    raise KeyboardInterrupt
+
+
+def listen() -> None:
+    """Hear SIGTERM and SIGHUP as Ctrl-C, where nobody has them ignored: nohup does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+
+
+def end_as_asked() -> None:
+    """End the process by SIGTERM or SIGHUP, if one of them has stopped it: a shell then shows 143 or 129."""
+    number = INTERRUPTS.number
+    if number is not None and number != signal.SIGINT:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def to_the_end(

@@ -11,7 +11,7 @@ from typing import Any
 from rmqtool.config import Version
 from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem
 from rmqtool.formats import paths
-from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
+from rmqtool.formats.config_files import LARGEST_TEXT, decode_config, dialect_of, encode_config, new_bean, with_entry
 from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
 from rmqtool.formats.config_shapes import TOPICS as TOPICS_SHAPE
 from rmqtool.formats.fastjson import Table
@@ -19,7 +19,6 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import Copy
 from rmqtool.store.config_files import config_text
 
-_LARGEST = 256 << 20
 _TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape
 
 
@@ -29,7 +28,7 @@ def read_config(files: ReadableFileSystem, name: str) -> dict[str, Any]:
         path = paths.config_path(name, copy)
         if files.exists(path):
             with files.open_read(path) as file:
-                decoded = decode_config(name, file.pread(min(file.size(), _LARGEST), 0))
+                decoded = decode_config(name, file.pread(min(file.size(), LARGEST_TEXT), 0))
             if not isinstance(decoded, Flaw) and isinstance(decoded.value, dict):
                 return decoded.value
     return {}

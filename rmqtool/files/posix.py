@@ -13,7 +13,7 @@ import stat as modes
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.errors import ReadFailed
+from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files import lock
 from rmqtool.files.failures import os_error, read_failed
 from rmqtool.files.filesystem import (
@@ -135,7 +135,14 @@ class PosixReadableFile(ReadableFile):
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            lock.close_descriptor(descriptor)
+            try:
+                lock.close_descriptor(descriptor)
+            except OSError as error:
+                raise self.close_failed(error) from error
+
+    def close_failed(self, error: OSError) -> RmqtoolError:
+        """Return what a failed close is: a file that was only read has lost nothing, but its disk may be failing."""
+        return read_failed("close", self.shown, error)
 
     def _whole_until(self, end: int | None) -> int:
         """Return where a walk over the file ends; the file must not have been cut before that."""
@@ -213,7 +220,10 @@ class PosixReadableFileSystem(ReadableFileSystem):
     def close(self) -> None:
         descriptor, self._root = self._root, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            try:
+                os.close(descriptor)
+            except OSError as error:
+                raise read_failed("close", self.root, error) from error
 
     @contextmanager
     def _parent(self, path: str, error: Failure = ReadFailed) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ import errno
 import os
 from contextlib import AbstractContextManager
 
-from rmqtool.errors import ReadFailed, WriteFailed
+from rmqtool.errors import ReadFailed, RmqtoolError, WriteFailed
 from rmqtool.files import lock
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import (
@@ -51,6 +51,9 @@ class PosixWritableFile(PosixReadableFile, WritableFile):
             failure = write_failed("write to", self.shown, error)
             failure.offset = file_offset
             raise failure from error
+
+    def close_failed(self, error: OSError) -> RmqtoolError:
+        return write_failed("close", self.shown, error)
 
     def truncate(self, size: int) -> None:
         require_range(self.shown, 0, size, WriteFailed)

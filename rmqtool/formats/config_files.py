@@ -34,6 +34,8 @@ from rmqtool.formats.fastjson import (
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, decode_text, encode_text, hash_map_order
 
+# So much of a file is read as one text: the tables of a hundred thousand topics are half as large.
+LARGEST_TEXT = 64 << 20
 # Bins of a map that a parser has filled: what a broker's tables have after a restart, as far as it takes them over.
 PARSED_BINS = 16
 

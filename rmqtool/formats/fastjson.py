@@ -124,6 +124,7 @@ MAX_DIGITS = 400
 
 _BETWEEN_TOKENS = frozenset(" \t\n\r\f\x08\0\x1a/")
 _BLANK = re.compile(r"[ \t\n\r\f\x08]*")
+_NOTHING = re.compile(r"[\0\x1a]*")
 _STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+{quote}", re.DOTALL) for quote in "\"'"}
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-7btnvfr\"'/\\])|)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -212,8 +213,8 @@ class _Parser:
             start = self._text[self._at : self._at + 2]
             if start[:1] in ("\0", "\x1a"):
                 self._odd(OddityKind.NUL)
-                while self._text[self._at : self._at + 1] in ("\0", "\x1a"):
-                    self._at += 1
+                nothing = _NOTHING.match(self._text, self._at)
+                self._at = nothing.end() if nothing else self._at
             elif start in ("//", "/*"):
                 self._odd(self._comment_kind(start, before))
                 self._at += 2

@@ -22,7 +22,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.files.filesystem import Attributes, WritableFileSystem, make_directories, split
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import layouts, paths, rocksdb_rows
-from rmqtool.formats.config_files import decode_config
+from rmqtool.formats.config_files import LARGEST_TEXT, decode_config
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.paths import Copy
@@ -30,7 +30,6 @@ from rmqtool.formats.rocksdb_rows import ConfigRowKey, ConfigTable
 from rmqtool.store.open import Store
 from rmqtool.store.rocksdb import has_rows, open_database
 
-_LARGEST = 256 << 20
 # What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
 _BLANK = b"\0 \t\r\n"
 
@@ -51,7 +50,7 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
     findings: list[Finding] = []
     for copy in (Copy.MAIN, Copy.BAK):
         path = paths.config_path(name, copy)
-        data = store.read_file(path, _LARGEST)
+        data = store.read_file(path, LARGEST_TEXT)
         if data is None:
             continue
         decoded = decode_config(name, data) if data.strip(_BLANK) else Flaw("CF-JSON", _nothing(data), 0, len(data))
@@ -196,7 +195,7 @@ class ConfigText:
         if not self._files.exists(path):
             return None
         with self._files.open_read(path) as file:
-            return file.pread(min(file.size(), _LARGEST), 0)
+            return file.pread(min(file.size(), LARGEST_TEXT), 0)
 
     def _replace(self, target: str, data: bytes) -> None:
         aside = self._path + Copy.TMP

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from rmqtool.errors import OptionalMissing, ReadFailed
-from rmqtool.files.filesystem import ReadableFileSystem
+from rmqtool.errors import OptionalMissing, ReadFailed, WriteFailed
+from rmqtool.files.failures import write_failed
+from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.layouts import RocksDBOffsetValue, RocksDBQueueValue
 from rmqtool.formats.paths import FileKind
@@ -26,6 +27,9 @@ from rmqtool.store.listing import QueueId, StoreListing
 
 _TABLE_SUFFIX = ".sst"
 _PIECE = 1 << 20
+
+
+_ROOM = "RocksDB opens a copy of what it may write to: free some space there, or set TMPDIR"
 
 
 class Listed(Protocol):
@@ -96,7 +100,7 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             file=directory,
             hint="pip install 'rmqtool[rocksdb]'",
         ) from None
-    with tempfile.TemporaryDirectory(prefix="rmqtool-rocksdb-") as copy:
+    with _room_for_copy() as copy:
         _copy_database(store, directory, copy)
         try:
             families = Rdict.list_cf(copy)
@@ -113,6 +117,13 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             opened.close()
 
 
+def _room_for_copy() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="rmqtool-rocksdb-")
+    except OSError as error:
+        raise WriteFailed(f"no temporary directory can be made: {error.strerror}", hint=_ROOM) from error
+
+
 def _copy_database(store: Listed, directory: str, target: str) -> None:
     source = os.path.join(os.path.abspath(store.root), directory)
     for file in store.listing.of_kind(FileKind.ROCKSDB):
@@ -122,9 +133,19 @@ def _copy_database(store: Listed, directory: str, target: str) -> None:
         if name.endswith(_TABLE_SUFFIX):
             os.symlink(os.path.join(source, name), os.path.join(target, name))
         else:
-            with store.filesystem.open_read(file.path) as opened, open(os.path.join(target, name), "wb") as out:
-                for at in range(0, file.size, _PIECE):
-                    out.write(opened.pread(min(_PIECE, file.size - at), at))
+            with store.filesystem.open_read(file.path) as opened:
+                _copy_file(opened, file.size, os.path.join(target, name))
+
+
+def _copy_file(source: ReadableFile, size: int, target: str) -> None:
+    try:
+        with open(target, "wb") as out:
+            for at in range(0, size, _PIECE):
+                out.write(source.pread(min(_PIECE, size - at), at))
+    except OSError as error:
+        failure = write_failed("write to", target, error)
+        failure.hint = _ROOM
+        raise failure from error
 
 
 _VALUE = layouts.ROCKSDB_QUEUE_VALUE

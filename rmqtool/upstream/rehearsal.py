@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rmqtool.config import Version
-from rmqtool.errors import StoreError
+from rmqtool.errors import NoSpace, StoreError, WriteFailed
 from rmqtool.files.filesystem import Closable, ReadableFileSystem
 from rmqtool.files.overlay import Action, Change, OverlayFileSystem
 from rmqtool.formats import layouts, paths
@@ -85,6 +85,16 @@ class Rehearsal(Closable):
 
     def run(self) -> StartOutcome:
         """Load the config files, construct, load, start and stop the store; say what became of it."""
+        try:
+            return self._run()
+        except NoSpace:
+            raise
+        except WriteFailed as error:
+            # Nothing was to be written: a name that a broker needs stands for something else than a file.
+            hint = error.hint or "move what lies there out of the store, then run the command again"
+            raise StoreError(error.message, file=error.file, hint=hint) from error
+
+    def _run(self) -> StartOutcome:
         keep_freed_memory()
         config = load_config(self._base, self._settings.version)
         if config.unreadable is not None:

@@ -145,7 +145,11 @@ def test_a_store_takes_the_signal_though_it_was_set_back_while_another_was_open(
         assert [assert_finished(call, before=False) for call in (19, 20)] == [0, 0]
 
 
-def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)],
+)
+def test_produce_ends_at_a_safe_boundary(tmp_path: Path, number: int, status: int) -> None:
     root = tmp_path / "store"
     assert main(["init", str(root)]) == Exit.DONE
     words = [sys.executable, "-m", "rmqtool", "produce", str(root), "-t", "T", "--create", "--jsonl"]
@@ -157,9 +161,10 @@ def test_produce_ends_at_a_safe_boundary(tmp_path: Path) -> None:
         process.stdin.write(lines)
         process.stdin.flush()
         shown = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate()
-        assert process.returncode == Exit.INTERRUPTED
+        process.send_signal(number)
+        out, err = process.communicate()
+        assert process.returncode == status
+        assert b"interrupted" in err
     assert not (root / "abort").exists()
     report = recover(setup_for(root))
     assert (report.changes, report.abnormal) == ({}, False)
