@@ -13,7 +13,7 @@ def main() -> int:
 
         return answer()
     from rmqtool.cli import main as run
-    from rmqtool.engine.interrupts import end_as_asked, listen
+    from rmqtool.commands.interrupting import end_as_asked, listen
 
     listen()
     status = run()

@@ -5,7 +5,6 @@ Typer carries click inside since 0.26; what is used of its insides is used in th
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -22,12 +21,10 @@ from typer.models import CommandInfo
 
 from rmqtool import __version__
 from rmqtool.commands.table import COMMANDS, OTHER_NAMES, Entry, Panel
-from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, OutOfMemory, RmqtoolError, UsageError, WriteFailed
+from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
 
 NAME = "rmqtool"
 _DEBUG = "--debug"
-# What the loader of a library says that has no room in the address space.
-_UNMAPPED = "failed to map segment"
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
 without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte.
@@ -40,7 +37,12 @@ def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -
 
     Nor does a line leave anything to the next one, such as the store that hints name.
     """
-    return Context().run(_main, list(sys.argv[1:] if args is None else args), table)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    try:
+        return Context().run(_main, list(sys.argv[1:] if args is None else args), table)
+    finally:
+        os.umask(umask)  # what is written from a private store is private: see keep_private
 
 
 def _main(words: list[str], table: Sequence[Entry]) -> int:
@@ -88,7 +90,9 @@ def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
             import traceback
 
             traceback.print_exc()
-        raise _of_the_machine(error) or _bug(error) from error
+        from rmqtool.commands.failing import of_the_machine
+
+        raise of_the_machine(error) or _bug(error) from error
 
 
 def _help(group: LazyGroup) -> str:
@@ -249,20 +253,6 @@ def _with_two_dashes(error: TyperException, option: str, words: list[str]) -> li
     context = getattr(error, "ctx", None)
     known = {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
     return [f"-{word}" for word in words if word.startswith(option) and f"-{word}" in known]
-
-
-def _of_the_machine(error: Exception) -> RmqtoolError | None:
-    """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
-        hint = "give it more (ulimit -v, the container's limit), or one process: -j 1"
-        return OutOfMemory("there is not enough memory for this command", hint=hint)
-    if not isinstance(error, OSError) or error.errno is None:
-        return None
-    from rmqtool.files.failures import read_failed, write_failed
-
-    file = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "a file"
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return write_failed("write to", file, error) if is_full else read_failed("work with", file, error)
 
 
 def _bug(error: Exception) -> Bug:

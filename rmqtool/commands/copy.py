@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqtool.commands.opening import keep_private
 from rmqtool.commands.options import AsBroker, Filters, Group, Period, ProgressWhen, Scope, Show, When, Work
 from rmqtool.commands.selecting import note_unknown_topics, select_messages, unread_by
 from rmqtool.errors import Exit, StoreError, UsageError
@@ -108,6 +109,7 @@ def copy(
     from rmqtool.filters.patterns import parse_patterns
     from rmqtool.repairs.copy import run_copy
 
+    keep_private(stores[:-1])
     request = _request(stores, scope, period.bounds(show.tz), filters, (group, unread), changes)
     with show.output() as output, ExitStack() as opened:
         sources = [opened.enter_context(_open(path, broker)) for path in stores[:-1]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.opening import choose_store, keep_private
 from rmqtool.commands.options import STORE_HELP, Period, Scope, Show, Work
 from rmqtool.commands.sizes import parse_size
 from rmqtool.errors import Exit, OptionalMissing, UsageError
@@ -122,6 +122,7 @@ def export(
         if schema:
             return _list_columns(output, choice)
         paths = tuple(map(local_path, stores or [choose_store([]).store]))
+        keep_private(paths)
         if plan:
             return _list_splits(output, paths, choice)
         if to is None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rmqtool.engine.interrupts import INTERRUPTS, SIGNALS
+from rmqtool.engine.interrupts import INTERRUPTS, SIGNALS, end_as_asked, listen
+
+__all__ = ["Stop", "end_as_asked", "listen", "stopping"]
 
 
 class Stop:

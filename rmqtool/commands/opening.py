@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from shlex import quote
 from typing import NamedTuple
@@ -43,7 +44,30 @@ def choose_store(
     takes_it = takes_words if isinstance(takes_words, bool) else len(words) != 1 or words[0] in takes_words
     choice = _choose(words, takes_it, environment, exists)
     _chosen.set(choice.store)
+    keep_private([choice.store])
     return choice
+
+
+def keep_private(stores: Iterable[str]) -> None:
+    """Give to nobody what they may not read in the stores: files that this command makes are no more open than those.
+
+    What a store's directory, or the first file of its log, closes to group and others is closed in what is written.
+    """
+    for store in stores:
+        for path in (store, *_first_segment(store)):
+            with suppress(OSError):  # whoever opens the store says what is wrong with it
+                closed = ~os.stat(path).st_mode & (0o077 if os.path.isdir(path) else 0o066)
+                os.umask(os.umask(0o077) | closed)
+
+
+def _first_segment(store: str) -> list[str]:
+    directory = os.path.join(store, "commitlog")
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [os.path.join(directory, name) for name in sorted(names)[:1]]
 
 
 def typeable(hint: str) -> str:

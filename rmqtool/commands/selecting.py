@@ -12,6 +12,7 @@ from rmqtool.errors import Exit, NotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rmqtool.filters.bodies import BodyPattern
     from rmqtool.filters.patterns import TopicPatterns
     from rmqtool.log.select import Selection
     from rmqtool.render.output import Output
@@ -65,10 +66,12 @@ def note_nothing_matched(output: Output, store: Store | None, scope: Selection) 
     output.note("no message matched" if there is None else f"0 of {count(there)} messages matched")
 
 
-def parse_body_pattern(text: str) -> re.Pattern[str]:
+def parse_body_pattern(text: str) -> BodyPattern:
     """Return the pattern that bodies are searched for."""
+    from rmqtool.filters.bodies import BodyPattern
+
     try:
-        return re.compile(text)
+        return BodyPattern(re.compile(text))
     except re.error as error:
         raise UsageError(
             f"--body-re {text!r} is no regular expression: {error}",

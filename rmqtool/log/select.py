@@ -19,6 +19,7 @@ from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
+from rmqtool.filters.bodies import BodyPattern
 from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.filters.sql92 import Selector
@@ -55,7 +56,7 @@ class Selection:
     tags: TagExpression | None = None
     key: str | None = None
     where: Selector | None = None
-    body: re.Pattern[str] | None = None
+    body: BodyPattern | None = None
     rules: DispatchRules = _DEFAULT_RULES
 
     @property
@@ -177,7 +178,7 @@ class Selection:
         found: list[bool] = []
         for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
             assert part.bodies is not None
-            found += [self.body.search(decode_text(body)) is not None for body in part.bodies.column.to_pylist()]
+            found += self.body.search(map(decode_text, part.bodies.column.to_pylist()))
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:

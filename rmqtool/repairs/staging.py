@@ -20,6 +20,7 @@ from rmqtool.files.posix import PosixReadableFileSystem
 
 _STORE, _LOST = "store", "lost-and-found"
 _RUNNING, _COMPANIONS = "running", "companions.json"
+_READ_BY_OTHERS = 0o044
 
 
 class Staging:
@@ -71,7 +72,8 @@ class Staging:
         try:
             self._lock = self._locked()
             os.mkdir(self.store)
-            os.chmod(self.store, wanted.st_mode & 0o777 | 0o700)
+            # What nobody else may read of the files there, nobody else reads here: files take after their directory.
+            os.chmod(self.store, wanted.st_mode & 0o777 & ~(_umask() & _READ_BY_OTHERS) | 0o700)
             _give(self.store, wanted)
         except BaseException:
             self.clear()
@@ -205,3 +207,10 @@ def _sync(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _umask() -> int:
+    """Return the umask of the process, which can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from rmqtool.columns.records import Records, decode_records
+from rmqtool.filters.bodies import BodyPattern
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
@@ -99,8 +100,8 @@ def test_a_body_is_searched_inflated():
     import zlib
 
     parts = [record(b"amount 12"), record(zlib.compress(b"amount 7"), sys_flag=0x301), record(b"\xff12"), record(b"")]
-    assert taken(Selection(body=re.compile(r"\d")), *parts) == [0, 1, 2]
-    assert taken(Selection(body=re.compile("^amount [0-9]$")), *parts) == [1]
+    assert taken(Selection(body=BodyPattern(re.compile(r"\d"))), *parts) == [0, 1, 2]
+    assert taken(Selection(body=BodyPattern(re.compile("^amount [0-9]$"))), *parts) == [1]
 
 
 LIGHT = properties(("INNER_MULTI_DISPATCH", "%LMQ%a,%LMQ%b"), ("INNER_MULTI_QUEUE_OFFSET", "3,9"))
