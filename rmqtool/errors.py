@@ -109,7 +109,7 @@ class FileMissing(ReadFailed):
     """The file is not there: it never was, or it vanished since its name was read."""
 
 
-class OutOfMemory(StoreError):
+class NoMemory(StoreError):
     """The process was given less memory than the command needs."""
 
     code = "out-of-memory"

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 
-from rmqtool.errors import OutOfMemory, RmqtoolError
+from rmqtool.errors import NoMemory, RmqtoolError
 
 # What the loader of a library says that has no room in the address space.
 _UNMAPPED = "failed to map segment"
@@ -30,7 +30,7 @@ def of_the_machine(error: Exception) -> RmqtoolError | None:
     """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
         hint = "give it more (ulimit -v, the container's limit), or one process: -j 1"
-        return OutOfMemory("there is not enough memory for this command", hint=hint)
+        return NoMemory("there is not enough memory for this command", hint=hint)
     if not isinstance(error, OSError) or error.errno is None:
         return None
     from rmqtool.files.failures import read_failed, write_failed

@@ -42,7 +42,7 @@ ERRORS = [
     ("StoreError", 3, "not-a-store"),
     ("ReadFailed", 3, "read-failed"),
     ("FileMissing", 3, "read-failed"),
-    ("OutOfMemory", 3, "out-of-memory"),
+    ("NoMemory", 3, "out-of-memory"),
     ("StoreInUse", 4, "in-use"),
     ("Refused", 5, "refused"),
     ("WriteFailed", 7, "write-failed"),
