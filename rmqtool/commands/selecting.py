@@ -12,7 +12,7 @@ from rmqtool.errors import Exit, NotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqtool.filters.bodies import BodyPattern
+    from rmqtool.filters.body_pattern import BodyPattern
     from rmqtool.filters.patterns import TopicPatterns
     from rmqtool.log.select import Selection
     from rmqtool.render.output import Output
@@ -68,7 +68,7 @@ def note_nothing_matched(output: Output, store: Store | None, scope: Selection) 
 
 def parse_body_pattern(text: str) -> BodyPattern:
     """Return the pattern that bodies are searched for."""
-    from rmqtool.filters.bodies import BodyPattern
+    from rmqtool.filters.body_pattern import BodyPattern
 
     try:
         return BodyPattern(re.compile(text))

@@ -19,7 +19,7 @@ from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
-from rmqtool.filters.bodies import BodyPattern
+from rmqtool.filters.body_pattern import BodyPattern
 from rmqtool.filters.columns import match_columns, match_tags
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.filters.sql92 import Selector

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rmqtool.columns.records import Records, decode_records
-from rmqtool.filters.bodies import BodyPattern
+from rmqtool.filters.body_pattern import BodyPattern
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
