@@ -47,13 +47,14 @@ FAMILIES: dict[str, str] = {
 
 _ERROR, _WARNING, _NOTICE = Severity.ERROR, Severity.WARNING, Severity.NOTICE
 
-_STAYS = "nothing mends it; rmqtool recover {store} tells what a start makes of it"
+_STAYS = "the time cannot be had back; rmqtool recover {store} shows what a start does"
 _PUT_BACK = "put a saved copy of the file back, then look again"
 _APPLY = "rmqtool repair {store} --apply"
 _MEND = "rmqtool repair {store} --apply --allow primary"
 _CONFIG = "rmqtool repair {store} config offsets --apply --allow state"
 _TIMERS = "rmqtool repair {store} timers"
 _SALVAGE = "rmqtool copy {store} {store}.new --salvage"
+_LOST = "what it said cannot be had back; rmqtool cat shows what is left"
 _KEEP = "rmqtool cat {store} --jsonl > messages.jsonl"
 
 _CUT = "a start after a crash that scans this place deletes it and everything behind it"
@@ -197,7 +198,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A field of a record's header holds what no broker writes there: unknown flags, a port, a time, a count.",
         "consumers get a message with a wrong header",
-        _KEEP,
+        _LOST,
         (),
         ("all: not checked",),
     ),
@@ -206,7 +207,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "What a record says of its topic, queue or queue offset contradicts its neighbours and its own queue unit.",
         "a rebuild of the queues puts the message at a wrong place, or into another queue",
-        _KEEP,
+        _LOST,
         (
             "[BUG]logic queue order maybe wrong, expectLogicOffset: {} currentLogicOffset: {} "
             "Topic: {} QID: {} Diff: {}",
@@ -219,7 +220,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The topic of a record cannot be the name of a directory, so it can have no queue.",
         "the message stays in the log and is in no queue",
-        _KEEP,
+        _LOST,
         ("[BUG]dispatch message to consume queue error, COMMITLOG OFFSET: {}",),
         ("all: the queue cannot be made, the broker tries again and again",),
     ),
@@ -228,7 +229,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _ERROR,
         "The properties of a record are no text, or not those that its index entries were made from at its time.",
         "consumers get other tags, keys or properties than were sent",
-        _KEEP,
+        _LOST,
         (),
         ("all: not checked; a rebuild of queues and index takes what stands there now",),
     ),

@@ -225,5 +225,8 @@ def take_back(places: Places, name: str) -> Undone:
         return found
     for number, files in reversed(list(enumerate(places.areas))):
         with places.open_journals(join(name, str(number))) as journal:
-            found = undo(files, journal) + found
+            part = undo(files, journal)
+            if number:  # paths of the store's own area are relative to it, others are whole
+                part = Undone([*map(files.shown, part.restored)], [*map(files.shown, part.deleted)])
+            found = part + found
     return found

@@ -113,7 +113,9 @@ def test_a_log_that_lies_elsewhere_is_repaired_and_comes_back(elsewhere, capsysb
     steps = [(step["action"], step["file"]) for step in shown["steps"]]
     assert steps[0] == ("bridge", str(log / "00000000000000000000"))
     assert ("create", "consumequeue/TopicA/1/00000000000000000000") in steps
-    assert run(capsysbinary, "repair", root, "--undo", shown["undo"])[0] == Exit.DONE
+    status, undone = run(capsysbinary, "repair", root, "--undo", shown["undo"])
+    assert (status, undone["deleted"]) == (Exit.DONE, ["consumequeue/TopicA/1/00000000000000000000"])
+    assert str(log / "00000000000000000000") in undone["files"]
     assert tree_changes(before[0], restorable(root)) == []
     assert tree_changes(before[1], restorable(log)) == []
 
