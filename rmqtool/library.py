@@ -232,7 +232,7 @@ def init(path: str | os.PathLike[str], *, version: str = "5.3", conf: Mapping[st
     root = os.path.abspath(path)
     settings = {"storePathRootDir": root, **(conf or {})}
     config = StoreConfig.default(_version(version) or Version.V5_3).with_assignments(
-        [f"{name}={value}" for name, value in settings.items()]
+        [f"{name}={value}" for name, value in settings.items()], takes_unused=True
     )
     os.makedirs(root, exist_ok=True)
     with PosixWritableFileSystem(root) as filesystem:

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from rmqtool.errors import UsageError
 
 ACCEPTED = (
-    "Try 2026-08-23, 2026-08-23T15:00:00.120+08:00, 1787468400000 (epoch ms), 2026-08-23#15:00:00:000, "
-    "-2h, now, today, yesterday."
+    "Try 2026-08-23, 2026-08-23T15:00:00.120+08:00, 1787468400000 (epoch ms), 20260823150000, "
+    "2026-08-23#15:00:00:000, -2h, now, today, yesterday."
 )
 ACCEPTED_SPANS = "Try 30s, 15m, 2h, 1d12h; the units are ms, s, m, h, d, w."
 ACCEPTED_ZONES = "Try local, UTC, +08:00, Asia/Shanghai."
@@ -22,6 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX = (1 << 63) - 1
 # 20260823, 2026082315 and 1787468400 are dates and seconds to whoever types them.
 _DIGITS_OF_SECONDS_AND_DATES = range(8, 12)
+# yyyyMMddHHmmss, as clients take consumeTimestamp; so many milliseconds would be after the year 2286.
+_DIGITS_OF_CLIENTS = 14
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _SPAN = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhdw]))+")
 _SPAN_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
@@ -43,6 +45,8 @@ def parse_time(text: str, *, now: int, zone: tzinfo | None = None) -> int:
     """Return the moment that ``text`` means; ``zone`` (None: the machine's) is that of times without one."""
     word = text.strip()
     if re.fullmatch(r"-?[0-9]+", word):
+        if len(word) == _DIGITS_OF_CLIENTS and word.isdigit():
+            return _clients_time(text, zone)
         if len(word) in _DIGITS_OF_SECONDS_AND_DATES:
             raise UsageError(
                 f'"{text}" would be a moment soon after 1970: epoch milliseconds have 13 digits', hint=ACCEPTED
@@ -104,6 +108,14 @@ def parse_period(
             hint="--begin belongs to the range, --end does not",
         )
     return first, last
+
+
+def _clients_time(text: str, zone: tzinfo | None) -> int:
+    """Return the moment of ``yyyyMMddHHmmss``. upstream: UtilAll.parseDate."""
+    try:
+        return _milliseconds(_placed(datetime.strptime(text.strip(), "%Y%m%d%H%M%S"), zone))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f'"{text}" is not a time', hint=ACCEPTED) from error
 
 
 def _calendar_time(word: str, zone: tzinfo | None) -> int | None:

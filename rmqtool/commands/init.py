@@ -32,7 +32,7 @@ def init(
 
     root = os.path.abspath(store)
     config = StoreConfig.default(broker.as_version or Version.V5_3).with_assignments(
-        [f"storePathRootDir={root}", *(broker.conf or ())]
+        [f"storePathRootDir={root}", *(broker.conf or ())], takes_unused=True
     )
     with new_directory(root), PosixWritableFileSystem(root) as filesystem:
         create_store(filesystem, config)

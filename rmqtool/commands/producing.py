@@ -242,16 +242,21 @@ def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], ba
     from rmqtool.broker.producer.result import Sent
 
     bar.start("storing", None, "messages")
+    told: dict[str, str] = {}
     for sent in run.iter_sent(messages):
         if isinstance(sent, Sent):
             _show(output, sent)
             output.flush()
+            for status, reason in sent.slave_reasons():
+                told.setdefault(status, reason)
             if sent.refused:
                 output.note(f"refused: {sent.reasons(about_message=True)}")
             bar.advance(len(sent))
         else:
             output.note(f"{sent.error.message}; left out")
     bar.finish()
+    for status, reason in told.items():
+        output.note(f"{status}: {reason}")
 
 
 def _show(output: Output, sent: Sent) -> None:

@@ -88,6 +88,9 @@ class Settings:
     broker_ip1: str = _setting("brokerIP1", "127.0.0.1", "store host of new messages; upstream: the first address")
     listen_port: int = _setting("listenPort", 10911, "port of the store host")
     broker_role: BrokerRole = _setting("brokerRole", BrokerRole.ASYNC_MASTER, "place in replication")
+    in_sync_replicas: int = _setting(
+        "inSyncReplicas", 1, "brokers that a SYNC_MASTER wants a message to be on", since=_V53
+    )
     region_id: str = _setting("regionId", "DefaultRegion", "stored as MSG_REGION")
     trace_on: bool = _setting("traceOn", True, "stored as TRACE_ON")
 
@@ -412,3 +415,71 @@ def _rows() -> dict[str, Setting]:
 
 # By upstream's name, in the order of the table.
 SETTINGS = _rows()
+
+# What no code reads: a value in broker.conf is shown as not used, on the command line it is refused. A test derives it.
+UNUSED = frozenset(
+    {
+        "storePathDLedgerCommitLog",
+        "storePathEpochFile",
+        "compactionMappedFileSize",
+        "compactionCqMappedFileSize",
+        "enableMixedMessageType",
+        "transientStorePoolSize",
+        "fastFailIfNoBufferInStorePool",
+        "writeWithoutMmap",
+        "flushConsumerOffsetInterval",
+        "flushDelayOffsetInterval",
+        "recoverConcurrently",
+        "enableAcceleratedRecovery",
+        "recheckReputOffsetFromCq",
+        "readUnCommitted",
+        "enableControllerMode",
+        "indexFileReadEnable",
+        "indexRocksDBEnable",
+        "maxRocksDBIndexQueryDays",
+        "defaultQueryMaxNum",
+        "bitMapLengthConsumeQueueExt",
+        "maxLmqConsumeQueueNum",
+        "compactionScheduleInternal",
+        "combineCQLoadingCQTypes",
+        "combineCQPreferCQType",
+        "combineAssignOffsetCQType",
+        "logicalDiskSpaceCleanForciblyThreshold",
+        "replicasPerDiskPartition",
+        "deleteCommitLogFilesInterval",
+        "deleteConsumeQueueFilesInterval",
+        "deleteFileBatchMax",
+        "destroyMapedFileIntervalForcibly",
+        "redeleteHangedFileInterval",
+        "travelCqFileNumWhenGetMessage",
+        "longPollingEnable",
+        "shortPollingTimeMills",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "expectConsumerNumUseFilter",
+        "maxErrorRateOfBloomFilter",
+        "filterDataCleanTimeSpan",
+        "useServerSideResetOffset",
+        "consumerOffsetUpdateVersionStep",
+        "retrieveMessageFromPopRetryTopicV1",
+        "reviveInterval",
+        "reviveScanTime",
+        "popReviveMaxAttemptTimes",
+        "initPopOffsetByCheckMsgInMem",
+        "popConsumerKVServiceInit",
+        "useSeparateRetryQueue",
+        "configManagerVersion",
+        "useSingleRocksDBForAllConfigs",
+        "timerFlushIntervalMs",
+        "timerInterceptDelayLevel",
+        "timerCongestNumEachSlot",
+        "timerEnableRetryUntilSuccess",
+        "timerSkipUnknownError",
+        "appendTopicForTimerDeleteKey",
+        "transRocksDBEnable",
+        "transWriteOriginTransHalfEnable",
+        "dLegerGroup",
+        "dLegerPeers",
+        "dLegerSelfId",
+    }
+)

@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
 from rmqtool.config.properties import CODE, decode_properties, encode_properties
-from rmqtool.config.settings import SETTINGS, Origin, Setting, Settings, Version
+from rmqtool.config.settings import SETTINGS, UNUSED, Origin, Setting, Settings, Version
 from rmqtool.errors import UsageError
 from rmqtool.findings import Finding, Severity
 
 MASK = "********"
+_NOT_USED = "not used by rmqtool"
 _SECRET = re.compile(r"secret|passw|access_?key|credential|token|private_?key|initAuthenticationUser", re.IGNORECASE)
 # The broker's splitter is a system property of this default (MessageStoreConfig.MULTI_PATH_SPLITTER).
 _PATH_SPLITTER = ","
@@ -103,8 +104,13 @@ class StoreConfig(Settings):
         changes: dict[str, Any] = {SETTINGS[name].attribute: value for name, value in values.items()}
         return replace(self, **changes, origins={**self.origins, **dict.fromkeys(values, origin)})
 
-    def with_assignments(self, assignments: Iterable[str], origin: Origin = Origin.COMMAND_LINE) -> Self:
-        """Take ``KEY=VALUE`` texts that a person typed: what a broker would ignore is an error here."""
+    def with_assignments(
+        self, assignments: Iterable[str], origin: Origin = Origin.COMMAND_LINE, *, takes_unused: bool = False
+    ) -> Self:
+        """Take ``KEY=VALUE`` texts that a person typed: what a broker would ignore is an error here.
+
+        So is what no code reads, unless it ``takes_unused`` settings: for a broker.conf that is written.
+        """
         from difflib import get_close_matches
 
         values = {}
@@ -118,6 +124,10 @@ class StoreConfig(Settings):
                 near = get_close_matches(name, SETTINGS, n=1)
                 hint = f"did you mean {near[0]}?" if near else "the names are those of broker.conf"
                 raise UsageError(f"{name} is not a setting that changes anything here", hint=hint)
+            if row.name in UNUSED and not takes_unused:
+                raise UsageError(
+                    f"rmqtool does not use {name}: it would change nothing here", hint="rmqtool info STORE config"
+                )
             if row.since > self.version:
                 hint = f"leave it out, or look as that broker: --as {row.since}"
                 raise UsageError(f"{name} is new in {row.since}; a {self.version} broker does not read it", hint=hint)
@@ -195,11 +205,13 @@ class StoreConfig(Settings):
         return self.origins.get(name, Origin.DEFAULT)
 
     def iter_shown(self) -> Iterator[ShownSetting]:
-        """Yield every setting, then every unknown key, with secrets masked."""
-        for name, row in SETTINGS.items():
-            yield ShownSetting(name, _seen(name, self.text(name)), self.origin(name), row.about)
+        """Yield every setting that is used, then what else is set, with secrets masked."""
+        unused = [name for name in SETTINGS if name in UNUSED and name in self.origins]
+        for name in (*(name for name in SETTINGS if name not in UNUSED), *unused):
+            about = _NOT_USED if name in UNUSED else SETTINGS[name].about
+            yield ShownSetting(name, _seen(name, self.text(name)), self.origin(name), about)
         for name, text in self.unknown.items():
-            yield ShownSetting(name, _seen(name, text), Origin.BROKER_CONF, None)
+            yield ShownSetting(name, _seen(name, text), Origin.BROKER_CONF, _NOT_USED)
 
     def encode_broker_conf(self, comments: tuple[str, ...] = ()) -> str:
         """Return the text of a ``broker.conf`` that sets what is set here, unknown keys too."""

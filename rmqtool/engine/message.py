@@ -5,8 +5,8 @@ store's version would, or as a text that is stored as it is.
 
 What became of a put: every answer a store can give, as a value.
 
-Upstream: ``PutMessageStatus``, ``AppendMessageResult``. Answers that only replication, a proxy or a remote broker give
-do not occur here.
+Upstream: ``PutMessageStatus``, ``AppendMessageResult``. Answers that only a proxy or a remote broker give do not occur
+here; those about slaves are given by a broker, which has none: the message is stored all the same.
 
 The next queue offset of every queue.
 
@@ -89,6 +89,8 @@ class PutStatus(StrEnum):
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
@@ -101,7 +103,12 @@ class PutStatus(StrEnum):
     @property
     def is_stored(self) -> bool:
         """Whether the message is in the log for certain."""
-        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT)
+        return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT) or self.is_about_slave
+
+    @property
+    def is_about_slave(self) -> bool:
+        """Whether the message is stored, and no slave has it."""
+        return self in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
 
     @property
     def is_about_message(self) -> bool:
@@ -128,6 +135,8 @@ _ABOUT_MESSAGE = frozenset(
 )
 _REASONS = {
     PutStatus.FLUSH_DISK_TIMEOUT: "they are written, but not known to be on the disk",
+    PutStatus.FLUSH_SLAVE_TIMEOUT: "stored, but no slave has acknowledged it",
+    PutStatus.SLAVE_NOT_AVAILABLE: "stored, but there is no slave",
     PutStatus.SERVICE_NOT_AVAILABLE: "the store takes nothing more",
     PutStatus.CREATE_MAPPED_FILE_FAILED: "there is no room for the next file of the log",
     PutStatus.OS_PAGE_CACHE_BUSY: "too much waits to be written",

@@ -312,7 +312,9 @@ class KeySearch:
 
     @property
     def _is_cut(self) -> bool:
-        """Whether window or limit cut the answer, so that a broker may answer otherwise than the log would."""
+        """Whether a broker may answer otherwise than the log would: a window or a limit cuts, or its own limit does."""
+        if self.as_broker and self.kind is QuestionKind.KEY:
+            return True
         return any(bound is not None for bound in (self.narrowing.begin, self.narrowing.end, self.narrowing.limit))
 
     def _broker_hits(self, indexes: Indexes, topic: str) -> Iterator[Message]:

@@ -255,6 +255,30 @@ def test_a_level_says_how_long_it_is_and_the_screen_until_when(new: Path, run: S
     assert record.topic == "SCHEDULE_TOPIC_XXXX"
 
 
+@pytest.mark.parametrize(
+    ("version", "settings", "status"),
+    [
+        ("4.9", (), "SLAVE_NOT_AVAILABLE"),
+        ("5.3", (), "PUT_OK"),
+        ("5.3", ("--conf", "inSyncReplicas=2"), "FLUSH_SLAVE_TIMEOUT"),
+    ],
+)
+def test_c13_5_a_sync_master_without_a_slave(
+    version: str, settings: tuple[str, ...], status: str, tmp_path: Path, run: Shell
+) -> None:
+    root = tmp_path / "new"
+    assert run("init", root, "--as", version, "--conf", "mappedFileSizeCommitLog=65536")[0] == 0
+    words = (root, "-t", "T", "--create", "--conf", "brokerRole=SYNC_MASTER", *settings, "--jsonl")
+    ended, out, err = run("produce", *words, "x")
+    line = json.loads(out)
+    assert (ended, line["status"], line["queueOffset"]) == (0, status, 0)
+    assert (f"{status}: stored, but" in err) == (status != "PUT_OK")
+    assert [one.raw_body for one in stored(root)] == [b"x"]
+    # Who does not wait is not told.
+    ended, out, _ = run("produce", *words, "-p", "WAIT=false", "y")
+    assert (ended, json.loads(out)["status"]) == (0, "PUT_OK")
+
+
 def test_a_topic_that_is_not_for_writing(new: Path, run: Shell) -> None:
     assert run("topic", new, "create", "T", "--perm", "r")[0] == 0
     status, _, err = run("produce", new, "-t", "T", "x")
@@ -262,3 +286,14 @@ def test_a_topic_that_is_not_for_writing(new: Path, run: Shell) -> None:
     status, _, err = run("produce", new, "-t", "T", "--conf", "brokerPermission=4", "x")
     assert (status, "NO_PERMISSION" in err) == (Exit.REFUSED, True)
     shutil.rmtree(new)
+
+
+def test_a_broker_answers_a_key_with_so_many_messages(new: Path, run: Shell) -> None:
+    lines = b"".join(b'{"topic": "T", "keys": "k", "body": "%d"}\n' % number for number in range(70))
+    assert run("produce", new, "--jsonl", "--create", stdin=lines)[0] == 0
+
+    def found(*words: str) -> int:
+        return len(json.loads(run("query", new, "k", "--kind", "key", "-t", "T", "--json", *words)[1])["messages"])
+
+    assert [found(), found("--as", "5.3"), found("--as", "4.9")] == [70, 64, 64]
+    assert found("--as", "5.3", "--conf", "maxMsgsNumBatch=10") == 10

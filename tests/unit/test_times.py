@@ -72,6 +72,8 @@ def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("yesterday", EAST, 1787414400000 - DAY),
         ("today", UTC, 1787443200000),
         ("1969-12-31T23:59:59.999Z", UTC, -1),
+        ("20210701080000", UTC, 1625126400000),
+        (" 20210701080000", UTC, 1625126400000),
     ],
 )
 def test_a_time_as_people_type_it(text: str, zone: tzinfo, expected: int) -> None:
@@ -94,6 +96,8 @@ def test_a_time_as_people_type_it(text: str, zone: tzinfo, expected: int) -> Non
         "-h",
         "-2x",
         "--2h",
+        "20211301080000",
+        "99999999999999",
         "9223372036854775809",
         "12:30",
         "2026-08-23T11:41:57+25:00",

@@ -94,7 +94,7 @@ class LaterProducer(Producer):
     @property
     def takes_columns(self) -> bool:
         """Whether messages may come by columns: those that are wished for later, or are transactions, may not."""
-        return self._wish is None and self._outcome is None
+        return super().takes_columns and self._wish is None and self._outcome is None
 
     def finish(self) -> None:
         """Write down the decisions that no record names yet."""

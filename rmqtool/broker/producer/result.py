@@ -72,6 +72,11 @@ class Sent:
             f"{count} × {one}: {one.reason}" for one, count in found if one.is_about_message is about_message
         )
 
+    def slave_reasons(self) -> set[tuple[str, str]]:
+        """Return which answers about slaves there are, and what they mean."""
+        found = {PutStatus(row[0]) for row in self.rows}
+        return {(one.value, one.reason) for one in found if one.is_about_slave}
+
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the objects of the contract."""
         for number, row in enumerate(self.rows):

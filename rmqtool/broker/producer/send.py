@@ -24,9 +24,9 @@ from rmqtool.broker.producer.queue_selection import queue_index_by_key
 from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
-from rmqtool.config import StoreConfig, Version
+from rmqtool.config import BrokerRole, StoreConfig, Version
 from rmqtool.engine.health import RunningFlag
-from rmqtool.engine.message import COMPRESS_OVER, NewMessage, compressed, property_text, text_template
+from rmqtool.engine.message import COMPRESS_OVER, NewMessage, PutStatus, compressed, property_text, text_template
 from rmqtool.engine.put import MATTERS, due_time, is_for_later
 from rmqtool.engine.put_columns import MessageColumns, PutColumns
 from rmqtool.engine.store import MessageStore, opened_at
@@ -129,6 +129,7 @@ class Producer:
         self._first_turn = turn
         self._turns: dict[str, int] = {}
         self._delays = parse_delay_levels(self._config.message_delay_level)
+        self._slave_status = status_without_slave(self._config)
         self._makers: dict[tuple[str, ...], _Text | None] = {}
 
     def check(self, message: NewMessage) -> None:
@@ -151,7 +152,19 @@ class Producer:
             ready = [self._received(message, key) for message, key in zip(messages, keys, strict=True)]
             sent = sent_tickets(keys, self._store.put_many(ready))
             self._note_later(sent, messages)
+        if self._slave_status is not None:
+            self._note_slaves(sent, messages, self._slave_status)
         return self._done(sent)
+
+    @staticmethod
+    def _note_slaves(sent: Sent, messages: Sequence[NewMessage], status: PutStatus) -> None:
+        """Answer as a broker that has no slave for messages that must be on one; who does not wait is not told."""
+        rows = list(sent.rows)
+        for number, message in enumerate(messages):
+            waits = message.property_map().get(_WAIT, "true").lower() == "true"
+            if waits and rows[number][0] == PutStatus.PUT_OK:
+                rows[number] = (status.value, *rows[number][1:])
+        sent.rows = rows
 
     def _note_later(self, sent: Sent, messages: Sequence[NewMessage]) -> None:
         """Note which messages wait, and until when."""
@@ -173,7 +186,7 @@ class Producer:
     @property
     def takes_columns(self) -> bool:
         """Whether messages may come by columns."""
-        return True
+        return self._slave_status is None
 
     def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
         """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
@@ -377,6 +390,18 @@ class Producer:
                 hint=f"rmqtool topic STORE create {topic} --queues {DEFAULT_QUEUES}",
             )
         return made
+
+
+def status_without_slave(config: StoreConfig) -> PutStatus | None:
+    """Return what a broker of these settings answers that has no slave; None: that makes no difference.
+
+    upstream: 5.x waits for ``inSyncReplicas`` brokers, which it is one of; 4.9 looks for a slave first.
+    """
+    if config.broker_role is not BrokerRole.SYNC_MASTER:
+        return None
+    if config.version is Version.V4_9:
+        return PutStatus.SLAVE_NOT_AVAILABLE
+    return PutStatus.FLUSH_SLAVE_TIMEOUT if config.in_sync_replicas > 1 else None
 
 
 def _random_turn() -> int:

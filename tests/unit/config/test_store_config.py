@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import rmqtool
 from rmqtool.config import SETTINGS, BrokerRole, FlushDiskType, Origin, StoreConfig, Version, is_secret
+from rmqtool.config.settings import UNUSED
 from rmqtool.config.store_config import MASK
 from rmqtool.errors import UsageError
 from rmqtool.findings import Severity
@@ -222,6 +227,37 @@ def test_shown_lines_have_value_origin_and_words() -> None:
     assert lines["enableLmq"] == ("enableLmq", "true", Origin.STORE, "light queues")
     assert lines["storePathCommitLog"].value == ""
     assert all(line.about for line in lines.values())
+
+
+def read_settings() -> set[str]:
+    """Return the settings whose attribute is read anywhere in the package but in their table."""
+    package = Path(rmqtool.__file__).parent
+    read: set[str] = set()
+    for path in package.rglob("*.py"):
+        if path != package / "config/settings.py":
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            read |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    return {name for name, row in SETTINGS.items() if row.attribute in read}
+
+
+def test_what_no_code_reads_is_known_as_unused() -> None:
+    assert SETTINGS.keys() - read_settings() == set(UNUSED)
+
+
+def test_an_unused_setting_is_refused_or_shown_as_such() -> None:
+    assert "longPollingEnable" in UNUSED
+    for name in UNUSED:
+        row = SETTINGS[name]
+        with pytest.raises(UsageError, match=f"rmqtool does not use {name}"):
+            StoreConfig.default(Version.V5_4).with_assignments([f"{name}={row.defaults[Version.V5_4]}"])
+    config = StoreConfig.default(Version.V5_3)
+    assert not {line.name for line in config.iter_shown()} & UNUSED
+    lines = {line.name: line for line in config.with_broker_conf("longPollingEnable=false\nmine=1").iter_shown()}
+    for name, value in (("longPollingEnable", "false"), ("mine", "1")):
+        assert (lines[name].value, lines[name].about) == (value, "not used by rmqtool")
+    # A broker.conf that is written is for a broker, too.
+    made = config.with_assignments(["longPollingEnable=false"], takes_unused=True)
+    assert "longPollingEnable=false" in made.encode_broker_conf()
 
 
 def test_a_written_broker_conf_reads_back_the_same() -> None:
