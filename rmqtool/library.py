@@ -239,10 +239,11 @@ def init(path: str | os.PathLike[str], *, version: str = "5.3", conf: Mapping[st
         create_store(filesystem, config)
 
 
-def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> list[Json]:
+def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, create: bool = False) -> list[Json]:
     """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues.
 
-    One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored.
+    One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored. With
+    ``create`` topics that are not there are made, as a broker makes them.
     """
     from rmqtool.broker.producer.send import open_producer
     from rmqtool.store.config_files import config_text
@@ -251,7 +252,7 @@ def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]])
     checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
     with _opened(store) as opened:
         root, config = opened.root, opened.config
-    with open_producer(root, config, lambda to, name: config_text(to.setup.files, name)) as producer:
+    with open_producer(root, config, lambda to, name: config_text(to.setup.files, name), creates=create) as producer:
         for message in checked:
             producer.check(message)
         return list(producer.send(checked).objects())

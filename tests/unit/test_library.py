@@ -22,7 +22,7 @@ OTHERS = [{"topic": "Others", "body": b"\xff\x00"}]
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("library") / "store"
     rmqtool.init(root, conf={"mappedFileSizeCommitLog": "65536"})
-    rmqtool.put(root, ORDERS + OTHERS)
+    rmqtool.put(root, ORDERS + OTHERS, create=True)
     return root
 
 
@@ -87,22 +87,22 @@ def test_the_named_keywords_choose(filled: Path) -> None:
 def test_bodies_are_texts_or_bytes(filled: Path, empty: Path) -> None:
     (other,) = library.scan(filled, topics="Others")
     assert (other["bodyEncoding"], other["body"], other["bodyLength"]) == ("base64", "/wA=", 2)
-    library.put(empty, [{"topic": "T", "body": body} for body in (bytearray(b"a"), memoryview(b"b"), "c")])
+    library.put(empty, [{"topic": "T", "body": body} for body in (bytearray(b"a"), memoryview(b"b"), "c")], create=True)
     assert [one["body"] for one in library.scan(empty)] == ["a", "b", "c"]
     with pytest.raises(UsageError, match='message 1: "body" must be a text'):
         library.put(empty, {"topic": "T", "body": b"x", "bodyEncoding": "base64"})
 
 
 def test_a_single_message_and_an_open_store(empty: Path) -> None:
-    (alone,) = library.put(empty, ORDERS[0])
+    (alone,) = library.put(empty, ORDERS[0], create=True)
     assert (alone["status"], alone["topic"], alone["queueOffset"]) == ("PUT_OK", "Orders", 0)
     with rmqtool.open(empty) as store:
-        library.put(store, iter(OTHERS))
+        library.put(store, iter(OTHERS), create=True)
     assert len(list(library.scan(empty))) == 2
 
 
 def test_a_line_of_cat_is_a_message(filled: Path, empty: Path) -> None:
-    library.put(empty, library.scan(filled))
+    library.put(empty, library.scan(filled), create=True)
     assert [one["body"] for one in library.scan(empty)] == [one["body"] for one in library.scan(filled)]
 
 
