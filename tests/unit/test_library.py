@@ -101,6 +101,14 @@ def test_a_single_message_and_an_open_store(empty: Path) -> None:
     assert len(list(library.scan(empty))) == 2
 
 
+def test_a_topic_is_made_only_when_asked_for(empty: Path) -> None:
+    with pytest.raises(rmqtool.RmqtoolError, match="there is no topic Orders"):
+        library.put(empty, ORDERS)
+    assert list(library.scan(empty)) == []
+    library.put(empty, ORDERS, create=True)
+    assert len(library.put(empty, ORDERS)) == 3
+
+
 def test_a_line_of_cat_is_a_message(filled: Path, empty: Path) -> None:
     library.put(empty, library.scan(filled), create=True)
     assert [one["body"] for one in library.scan(empty)] == [one["body"] for one in library.scan(filled)]
