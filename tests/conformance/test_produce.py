@@ -32,14 +32,14 @@ def test_the_real_classes_read_what_was_produced(
     settings = [word for name, value in sizes.items() for word in ("--conf", f"{name}={value}")]
     assert main(["init", str(root), "--as", version, *settings]) == 0
     lines = [
-        {"topic": f"T{number % 3}", "body": "b" * number, "keys": f"k{number} all", "tags": f"t{number % 5}"}
+        {"topic": f"T{number % 3}", "body": "b" * (number + 1), "keys": f"k{number} all", "tags": f"t{number % 5}"}
         | ({"delayLevel": number % 18 + 1} if number % 10 == 0 else {})
         for number in range(400)
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines).encode()
     for flush in ("sync", "async"):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        assert main(["produce", str(root), "--jsonl", "--flush", flush]) == 0
+        assert main(["produce", str(root), "--jsonl", "--create", "--flush", flush]) == 0
     capsys.readouterr()
     given, out = tmp_path / "sizes.json", tmp_path / "out.json"
     given.write_text(json.dumps(sizes))
