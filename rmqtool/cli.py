@@ -20,11 +20,13 @@ from typer.exceptions import TyperException
 from typer.models import CommandInfo
 
 from rmqtool import __version__
-from rmqtool.commands.table import COMMANDS, OTHER_NAMES, Entry, Panel
+from rmqtool.commands.table import COMMANDS, OTHER_NAMES, OTHER_OPTIONS, Entry, Panel
 from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, RmqtoolError, UsageError, WriteFailed
 
 NAME = "rmqtool"
 _DEBUG = "--debug"
+# Words less alike than this are different words.
+_ALIKE = 0.65
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
 without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte.
@@ -224,8 +226,10 @@ def _load(entry: Entry) -> click.Command:
 def _no_such_command(name: str, table: dict[str, Entry]) -> UsageError:
     from difflib import get_close_matches
 
-    others = {other.lower(): line for other, line in OTHER_NAMES.items() if line.split()[0] in table}
-    near = get_close_matches(name.lower(), table, n=1)
+    others = {
+        other.lower(): line for other, line in OTHER_NAMES.items() if line.split()[0] in table or line.startswith("--")
+    }
+    near = get_close_matches(name.lower(), table, n=1, cutoff=_ALIKE)
     if name.lower() in others:
         hint = f"did you mean: {NAME} {others[name.lower()]}"
     elif near:
@@ -241,11 +245,24 @@ def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageErr
     """Say in our words what Typer found wrong with the command line of the command ``path``."""
     if hasattr(error, "possibilities"):
         option = getattr(error, "option_name", "")
-        near = error.possibilities or _with_two_dashes(error, option, words)
+        near = _meant(error, option) or _with_two_dashes(error, option, words)
         hint = f"did you mean {near[0]}?" if near else f"{path} --help"
         return UsageError(f"{path.removeprefix(NAME + ' ')} has no option {option}", hint=hint)
     message = error.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], hint=f"{path} --help")
+
+
+def _meant(error: TyperException, option: str) -> list[str]:
+    """Return the options of the command that are called otherwise elsewhere, or are spelled much like this one."""
+    from difflib import SequenceMatcher
+
+    context = getattr(error, "ctx", None)
+    known = {name for parameter in context.command.params for name in parameter.opts} if context is not None else set()
+    others = [name for name in OTHER_OPTIONS.get(option, ()) if name in known]
+    spelled = option.lstrip("-")
+    possible = getattr(error, "possibilities", None) or ()
+    near = [name for name in possible if SequenceMatcher(None, name.lstrip("-"), spelled).ratio() >= _ALIKE]
+    return [" or ".join(others)] if others else near
 
 
 def _with_two_dashes(error: TyperException, option: str, words: list[str]) -> list[str]:

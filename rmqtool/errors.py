@@ -115,6 +115,12 @@ class NoMemory(StoreError):
     code = "out-of-memory"
 
 
+class RowsUnread(ReadFailed):
+    """A row of a database could not be read; the other rows, and the log, can be."""
+
+    exit_status = Exit.SKIPPED
+
+
 class StoreInUse(RmqtoolError):
     """A broker, or another rmqtool, holds the store's lock."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.look import disk
+from tests.docs.screens import ROOMY
 from tests.stores import tree_changes, tree_state, unpack
 
 Unpacker = Callable[[str], Path]
@@ -41,3 +43,9 @@ def turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 def writable_store(tmp_path_factory: pytest.TempPathFactory) -> Unpacker:
     """Unpack a store anew at every call: the test may do with it as it likes."""
     return lambda name: unpack(name, tmp_path_factory.mktemp(name.replace("/", "-") + "-writable"))
+
+
+@pytest.fixture(autouse=True)
+def roomy_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no finding depend on how full the disk of the machine is."""
+    monkeypatch.setattr(disk, "measure", lambda _path: ROOMY)

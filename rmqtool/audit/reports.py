@@ -25,7 +25,7 @@ from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, Q
 from rmqtool.columns.queues import QueueRun, runs_of
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.files.filesystem import ReadableFileSystem
-from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import IndexHeader
@@ -484,11 +484,11 @@ class ReportWork:
 
     def _opened(self, directory: str) -> AbstractContextManager[ReadableFileSystem]:
         files = self.here.get(directory)
-        return PosixReadableFileSystem(directory) if files is None else nullcontext(files)
+        return PosixReadableFileSystem(directory, FOLLOWED) if files is None else nullcontext(files)
 
     def _against(self) -> Against:
         if self._filesystem is None:
-            self._filesystem = self.here.get(self.root) or PosixReadableFileSystem(self.root)
+            self._filesystem = self.here.get(self.root) or PosixReadableFileSystem(self.root, FOLLOWED)
             self._files = OpenFiles(_OPEN_FILES)
         if self._parts is None:
             open_read = self._filesystem.open_read

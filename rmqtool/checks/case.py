@@ -11,9 +11,9 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from rmqtool.errors import OptionalMissing, ReadFailed
+from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
-from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
@@ -22,7 +22,7 @@ from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.config_files import Configs, read_configs
 from rmqtool.store.listing import FoundFile, QueueId
-from rmqtool.store.open import Store
+from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue
 
@@ -65,7 +65,8 @@ class Case:
     is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
     ``odd_times``, ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their
     own, or other properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
-    ``row_queues`` are the queues that are rows of a database, once those were read.
+    ``row_queues`` are the queues that are rows of a database, ``log_queues`` those that records of the log belong to;
+    both are empty until that was read.
     """
 
     store: Store
@@ -79,6 +80,7 @@ class Case:
     last_seen: int = 0
     missing: OptionalMissing | None = None
     row_queues: frozenset[QueueId] = frozenset()
+    log_queues: frozenset[QueueId] = frozenset()
 
     @classmethod
     def of(cls, store: Store, depth: Depth) -> Case:
@@ -144,7 +146,7 @@ class Case:
     def configs(self) -> Configs:
         """Topics, groups and offsets, as far as they can be read; ``missing`` says why not all can."""
         try:
-            return read_configs(self.store)
+            return read_configs(self.store, tolerant=True)
         except OptionalMissing as error:
             self.missing = error
         except ReadFailed:  # the check of the databases says so
@@ -200,11 +202,10 @@ class Case:
             return segment.path
         return os.path.relpath(segment.filesystem.shown(segment.path), self.store.root)
 
-    def unread(self, file: str | None, file_offset: int | None, message: str, *, is_gone: bool) -> Finding:
+    def unread(self, error: ReadFailed) -> Finding:
         """Return the finding of what could not be read. A file that a broker at work removes is no damage."""
-        name = None if file is None else file.removeprefix(os.path.abspath(self.store.root) + "/")
-        severity = Severity.NOTICE if is_gone and self.live else None
-        return new_finding("ST-READ", message, Place(name or paths.COMMIT_LOG, file_offset), severity=severity)
+        is_gone = isinstance(error, FileMissing) and self.live
+        return unread_finding(self.store.root, error, severity=Severity.NOTICE if is_gone else None)
 
     def explains(self, physical_offset: int) -> Damage | None:
         """Return the damage that takes a place of the log."""

@@ -16,7 +16,7 @@ from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
 from rmqtool.checks.segments import iter_reports, start_crew
-from rmqtool.errors import FileMissing, ReadFailed, UsageError
+from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
 from rmqtool.formats import paths
@@ -148,6 +148,8 @@ class Check:
 
     def __iter__(self) -> Iterator[Finding]:
         for finding in self._all():
+            if finding.code == "ST-READ" and finding.severity is not Severity.NOTICE:
+                self.summary.complete = False
             if self.options.takes(finding):
                 self.summary.add(finding.severity)
                 yield self._completed(finding)
@@ -161,14 +163,16 @@ class Check:
         if options.depth is Depth.QUICK:
             if options.wants("IX"):
                 yield from self._guarded(check_index_quickly(case))
+            if options.wants("CQ", "OF"):
+                yield from self._guarded(state.check_queues_quickly(case))
         elif options.wants("CL", "CQ", "IX", "BD", "CF", "CP", "TX", "RX") and not files.is_unmounted(case):
-            yield from self._messages()
+            yield from self._guarded(self._messages())
         for families, check in (
             (("CP",), state.check_checkpoint),
             (("CF",), state.check_configs),
             (("OF",), state.check_offsets),
         ):
-            if options.wants(*families):
+            if options.wants(*families) and (check is not state.check_offsets or options.depth is not Depth.QUICK):
                 yield from self._guarded(check(case))
         if options.depth is not Depth.QUICK and not files.is_unmounted(case):
             yield from self._parts()
@@ -280,6 +284,7 @@ class Check:
         if self.options.wants("TX"):
             yield from self._guarded(internal.check_commits(self.case, commits))
         self._sequences = queues.sequences if walk.is_whole else None
+        self.case.log_queues = frozenset(QueueId(*queue) for queue in queues.sequences)
 
     def _is_late(self, reached: int) -> bool:
         """Return whether time is over, and remember where to go on."""
@@ -303,5 +308,4 @@ class Check:
             yield from findings
         except ReadFailed as error:
             self.summary.complete = False
-            is_gone = isinstance(error, FileMissing)
-            yield self.case.unread(error.file, error.offset, error.message, is_gone=is_gone)
+            yield self.case.unread(error)

@@ -16,9 +16,10 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
+from rmqtool.look.disk import check_disk, read_disk_use
 from rmqtool.look.regions import time_words
+from rmqtool.look.strangers import iter_strangers
 from rmqtool.store.listing import QueueId
-from rmqtool.store.open import BROKER_CONF, linked_findings
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
@@ -32,7 +33,9 @@ def check_files(case: Case) -> Iterator[Finding]:
     yield from check_lock(case)
     yield from check_abort(case)
     yield from check_mount(case)
-    yield from check_strangers(case)
+    yield from iter_strangers(case.store)
+    if case.depth is Depth.QUICK:
+        yield from check_disk(read_disk_use(case.store))
     yield from check_segments(case)
     yield from check_queue_files(case)
 
@@ -81,50 +84,6 @@ def check_mount(case: Case) -> Iterator[Finding]:
     if is_unmounted(case):
         text = "the commit log is empty, yet queues exist: is its volume not mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
-
-
-def check_strangers(case: Case) -> Iterator[Finding]:
-    """Yield what does not belong into a store; among segments it stops a broker."""
-    log_directories = set(case.store.listing.log_directories) or {paths.COMMIT_LOG}
-    yield from linked_findings(case.store.listing)
-    for stranger in case.store.listing.strangers:
-        directory, _, name = stranger.path.rpartition("/")
-        if stranger.path == BROKER_CONF:
-            continue
-        if stranger.kind is Kind.SYMLINK:
-            text = f"{stranger.path} is a symbolic link; it is not followed"
-            yield new_finding("ST-LINK", text, Place(stranger.path))
-        elif stranger.kind is Kind.FILE and directory in log_directories and paths.parse_numeric_name(name) is not None:
-            text = f"{name} is a number, and not 20 digits: a broker takes it for a place of the log"
-            yield new_finding("CL-NAME", text, Place(stranger.path))
-        else:
-            yield _foreign(stranger.path, stranger.kind, directory in log_directories or _is_queue(directory))
-    yield from _check_directories(case, log_directories)
-
-
-def _is_queue(directory: str) -> bool:
-    parts = directory.split("/")
-    known = (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
-    return len(parts) == 3 and parts[0] in known and parts[2].isdecimal()
-
-
-def _foreign(path: str, kind: Kind, stops: bool) -> Finding:
-    text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
-    if stops:
-        return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR)
-    return new_finding("ST-FOREIGN", text, Place(path), consequence="brokers pass over it")
-
-
-def _check_directories(case: Case, log_directories: set[str]) -> Iterator[Finding]:
-    """Yield directories where only files belong."""
-    queues = {f"{paths.CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}" for queue in case.queues}
-    for directory in sorted(log_directories | queues | {paths.INDEX}):
-        status = case.store.filesystem.find_stat(directory)
-        if status is None or status.kind is not Kind.DIRECTORY:
-            continue
-        for entry in case.store.filesystem.listdir(directory):
-            if entry.kind is Kind.DIRECTORY:
-                yield _foreign(join(directory, entry.name), entry.kind, directory in log_directories)
 
 
 def check_segments(case: Case) -> Iterator[Finding]:

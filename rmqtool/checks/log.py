@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqtool.checks.case import Case, Damage, joined
+from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts
@@ -138,7 +139,8 @@ class LogJudge:
         """Return the finding of a segment that was not read to its end; nothing that leads there is judged."""
         self.case.damage.append(Damage(report.end, report.base_offset + report.size))
         self.is_complete = False
-        return self.case.unread(file, file_offset, message, is_gone=is_gone)
+        kind = FileMissing if is_gone else ReadFailed
+        return self.case.unread(kind(message, file=file, offset=file_offset))
 
     def _unclosed(self, report: SegmentReport) -> Iterator[Finding]:
         flawed = (report.base_offset + run.file_offset + run.length for run in report.flaws)

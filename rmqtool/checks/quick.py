@@ -13,6 +13,10 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
+from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
+from rmqtool.look.disk import check_disk
+from rmqtool.store.config_files import Configs
+from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.segments import SegmentQueue
 
@@ -20,21 +24,23 @@ if TYPE_CHECKING:
     from rmqtool.look.overview import Overview
 
 
-def check_overview(store: Store, overview: Overview) -> Iterator[Finding]:
-    """Yield what the overview shows to be wrong, each with the command to type."""
+def checks_of(store: Store, overview: Overview, configs: Configs | None) -> Iterator[Iterator[Finding]]:
+    """Yield what the overview shows to be wrong, part by part, each finding with the command to type.
+
+    Without ``configs`` some of the store could not be read, and what is absent is not judged.
+    """
     root = quote(store.root)
-    for finding in _findings(store, overview):
-        yield finding if finding.fix is None else replace(finding, fix=finding.fix.replace("{store}", root))
-
-
-def _findings(store: Store, overview: Overview) -> Iterator[Finding]:
-    yield from _check_log(store.commit_log)
-    yield from _check_end(store.commit_log, overview)
-    yield from _check_mount(overview)
-    yield from _check_abort(overview)
-    yield from _check_checkpoint(store, overview)
-    yield from _check_index(store)
-    yield from _check_offsets(overview)
+    for part in (
+        _check_log(store.commit_log),
+        _check_end(store.commit_log, overview),
+        _check_mount(overview),
+        _check_abort(overview),
+        _check_checkpoint(store, overview),
+        _check_index(store),
+        iter(()) if configs is None else _check_queues(store, overview, configs),
+        check_disk(overview.disk),
+    ):
+        yield (one if one.fix is None else replace(one, fix=one.fix.replace("{store}", root)) for one in part)
 
 
 def no_lock_file() -> Finding:
@@ -110,15 +116,16 @@ def _check_index(store: Store) -> Iterator[Finding]:
             yield new_finding("IX-HEAD", text, Place(file.path, 0, file.size))
 
 
-def _check_offsets(overview: Overview) -> Iterator[Finding]:
-    for group, topics in overview.groups.items():
-        for topic, places in topics.items():
-            for queue_id, place in places.items():
-                if place.committed < 0 or place.lag < 0:
-                    known = overview.topics.get(topic)
-                    if known is None or queue_id not in known.queues:
-                        continue
-                    maximum = known.queues[queue_id].max_offset
-                    text = f"group {group} committed {place.committed}, the queue ends at {maximum}"
-                    file = paths.config_path(paths.CONSUMER_OFFSET)
-                    yield new_finding("OF-RANGE", text, Place(file, topic=topic, queue_id=queue_id))
+def _check_queues(store: Store, overview: Overview, configs: Configs) -> Iterator[Finding]:
+    """Yield queues that are not there and should be, and offsets outside of their queues."""
+    if overview.missing is not None or len(store.listing.files) == 1:
+        return  # not all queues are known
+    bounds = {
+        QueueId(name, queue_id): bounds.max_offset
+        for name, topic in overview.topics.items()
+        for queue_id, bounds in topic.queues.items()
+    }
+    in_flight = overview.abort or overview.lock == "held"
+    absent = find_absent_queues(store, configs, bounds.keys(), overview.queues_end if in_flight else None)
+    yield from iter_absent_queues(absent)
+    yield from iter_odd_offsets(configs, bounds, absent.missing)

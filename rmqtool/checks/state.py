@@ -16,12 +16,17 @@ from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import Copy, FileKind
-from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.log.end import read_record
+from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
+from rmqtool.look.queue_bounds import (
+    greatest_end,
+    iter_file_bounds,
+    read_database_bounds,
+    simple_queues,
+)
 from rmqtool.store.config_files import loads
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import QueueId
-from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
@@ -212,25 +217,21 @@ def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any
 
 def check_offsets(case: Case) -> Iterator[Finding]:
     """Yield offsets of groups and of delay levels that lie outside of their queues."""
-    bounds = _bounds(case) if case.configs.offsets or case.configs.delay_offsets else {}
-    for (topic, group), queues in sorted(case.configs.offsets.items()):
-        for queue_id, committed in sorted(queues.items()):
-            found = bounds.get(QueueId(topic, queue_id))
-            if committed < 0 or (found is not None and committed > found):
-                text = f"group {group} committed {committed}, the queue ends at {found}"
-                place = Place(paths.config_path(paths.CONSUMER_OFFSET), None, None, topic, queue_id)
-                yield new_finding("OF-RANGE", text, place, group=group, committed=committed, maxOffset=found)
-    for level, offset in sorted(case.configs.delay_offsets.items()):
-        found = bounds.get(QueueId(SCHEDULE_TOPIC, level - 1))
-        if offset < 0 or (found is not None and offset > found):
-            text = f"delay level {level} is at {offset}, its queue ends at {found}"
-            place = Place(paths.config_path(paths.DELAY_OFFSET), None, None, SCHEDULE_TOPIC, level - 1)
-            yield new_finding("OF-RANGE", text, place, level=level, committed=offset, maxOffset=found)
+    if case.configs.offsets or case.configs.delay_offsets:
+        yield from iter_odd_offsets(case.configs, _ends(case), case.log_queues)
 
 
-def _bounds(case: Case) -> dict[QueueId, int]:
-    """Return the greatest offset of each queue that has files."""
-    bounds = {queue: ConsumeQueueFiles(queue, segments).max_offset for queue, segments in case.queues.items()}
-    for queue, segments in case.batch_queues.items():
-        bounds[queue] = BatchQueueFiles(queue, segments).max_offset
-    return bounds
+def check_queues_quickly(case: Case) -> Iterator[Finding]:
+    """Yield queues that are not there and should be, and odd offsets, for who does not read the log through."""
+    ends = _ends(case)
+    in_flight = case.abort or case.live
+    dispatched = greatest_end(simple_queues(case.store)) if in_flight else None
+    absent = find_absent_queues(case.store, case.configs, ends.keys(), dispatched)
+    yield from iter_absent_queues(absent)
+    yield from iter_odd_offsets(case.configs, ends, absent.missing)
+
+
+def _ends(case: Case) -> dict[QueueId, int]:
+    """Return the greatest offset of every queue, in files or in a database."""
+    found = dict(iter_file_bounds(case.store, simple_queues(case.store), case.end))
+    return {queue: bounds.max_offset for queue, bounds in (found | read_database_bounds(case.store)).items()}

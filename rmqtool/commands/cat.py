@@ -247,7 +247,7 @@ def _show_count(output: Output, events: Iterator[Answered | Part | Damage | Note
     shown = [damage.as_json()["damage"] for damage in damages]
     output.single({"messages": messages, "damaged": shown}, [str(messages)])
     for damage in damages if output.is_human else ():
-        output.note(_damage_text(output, damage))
+        output.note(_damage_text(output, damage, is_note=True))
     return Seen(messages, len(damages))
 
 
@@ -298,10 +298,10 @@ def _show_damage(output: Output, damage: Damage) -> int:
     return 1
 
 
-def _damage_text(output: Output, damage: Damage) -> str:
+def _damage_text(output: Output, damage: Damage, *, is_note: bool = False) -> str:
     from rmqtool.render.messages import damage_line
 
-    return damage_line(output, damage._asdict())
+    return damage_line(output, damage._asdict(), is_note=is_note)
 
 
 def _show_part(output: Output, part: Part, look: Look, program: BodyProgram | None) -> int:

@@ -107,6 +107,7 @@ def _run(
     with show.output() as output:
         if is_one_file(name):
             options, name = _of_one_file(store, name, options, output), store.root
+        output.store = name if os.path.isdir(name) else store.root
         checked = Check(store, options, work.effort(output))
         kept: list[Finding] = []
         counts = show_findings(output, (_kept(finding, kept, report) for finding in checked))

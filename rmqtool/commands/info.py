@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from enum import StrEnum
 from shlex import quote
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Group, Scope, Show, store_and
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, UsageError, worst
 
 if TYPE_CHECKING:
     from rmqtool.look.overview import Overview
@@ -53,6 +54,7 @@ def info(
     with show.output() as output:
         if show.verbose:
             output.detail(kernel_tier())
+        output.store = choice.store if os.path.isdir(choice.store) else store.root
         overview = read_overview(store)
         if view is None:
             _glance(output, overview, choice.store)
@@ -63,7 +65,8 @@ def info(
     store.close()
     if overview.missing is not None:
         raise overview.missing
-    return status
+    unread = any(finding.code == "ST-READ" for finding in overview.findings)
+    return worst(status, Exit.SKIPPED if unread else Exit.DONE)
 
 
 def kernel_tier() -> str:
@@ -82,10 +85,13 @@ def _view(words: tuple[str, ...]) -> View | None:
 
 
 def _glance(output: Output, overview: Overview, store: str) -> None:
+    from rmqtool.formats.config_shapes import is_own_group
     from rmqtool.render.overview import overview_lines
 
     shown = overview.as_json()
-    output.single(shown, overview_lines(output, shown, overview.findings, f"rmqtool check {quote(store)}"))
+    own = set(filter(is_own_group, overview.groups))
+    lines = overview_lines(output, shown, overview.findings, own, f"rmqtool check {quote(store)}")
+    output.single(shown, lines)
 
 
 def _list(
@@ -102,7 +108,7 @@ def _list(
         View.QUEUES: lambda: _queue_rows(overview),
         View.GROUPS: lambda: _group_rows(overview),
         View.FILES: lambda: _file_rows(store),
-        View.CONFIG: lambda: _config_rows(store),
+        View.CONFIG: lambda: _config_rows(store, overview),
     }[view]()
     kept = [
         row
@@ -127,27 +133,30 @@ def _note_unknown_group(output: Output, group: str, known: list[str]) -> Exit:
 
 
 def _say_who_is_behind(output: Output, rows: list[dict[str, Any]], store: str) -> None:
-    from rmqtool.formats.config_shapes import OWN_GROUPS, OWN_GROUPS_BEGIN
+    from rmqtool.formats.config_shapes import is_own_group
     from rmqtool.render.overview import behind_lines
 
-    own = {row["group"] for row in rows if row["group"] in OWN_GROUPS or row["group"].startswith(OWN_GROUPS_BEGIN)}
+    own = {row["group"] for row in rows if is_own_group(row["group"])}
     for line in behind_lines(output, rows, own, f"rmqtool cat {quote(store)} -g {{}} --unread"):
         output.line(line)
 
 
 def _topic_rows(overview: Overview) -> Iterator[dict[str, Any]]:
+    from rmqtool.formats.config_shapes import is_own_group
+
     lags: dict[str, list[int]] = {}
-    for topics in overview.groups.values():
-        for name, places in topics.items():
+    for group, topics in overview.groups.items():
+        for name, places in topics.items() if not is_own_group(group) else ():
             lags.setdefault(name, []).append(sum(max(place.lag, 0) for place in places.values()))
     for name, topic in overview.topics.items():
         yield {
             "topic": name,
             "kind": topic.kind.value,
             "queues": len(topic.queues),
+            "configuredQueues": topic.configured,
             "messages": sum(bounds.max_offset - max(bounds.min_offset, 0) for bounds in topic.queues.values()),
             "groups": len(lags.get(name, ())),
-            "lag": max(lags.get(name, [0])),
+            "lag": sum(lags.get(name, ())),
         }
 
 
@@ -187,6 +196,13 @@ def _file_rows(store: Store) -> Iterator[dict[str, Any]]:
         yield {**row, "modified": file.mtime_ns // 1_000_000}
 
 
-def _config_rows(store: Store) -> Iterator[dict[str, Any]]:
-    for setting in store.config.iter_shown():
+def _config_rows(store: Store, overview: Overview) -> Iterator[dict[str, Any]]:
+    """Yield the settings; what the store shows by itself stands in place of mere defaults."""
+    from rmqtool.config import Origin
+    from rmqtool.upstream.settings import with_found_settings
+
+    config = with_found_settings(store.config, store.listing)
+    seen = {} if overview.host is None else {"brokerIP1": overview.host[0], "listenPort": overview.host[1]}
+    unstated = {name: value for name, value in seen.items() if name not in config.origins}
+    for setting in config.with_values(unstated, Origin.STORE).iter_shown():
         yield {**setting._asdict(), "origin": setting.origin.value}

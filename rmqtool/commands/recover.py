@@ -55,13 +55,19 @@ def recover(
     with show.output() as output, rehearse(opened, contents=to is not None) as rehearsal:
         outcome = rehearsal.run()
         _say_what_was_taken(output, opened, assumed(opened, outcome))
-        shown = outcome.as_json()
+        shown = {**outcome.as_json(), "holes": _holes(opened)}
         output.single(shown, recovery_lines(output, shown, root, _next_commands(root)))
         if to is not None:
             _write(rehearsal, to)
             output.note(f"the store as that broker would leave it is in {to}")
     opened.close()
     return Exit.DONE if outcome.loses_nothing else Exit.NO
+
+
+def _holes(store: Store) -> list[dict[str, int]]:
+    """Return the stretches of the log that no file holds."""
+    gaps = store.commit_log.gaps()
+    return [{"offset": gap.start_offset, "length": gap.end_offset - gap.start_offset} for gap in gaps]
 
 
 def _apply(store: str | None, to: str | None, broker: AsBroker, work: Work, show: Show) -> Exit:

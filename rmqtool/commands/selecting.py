@@ -66,6 +66,21 @@ def note_nothing_matched(output: Output, store: Store | None, scope: Selection) 
     output.note("no message matched" if there is None else f"0 of {count(there)} messages matched")
 
 
+def note_unread_configs(output: Output, store: Store) -> Exit:
+    """Say on stderr which configuration files could not be read: what they would tell is not in the answer."""
+    from rmqtool.errors import OptionalMissing
+    from rmqtool.render.text import neutral
+    from rmqtool.store.config_files import read_configs
+
+    try:
+        unread = [finding for finding in read_configs(store, tolerant=True).findings if finding.code == "ST-READ"]
+    except OptionalMissing:
+        return Exit.DONE
+    for finding in unread:
+        output.note(neutral(f"{finding.file} is not in the answer: {finding.message}"))
+    return Exit.SKIPPED if unread else Exit.DONE
+
+
 def parse_body_pattern(text: str) -> BodyPattern:
     """Return the pattern that bodies are searched for."""
     from rmqtool.filters.body_pattern import BodyPattern

@@ -11,7 +11,12 @@ import typer
 
 from rmqtool.commands.opening import choose_store
 from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
-from rmqtool.commands.selecting import note_nothing_matched, note_unknown_topics, select_messages
+from rmqtool.commands.selecting import (
+    note_nothing_matched,
+    note_unknown_topics,
+    note_unread_configs,
+    select_messages,
+)
 from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed, worst
 from rmqtool.times import now_ms, parse_zone
 
@@ -79,7 +84,8 @@ def stat(
         if html is not None:
             _write_page(html, store, selection, effort, wish)
             output.note(f"{html} shows it in a browser")
-    return worst(known, Exit.SKIPPED if found.damages else Exit.DONE)
+        unread = note_unread_configs(output, store)
+    return worst(known, unread, Exit.SKIPPED if found.damages else Exit.DONE)
 
 
 def _report(words: tuple[str, ...]) -> str | None:

@@ -28,7 +28,7 @@ from rmqtool.engine.dispatch import Dispatcher
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health, RunningFlag
 from rmqtool.engine.load import count_messages
-from rmqtool.files.filesystem import Kind, Space, WritableFileSystem, join, split
+from rmqtool.files.filesystem import Kind, WritableFileSystem, join, split
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.paths import (
@@ -71,13 +71,6 @@ _WARNING_RANGE = (35, 90)
 _FORCIBLE_RANGE = (30, 85)
 
 
-def used_percent(space: Space) -> int:
-    """Return how full a disk is, rounded up; what only root may use counts neither as used nor as usable."""
-    used = space.total - space.free
-    usable = used + space.available
-    return -(-100 * used // usable) if usable else 0
-
-
 class DiskSpace:
     """Watches the disks: above the warning level puts are refused, above the forcible one a path gets no segment."""
 
@@ -94,7 +87,7 @@ class DiskSpace:
 
     def look(self) -> int:
         """Look at the disks; return how full the emptiest one of the log's is."""
-        percents = {directory: used_percent(directory.filesystem.space()) for directory in self._directories}
+        percents = {directory: directory.filesystem.space().used_percent for directory in self._directories}
         self.full_directories = frozenset(_above(percents.items(), self.forcible))
         self.used = least = min(percents.values())
         if least > self.warning:
@@ -199,7 +192,7 @@ class Retention:
 
     def _due(self, log: CommitLog) -> tuple[list[Segment], int | None]:
         """Return the segments that a broker would remove now, and how full the disk is where that is the reason."""
-        used = max(self._disks.look(), used_percent(self._files.space()))
+        used = max(self._disks.look(), self._files.space().used_percent)
         urgency = self._urgency(used)
         at_once = urgency.at_once and self._config.clean_file_forcibly_enable
         if self._manual_runs > 0 or urgency.wanted or self.is_hour():

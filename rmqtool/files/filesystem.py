@@ -51,10 +51,11 @@ class Kind(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One name in a directory."""
+    """One name in a directory. ``is_link``: what it leads to is taken for it."""
 
     name: str
     kind: Kind
+    is_link: bool = False
 
 
 class Status(NamedTuple):
@@ -109,6 +110,21 @@ class Space(NamedTuple):
     total: int
     free: int
     available: int
+
+    @property
+    def used_percent(self) -> int:
+        """How full the disk is, rounded up; what only root may use counts neither as used nor as usable."""
+        used = self.total - self.free
+        return -(-100 * used // self._counted) if self._counted else 0
+
+    @property
+    def used_ratio(self) -> float:
+        """The same, not rounded, as a share of 1."""
+        return (self.total - self.free) / self._counted if self._counted else 0.0
+
+    @property
+    def _counted(self) -> int:
+        return self.total - self.free + self.available
 
 
 class LockState(NamedTuple):

@@ -1,8 +1,9 @@
 """The real files of a store, for looking at. Nothing in this module can create, change or remove a file.
 
 Every name is opened relative to the directory before it and without following links, so that no path leaves the root,
-whatever is renamed beneath our feet. What is not a regular file is refused before it is opened: opening a FIFO may wake
-its writer, and opening a device may do anything.
+whatever is renamed beneath our feet. Only a link in place of the commit log's directory is followed, by who looks at a
+store: a broker follows it too, and people put the log on a disk of its own that way. What is not a regular file is
+refused before it is opened: opening a FIFO may wake its writer, and opening a device may do anything.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as modes
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from rmqtool.errors import ReadFailed, RmqtoolError
@@ -30,10 +31,13 @@ from rmqtool.files.filesystem import (
     require_range,
     require_unshrunk,
 )
+from rmqtool.formats import paths
 
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Links of these names in the root of a store are followed when it is looked at.
+FOLLOWED = (paths.COMMIT_LOG,)
 # A buffer of the wanted length is made before the first byte is read: longer wishes are compared with the file first.
 _TRUSTED_LENGTH = 1 << 20
 
@@ -157,10 +161,14 @@ class PosixReadableFile(ReadableFile):
 
 
 class PosixReadableFileSystem(ReadableFileSystem):
-    """The files beneath a real directory. The directory itself may be reached by a link: the user named it."""
+    """The files beneath a real directory. The directory itself may be reached by a link: the user named it.
 
-    def __init__(self, root: str) -> None:
+    ``follow`` are names in it that may be links to directories elsewhere.
+    """
+
+    def __init__(self, root: str, follow: Collection[str] = ()) -> None:
         self.root = root
+        self._follow = frozenset(follow)
         try:
             self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -175,7 +183,7 @@ class PosixReadableFileSystem(ReadableFileSystem):
     def listdir(self, path: str = "") -> list[Entry]:
         try:
             with self._directory(path) as descriptor, os.scandir(descriptor) as entries:
-                found = [Entry(entry.name, _kind_of(entry)) for entry in entries]
+                found = [self._entry_of(entry, path) for entry in entries]
         except OSError as error:
             raise read_failed("list", self.shown(path), error) from error
         return sorted(found, key=lambda entry: entry.name)
@@ -185,7 +193,10 @@ class PosixReadableFileSystem(ReadableFileSystem):
             if not path:
                 return status_of(os.fstat(self._root))
             with self._parent(path) as (directory, name):
-                return status_of(os.stat(name, dir_fd=directory, follow_symlinks=False))
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+                if path in self._follow and modes.S_ISLNK(found.st_mode) and os.path.isdir(self.shown(path)):
+                    found = os.stat(name, dir_fd=directory)
+                return status_of(found)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
@@ -225,14 +236,20 @@ class PosixReadableFileSystem(ReadableFileSystem):
             except OSError as error:
                 raise read_failed("close", self.root, error) from error
 
+    def _entry_of(self, entry: os.DirEntry[str], path: str) -> Entry:
+        if not path and entry.name in self._follow and entry.is_symlink() and entry.is_dir():
+            return Entry(entry.name, Kind.DIRECTORY, is_link=True)
+        return Entry(entry.name, _kind_of(entry))
+
     @contextmanager
     def _parent(self, path: str, error: Failure = ReadFailed) -> Iterator[tuple[int, str]]:
         """Hold a descriptor of the directory that holds ``path``; give it and the last name."""
         *steps, name = path_parts(path, error)
         directory = os.dup(self._root)
         try:
-            for step in steps:
-                below = _open_step(step, _STEP, directory)
+            for number, step in enumerate(steps):
+                flags = _STEP & ~os.O_NOFOLLOW if number == 0 and step in self._follow else _STEP
+                below = _open_step(step, flags, directory)
                 os.close(directory)
                 directory = below
             yield directory, name
@@ -244,7 +261,8 @@ class PosixReadableFileSystem(ReadableFileSystem):
         """Hold a descriptor of a directory, whose position is its own: two listings at once do not mix."""
         if path:
             with self._parent(path, error) as (directory, name):
-                descriptor = _open_step(name, _DIRECTORY, directory)
+                flags = _DIRECTORY & ~os.O_NOFOLLOW if path in self._follow else _DIRECTORY
+                descriptor = _open_step(name, flags, directory)
         else:
             descriptor = os.open(".", _DIRECTORY, dir_fd=self._root)
         try:

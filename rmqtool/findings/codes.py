@@ -430,6 +430,21 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         ("all: follow the link as if the file or directory were here; write to all names of a file at once",),
     ),
     CodeEntry(
+        "ST-DISK",
+        _NOTICE,
+        "The disk of the store is so full that a broker deletes messages, or refuses new ones.",
+        None,
+        "free space on that disk, or raise diskMaxUsedSpaceRatio",
+        (
+            "physic disk maybe full soon {}, so reclaim space, {}",
+            "physic disk maybe full soon, so reclaim space, {}",
+        ),
+        (
+            "all: above diskMaxUsedSpaceRatio (75) delete expired files of the log at any hour",
+            "all: above 85 % delete the oldest ones whatever their age, above 90 % refuse messages too",
+        ),
+    ),
+    CodeEntry(
         "ST-READ",
         _ERROR,
         "A part of the store could not be read.",

@@ -109,6 +109,12 @@ OWN_GROUPS = {
 # So begin the groups that a broker of 5.x makes for itself. upstream: MixAll.CID_RMQ_SYS_PREFIX
 OWN_GROUPS_BEGIN = "CID_RMQ_SYS_"
 
+
+def is_own_group(group: str) -> bool:
+    """Return whether a group is the broker's own: how far it is behind is the broker's affair."""
+    return group in OWN_GROUPS or group.startswith(OWN_GROUPS_BEGIN)
+
+
 # Queue id, and for delays the level, to offset.
 QUEUE_OFFSETS = Table(LONG, 64, JavaType.INT)
 OFFSET_TABLE = Table(QUEUE_OFFSETS, 1024)

@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from rmqtool.errors import FileMissing
 from rmqtool.files.filesystem import Kind, ReadableFile, join, split
-from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
 from rmqtool.formats import paths
 from rmqtool.store.open import Store
 from rmqtool.store.segments import Segment
@@ -41,7 +41,7 @@ class LogFile(NamedTuple):
 
     def open(self) -> ReadableFile:
         """Open the file; it stays open when it is renamed or removed."""
-        with PosixReadableFileSystem(self.directory) as files:
+        with PosixReadableFileSystem(self.directory, FOLLOWED) as files:
             return files.open_read(self.path)
 
 
@@ -69,7 +69,7 @@ class LogDirectory(NamedTuple):
 
     def files(self) -> Iterator[LogFile]:
         """Yield the files that lie there now; none when the directory is gone."""
-        with suppress(FileMissing), PosixReadableFileSystem(self.directory) as found:
+        with suppress(FileMissing), PosixReadableFileSystem(self.directory, FOLLOWED) as found:
             for entry in found.listdir(self.path):
                 base_offset = paths.parse_segment_name(entry.name)
                 path = join(self.path, entry.name)

@@ -202,7 +202,7 @@ def tell_stories(store: Store, messages: Iterable[Message], group: str | None = 
     ``group`` narrows the positions to one group.
     """
     try:
-        configs = read_configs(store)
+        configs = read_configs(store, tolerant=True)
     except OptionalMissing:
         configs = Configs()
     if group is not None:

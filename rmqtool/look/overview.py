@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from rmqtool.checks import quick
 from rmqtool.errors import OptionalMissing, ReadFailed
@@ -12,16 +13,27 @@ from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding
 from rmqtool.formats import checkpoints, paths
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.hosts import format_host
+from rmqtool.formats.hosts import format_address, format_host
 from rmqtool.formats.layouts import IndexHeader, StoreCheckpoint
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, find_own_names, topic_kind
 from rmqtool.log.end import LogEnd, find_log_end, first_record
-from rmqtool.look.queue_bounds import QueueBounds, greatest_end, iter_file_bounds, read_database_bounds, simple_queues
+from rmqtool.look.disk import DiskUse, read_disk_use
+from rmqtool.look.queue_bounds import (
+    QueueBounds,
+    greatest_end,
+    iter_file_bounds,
+    read_database_bounds,
+    simple_queues,
+)
+from rmqtool.look.strangers import iter_strangers
 from rmqtool.store.config_files import Configs, read_configs
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import QueueId
-from rmqtool.store.open import Store
+from rmqtool.store.open import Store, unread_finding
+from rmqtool.store.queues import ConsumeQueueFiles
+
+T = TypeVar("T")
 
 
 class IndexOverview(NamedTuple):
@@ -38,10 +50,11 @@ class IndexOverview(NamedTuple):
 
 @dataclass
 class TopicOverview:
-    """A topic and its queues."""
+    """A topic and its queues on disk; ``configured`` is how many it may have, None where nothing says."""
 
     kind: TopicKind
     queues: dict[int, QueueBounds] = field(default_factory=dict)
+    configured: int | None = None
 
 
 class GroupQueue(NamedTuple):
@@ -73,7 +86,14 @@ class Overview:
     checkpoint: StoreCheckpoint | None
     groups: dict[str, dict[str, dict[int, GroupQueue]]]
     findings: list[Finding]
+    disk: DiskUse | None = None
     missing: OptionalMissing | None = None
+
+    @property
+    def host(self) -> tuple[str, int] | None:
+        """The address that the newest record was stored with."""
+        last = self.log_end.last
+        return None if last is None else (format_address(last.store_host_ip), last.store_host_port)
 
     def as_json(self) -> dict[str, object]:
         """Return the object of the contract."""
@@ -116,6 +136,7 @@ class Overview:
                 for group, topics in self.groups.items()
             },
             "findings": [finding.as_json() for finding in self.findings],
+            **({} if self.disk is None else {"disk": self.disk.as_json()}),
         }
 
 
@@ -141,16 +162,37 @@ def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | Non
     }
 
 
+@dataclass
+class _Attempts:
+    """Parts of a store, each read as far as it can be: what cannot is a finding, and the glance goes on."""
+
+    root: str
+    findings: list[Finding] = field(default_factory=list)
+
+    def get(self, read: Callable[[], T], otherwise: T) -> T:
+        """Return what ``read`` returns, or ``otherwise`` where it fails to read."""
+        try:
+            return read()
+        except ReadFailed as error:
+            finding = unread_finding(self.root, error)
+            if finding not in self.findings:
+                self.findings.append(finding)
+            return otherwise
+
+
 def read_overview(store: Store) -> Overview:
     """Look at a store. Without the extra for RocksDB everything else is there, and ``missing`` says what is not."""
-    queues = simple_queues(store)
-    end = find_log_end(store.commit_log, queues, dledger=store.is_dledger)
-    abort = store.listing.find(paths.ABORT) is not None
-    bounds = dict(iter_file_bounds(store, queues, end))
+    attempts = _Attempts(store.root)
+    log, dledger = store.commit_log, store.is_dledger
+    queues = [queue for queue in simple_queues(store) if attempts.get(partial(_is_readable, queue), otherwise=False)]
+    nowhere = LogEnd(log.min_offset, None)
+    end = attempts.get(lambda: find_log_end(log, queues, dledger=dledger), nowhere)
+    none: dict[QueueId, QueueBounds] = {}
+    bounds = attempts.get(lambda: dict(iter_file_bounds(store, queues, end)), none)
     missing: OptionalMissing | None = None
     try:
-        bounds |= read_database_bounds(store)
-        configs = read_configs(store)
+        bounds = bounds | attempts.get(lambda: read_database_bounds(store), none)
+        configs = attempts.get(lambda: read_configs(store, tolerant=True), Configs())
     except OptionalMissing as error:
         missing, configs = error, Configs()
     lock = _lock_state(store)
@@ -161,24 +203,33 @@ def read_overview(store: Store) -> Overview:
         version_reason=store.version_reason,
         lock="free" if lock is None else str(lock),
         lock_pid=None if lock is None else lock.pid,
-        abort=abort,
-        log_files=len(store.commit_log),
-        log_file_size=store.commit_log.segment_size,
-        log_min=store.commit_log.min_offset,
+        abort=store.listing.find(paths.ABORT) is not None,
+        log_files=len(log),
+        log_file_size=log.segment_size,
+        log_min=log.min_offset,
         log_end=end,
         queues_end=greatest_end(queues),
-        first=first_record(store.commit_log, dledger=store.is_dledger),
+        first=attempts.get(lambda: first_record(log, dledger=dledger), None),
         topics=_topics(configs, bounds),
-        index=list(_index_files(store)),
-        checkpoint=_checkpoint(store),
+        index=list(_index_files(store, attempts)),
+        checkpoint=attempts.get(lambda: _checkpoint(store), None),
         groups=_groups(configs, bounds),
-        findings=[*store.findings, *configs.findings],
+        findings=[*store.config.findings, *iter_strangers(store), *configs.findings],
+        disk=read_disk_use(store),
         missing=missing,
     )
-    overview.findings += quick.check_overview(store, overview)
+    is_read = not attempts.findings and not any(finding.code == "ST-READ" for finding in configs.findings)
+    for check in quick.checks_of(store, overview, configs if is_read else None):
+        overview.findings += attempts.get(partial(list, check), [])
+    overview.findings += attempts.findings
     if lock is None:
         overview.findings.append(quick.no_lock_file())
     return overview
+
+
+def _is_readable(queue: ConsumeQueueFiles) -> bool:
+    """Return True for a queue whose edges can be read; raises ``ReadFailed`` for others."""
+    return (queue.first_offset, queue.last_unit, queue.max_offset) is not None
 
 
 def _lock_state(store: Store) -> LockState | None:
@@ -200,10 +251,19 @@ def _layout(store: Store) -> str:
 def _topics(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, TopicOverview]:
     own_names = find_own_names(configs.topics)
     names = sorted({queue.topic for queue in bounds} | configs.topics.keys())
-    topics = {name: TopicOverview(topic_kind(name, own_names)) for name in names}
+    topics = {
+        name: TopicOverview(topic_kind(name, own_names), configured=_configured_queues(configs, name)) for name in names
+    }
     for queue in sorted(bounds):
         topics[queue.topic].queues[queue.queue_id] = bounds[queue]
     return topics
+
+
+def _configured_queues(configs: Configs, topic: str) -> int | None:
+    """Return the larger of the two numbers of queues: a broker makes no others, and serves no others."""
+    config = configs.topics.get(topic, {})
+    counts = [config.get(name) for name in ("readQueueNums", "writeQueueNums")]
+    return max((count for count in counts if isinstance(count, int)), default=None)
 
 
 def _groups(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, dict[str, dict[int, GroupQueue]]]:
@@ -216,12 +276,16 @@ def _groups(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, d
     return groups
 
 
-def _index_files(store: Store) -> Iterator[IndexOverview]:
+def _index_files(store: Store, attempts: _Attempts) -> Iterator[IndexOverview]:
     for file in store.listing.of_kind(FileKind.INDEX):
-        with store.filesystem.open_read(file.path) as opened:
-            header = read_header(opened)
+        header = attempts.get(partial(_read_header, store, file.path), None)
         if header is not None:
             yield IndexOverview(file.path, header)
+
+
+def _read_header(store: Store, path: str) -> IndexHeader | None:
+    with store.filesystem.open_read(path) as opened:
+        return read_header(opened)
 
 
 def _checkpoint(store: Store) -> StoreCheckpoint | None:

@@ -140,7 +140,7 @@ def report_delays(store: Store, selection: Selection, effort: Effort, now: int) 
 
 def _delay_offsets(store: Store) -> dict[int, int]:
     try:
-        return {int(level): offset for level, offset in read_configs(store).delay_offsets.items()}
+        return {int(level): offset for level, offset in read_configs(store, tolerant=True).delay_offsets.items()}
     except OptionalMissing:
         return {}
 
@@ -281,7 +281,7 @@ def report_retention(store: Store, selection: Selection, effort: Effort) -> Stat
 def _unread(store: Store, start: int, end: int) -> list[dict[str, Any]]:
     """Return how many messages of a part of the log each group has not read, by topic."""
     try:
-        offsets = read_configs(store).offsets
+        offsets = read_configs(store, tolerant=True).offsets
     except OptionalMissing:
         return []
     queues = store.listing.queues(FileKind.CONSUME_QUEUE)

@@ -63,7 +63,7 @@ class Statistics:
 def own_names(store: Store) -> frozenset[str]:
     """Return the names of cluster and broker, as far as the configuration gives them away."""
     try:
-        return find_own_names(read_configs(store).topics)
+        return find_own_names(read_configs(store, tolerant=True).topics)
     except OptionalMissing:
         return frozenset()
 

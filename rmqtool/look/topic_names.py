@@ -25,7 +25,7 @@ def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
         return [patterns.exact]
     try:
         known = {topic for topic in _iter_known(store) if not topic.startswith(LMQ_PREFIX)}
-    except OptionalMissing:
+    except (OptionalMissing, ReadFailed):
         return None
     if not known:
         return None
@@ -49,7 +49,7 @@ def near_topics(store: Store, topic: str) -> list[str]:
 
     try:
         return get_close_matches(topic, set(_iter_known(store)), n=3)
-    except OptionalMissing:
+    except (OptionalMissing, ReadFailed):
         return []
 
 

@@ -20,7 +20,7 @@ CODES = (
 
 _INDENT = 12
 _LOST_NAMED = 6
-_MANY = 5
+_MANY, _KINDS = 5, 3
 
 
 def summary_lines(
@@ -45,7 +45,7 @@ def summary_lines(
 
 def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
     """Say again what was found, by code, where it is so much that the first of it has left the screen."""
-    if counts.kinds.total() < _MANY:
+    if counts.kinds.total() < _MANY or len(counts.kinds) < _KINDS:
         return
     for number, (found, code, why) in enumerate(counts.worst_kinds()):
         words = f"{count(found)} {code}" + (f": {neutral(why)}" if why else "")

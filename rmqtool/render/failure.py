@@ -35,4 +35,4 @@ def _broken(text: str, room: int | None) -> list[str]:
 def failure_json(error: RmqtoolError) -> str:
     """Return the error as the JSON object that stands alone on stderr with ``--json`` and ``--jsonl``."""
     # ASCII: stderr's own encoding may be anything.
-    return json.dumps({"error": error.as_json()}) + "\n"
+    return json.dumps({"error": error.as_json()}).replace("\x7f", "\\u007f") + "\n"

@@ -5,7 +5,6 @@ The end of a screen: the verdict in one line, then the commands to type next.
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from itertools import chain
 from rmqtool.errors import Exit
 from rmqtool.findings import Finding, Severity, find_code
 from rmqtool.render.output import Output, Row
-from rmqtool.render.text import display_width, hanging, neutral
+from rmqtool.render.text import count, counted, display_width, hanging, neutral, wrapped
 
 
 def verdict_lines(
@@ -34,6 +33,8 @@ def verdict_lines(
 FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "broker", "fix")
 
 _INDENT = " " * 8
+# So many findings of one code in a row are all shown; of more the worst.
+_ALL_SHOWN, _WORST_SHOWN = 5, 3
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
 
 
@@ -80,19 +81,78 @@ class FindingCounts:
         return ", ".join(parts) or "no findings"
 
 
+class _Run:
+    """Findings of one code and severity in a row: the first ones, the worst ones, and how many there were."""
+
+    def __init__(self, first: Finding) -> None:
+        self.kind = (first.code, first.severity)
+        self.count = self.messages = 0
+        self.first: list[Finding] = []
+        self.worst: list[Finding] = []
+        self.add(first)
+
+    def add(self, finding: Finding) -> None:
+        """Count one more."""
+        self.count += 1
+        self.messages += _weight(finding) if "messages" in finding.data else 0
+        if self.count <= _ALL_SHOWN:
+            self.first.append(finding)
+        # sorted() keeps the order of those that weigh the same.
+        self.worst = sorted([*self.worst, finding], key=_weight, reverse=True)[:_WORST_SHOWN]
+
+    @property
+    def shown(self) -> list[Finding]:
+        """Those that people see."""
+        return self.first if self.count <= _ALL_SHOWN else self.worst
+
+
+def _weight(finding: Finding) -> int:
+    """Return how much is wrong: messages, units, or bytes."""
+    for name in ("messages", "units", "records"):
+        value = finding.data.get(name)
+        if isinstance(value, int):
+            return value
+    return finding.length or 0
+
+
 def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
     """Spell findings as they come and return their counts.
 
-    People read what a code means and how it is mended at the first of several findings in a row.
+    People read what a code means and how it is mended at the first of several findings in a row; of many of one code in
+    a row they see the worst, and how many more there are. Programs get each, and so do people with ``-v``.
     """
     counts = FindingCounts()
     output.rows((), FIELDS, _no_lines)
     before: Finding | None = None
+    run: _Run | None = None
     for finding in findings:
         counts.add(finding)
+        if not output.is_human or output.look.verbose:
+            output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
+            before = finding
+        elif run is not None and run.kind == (finding.code, finding.severity):
+            run.add(finding)
+        else:
+            before = _show_run(output, run, before)
+            run = _Run(finding)
+    _show_run(output, run, before)
+    return counts
+
+
+def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Finding | None:
+    """Show a run of findings; return the last that was shown."""
+    if run is None:
+        return before
+    for finding in run.shown:
         output.rows([finding.as_json()], FIELDS, partial(_lines_of, finding, before, output))
         before = finding
-    return counts
+    more = run.count - len(run.shown)
+    if more:
+        lost = f" ({counted(run.messages, 'message')} in all)" if run.messages else ""
+        words = f"and {count(more)} more {run.kind[0]}{lost}; the worst are shown, -v shows each"
+        for line in _wrapped(words, output.look.width):
+            output.line(line)
+    return before
 
 
 def _lines_of(finding: Finding, before: Finding | None, output: Output, _: Row) -> Iterable[str]:
@@ -117,6 +177,7 @@ def _no_lines(_: Row) -> Iterable[str]:
 def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
     """Yield the lines of one finding. A file's place, a queue, the command to type: none is broken or shortened."""
     width = output.look.width
+    finding = _as_typed(finding, output.store)
     severity, code = finding.severity.ljust(7), finding.code.ljust(10)
     head = f"{output.paint(severity, finding.severity)} {output.paint(code, 'title')}"
     place, message = place_of(finding), neutral(finding.message)
@@ -141,6 +202,13 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
         yield f"{_INDENT}fix: {output.paint(neutral(finding.fix), 'command')}"
 
 
+def _as_typed(finding: Finding, store: str) -> Finding:
+    """Return a finding whose place can be pasted behind ``rmqtool dump``: with the store as it was named."""
+    if finding.file is None or finding.offset is None or not store or finding.file.startswith("/"):
+        return finding
+    return replace(finding, file=f"{store.rstrip('/')}/{finding.file}")
+
+
 def place_of(finding: Finding) -> str:
     """Return where a finding is: ``file@offset``, with topic and queue when it is about one.
 
@@ -163,11 +231,4 @@ def _place_parts(finding: Finding) -> list[str]:
 def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [_INDENT + text]
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return wrapped(text, width, (_INDENT, _INDENT), cut_words=False)

@@ -80,8 +80,9 @@ def _indented(body: str) -> str:
         return body
 
 
-def damage_line(output: Output, damage: Mapping[str, Any]) -> str:
-    """Return the line of a damage among messages."""
+def damage_line(output: Output, damage: Mapping[str, Any], *, is_note: bool = False) -> str:
+    """Return the line of a damage among messages. A note has no colours: what is not plain in it is spelled out."""
     place = f"{text.neutral(damage['file'])}@{damage['file_offset']}"
     words = f"{place}  {damage['length']} bytes  {text.neutral(damage['message'])}"
-    return f"{output.paint('damage', 'error')}  {damage['code']}  {words}"
+    label = "damage" if is_note else output.paint("damage", "error")
+    return f"{label}  {damage['code']}  {words}"

@@ -33,6 +33,9 @@ _NOTE_INDENT = 2
 # What JSON leaves raw and a terminal might obey.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
+# What a program that shows a table might obey. Line ends and tabs are quoted as CSV does.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
@@ -92,6 +95,8 @@ class Output:
         self._template = Template(look.template) if look.template is not None else None
         self._is_terminal = self._bytes_out().isatty()
         self._bar: Bar | None = None
+        # The store as it was named: places of findings begin with it.
+        self.store = ""
         self._held_notes: list[str] = []
 
     def __enter__(self) -> Self:
@@ -322,7 +327,8 @@ class Output:
         return shown
 
     def _cell(self, value: object) -> str:
-        text = self._value(value)
+        """Spell one value for CSV, which has no escapes of its own: a control character is spelled out everywhere."""
+        text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", self._value(value))
         return guard_formula(text) if isinstance(value, str) else text
 
     def _value(self, value: object) -> str:

@@ -15,7 +15,8 @@ from rmqtool.render.tables import Column, Cut, Kind
 TOPICS = (
     Column("topic", "topic", cut=Cut.MIDDLE),
     Column("kind", "kind"),
-    Column("queues", "queues", Kind.COUNT),
+    Column("queues", "on disk", Kind.COUNT),
+    Column("configuredQueues", "queues", Kind.COUNT, spare=True),
     Column("messages", "messages", Kind.COUNT),
     Column("groups", "groups", Kind.COUNT),
     Column("lag", "lag", Kind.COUNT),
@@ -55,9 +56,9 @@ _NAMED = 6
 
 
 def overview_lines(
-    output: Output, shown: Mapping[str, Any], findings: list[Finding], next_command: str
+    output: Output, shown: Mapping[str, Any], findings: list[Finding], own: Collection[str], next_command: str
 ) -> Iterator[str]:
-    """Yield the screen of a store at a glance; ``shown`` is the JSON object."""
+    """Yield the screen of a store at a glance; ``shown`` is the JSON object, ``own`` are the broker's own groups."""
     yield from _lines(output, "store", f"{text.neutral(shown['store'])}   {shown['layout']}, as {shown['version']}")
     yield from _lines(output, "", f"({text.neutral(shown['versionReason'])})")
     yield from _lines(output, "broker", _broker_words(shown))
@@ -65,7 +66,7 @@ def overview_lines(
     yield from _lines(output, "queues", _queue_words(shown["topics"]))
     yield from _lines(output, "index", _index_words(output, shown["index"]))
     yield from _lines(output, "checkpoint", _checkpoint_words(output, shown["checkpoint"]))
-    yield from _lines(output, "groups", _group_words(shown["groups"]))
+    yield from _lines(output, "groups", _group_words(shown["groups"], own))
     for finding in findings:
         yield from finding_lines(finding, output)
     yield from _verdict(output, findings, next_command)
@@ -101,12 +102,17 @@ def _log_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _queue_words(topics: Mapping[str, Any]) -> str:
+    """Say how many queues are on disk, and how many topics have none there."""
     queues = sum(len(topic["queues"]) for topic in topics.values())
     kinds: dict[str, int] = {}
     for topic in topics.values():
-        kinds[topic["kind"]] = kinds.get(topic["kind"], 0) + 1
+        if topic["queues"]:
+            kinds[topic["kind"]] = kinds.get(topic["kind"], 0) + 1
     words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
-    return f"{queues} in {text.counted(len(topics), 'topic')}" + (f" ({words})" if words else "")
+    there = sum(kinds.values())
+    without = len(topics) - there
+    rest = f"; {text.counted(without, 'more topic has', 'more topics have')} none yet" if without else ""
+    return f"{queues} of {text.counted(there, 'topic')}" + (f" ({words})" if words else "") + rest
 
 
 def _index_words(output: Output, files: list[Mapping[str, Any]]) -> str:
@@ -127,23 +133,32 @@ def _checkpoint_words(output: Output, checkpoint: Mapping[str, int] | None) -> s
     )
 
 
-def _group_words(groups: Mapping[str, Any]) -> str:
+def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
+    """Say how far the groups of consumers are behind: the same number that the list of groups ends with."""
     if not groups:
-        return "none has committed an offset"
-    lag = sum(
-        max(place["lag"], 0) for topics in groups.values() for queues in topics.values() for place in queues.values()
-    )
-    return f"{len(groups)}, {text.counted(lag, 'message')} behind in all"
+        return "none with committed offsets"
+    lags = [
+        sum(max(place["lag"], 0) for queues in topics.values() for place in queues.values())
+        for group, topics in groups.items()
+        if group not in own
+    ]
+    count = f"{len(lags)}" + (f" and {len(groups) - len(lags)} of the broker itself" if len(lags) < len(groups) else "")
+    behind = sum(map(bool, lags))
+    if not behind:
+        return f"{count}, none is behind"
+    return f"{count}, {behind} behind by {text.counted(sum(lags), 'message')} in all"
 
 
 def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:
     counts = {severity: sum(finding.severity is severity for finding in findings) for severity in Severity}
     worst = next((severity for severity in Severity if counts[severity]), None)
     if worst in (None, Severity.NOTICE):
-        headline = "nothing wrong is seen without reading the messages"
+        count = counts[Severity.NOTICE]
+        noticed = f", {text.counted(count, 'notice')}" if count else ""
+        headline = f"quick look: no problems found{noticed} (messages not read)"
     else:
         parts = [f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items() if count]
-        headline = f"{', '.join(parts)} seen without reading the messages"
+        headline = f"quick look: {', '.join(parts)} (messages not read)"
     yield from verdict_lines(output, headline, worst, [next_command])
 
 
@@ -169,7 +184,7 @@ def behind_lines(output: Output, rows: Iterable[Mapping[str, Any]], own: Collect
         furthest = min(behind, key=lambda group: (-behind[group], group))
         words = f"{_groups(behind)} behind: {_most(behind)}"
         yield from verdict_lines(output, words, Severity.WARNING, [unread.format(quote(furthest))])
-    elif lags:
+    elif lags and not ahead:
         yield from verdict_lines(output, "no group is behind")
 
 

@@ -188,20 +188,34 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
         words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
         severity, then = Severity.ERROR, then if traps else Next.LOOK
     elif traps:
-        words = "this start would lose no message; read the traps"
+        words = "no message would be deleted, but see TRAP above"
+        severity = Severity.ERROR if _deleted_queues(shown) else Severity.WARNING
     elif unreachable:
         words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
     else:
         # A start reads a part of the log only: whether the rest is sound it does not say.
-        words, severity, then = f"this start would lose no message{_gone(shown['rewinds'])}", None, Next.LOOK
+        words, severity, then = f"this start would lose no message{_gone(shown)}", _is_missing(shown), Next.LOOK
     yield from verdict_lines(output, words, severity, commands[then])
 
 
-def _gone(rewinds: Iterable[Row]) -> str:
-    """Say what queues that go back have lost before this start: nothing is destroyed by it."""
-    lost = sum(row["before"] - row["after"] for row in rewinds)
+def _gone(shown: Row) -> str:
+    """Say what was gone before this start: nothing is destroyed by it, and yet something is missing."""
+    lost = sum(row["before"] - row["after"] for row in shown["rewinds"])
+    hole = sum(hole["length"] for hole in shown["holes"])
+    if hole:
+        return f" more; {text.size(hole)} are missing in the middle of it already, with the messages that were there"
     named = text.counted(lost, "that a queue names is", "that queues name are")
     return f" of the log; {named} gone from it already" if lost else ""
+
+
+def _is_missing(shown: Row) -> Severity | None:
+    """Return a warning where messages are missing already, or queues go: then nothing is said in green."""
+    gone = any(row["before"] > row["after"] for row in shown["rewinds"])
+    return Severity.WARNING if gone or shown["holes"] or _deleted_queues(shown) else None
+
+
+def _deleted_queues(shown: Row) -> bool:
+    return any(change["action"] == "delete" and change["path"].startswith("consumequeue/") for change in shown["files"])
 
 
 _RECOVERED_SHOWN = 12

@@ -72,11 +72,15 @@ def lay_out(
     cells = [[cell_text(column, row.get(column.key), zone) for column in columns] for row in rows]
     if markdown:
         cells = [[cell.replace("|", "\\|") for cell in line] for line in cells]
-    elif width is not None:
-        _leave_out(cells, columns, width)
+    hidden: list[str] = []
+    if width is not None and not markdown:
+        hidden = _leave_out(cells, columns, width)
         _shorten(cells, columns, width)
     titles = [column.title for column in columns]
-    return _tabulated(titles, cells, columns, markdown, paint)
+    lines = _tabulated(titles, cells, columns, markdown, paint)
+    if hidden:
+        lines += texts.hanging(f"not shown for want of room: {', '.join(hidden)}; --csv has all", width, 2)
+    return lines
 
 
 def cell_text(column: Column, value: object, zone: tzinfo | None = None) -> str:
@@ -107,8 +111,11 @@ def _widths(cells: list[list[str]], columns: Collection[Column]) -> list[int]:
     return widths
 
 
-def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> None:
-    """Take spare columns away, from the right, while texts would be shortened until nobody can tell them apart."""
+def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> list[str]:
+    """Take spare columns away, from the right, while texts would be shortened until nobody can tell them apart.
+
+    Return the titles of those that went.
+    """
     least = [
         w if column.cut is Cut.NEVER else min(w, _READABLE)
         for w, column in zip(_widths(cells, columns), columns, strict=True)
@@ -117,9 +124,11 @@ def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> Non
     for at in reversed(range(len(columns))):
         if columns[at].spare and sum(w + _GAP for w in compress(least, wanted)) - _GAP > width:
             wanted[at] = False
+    hidden = [column.title for column, stays in zip(columns, wanted, strict=True) if not stays]
     columns[:] = compress(columns, wanted)
     for line in cells:
         line[:] = compress(line, wanted)
+    return hidden
 
 
 def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) -> None:
@@ -138,8 +147,31 @@ def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) ->
             high = middle - 1
     for at, column in enumerate(columns):
         if at in flexible:
-            for line in cells:
-                line[at] = texts.cut(line[at], low, middle=column.cut is Cut.MIDDLE)
+            short = _cut_apart([line[at] for line in cells], low, middle=column.cut is Cut.MIDDLE)
+            for line, text in zip(cells, short, strict=True):
+                line[at] = text
+
+
+def _cut_apart(values: list[str], width: int, *, middle: bool) -> list[str]:
+    """Return texts cut to a width so that those that differ still do.
+
+    Where the usual place to cut takes away what tells two of them apart, another place is taken for them; a text for
+    which there is none stays whole, and its line is longer than the screen.
+    """
+    found = {value: texts.cut(value, width, middle=middle) for value in values}
+    by_cut: dict[str, list[str]] = {}
+    for value, short in found.items():
+        by_cut.setdefault(short, []).append(value)
+    for alike in (group for group in by_cut.values() if len(group) > 1):
+        others = {short for value, short in found.items() if value not in alike}
+        for tail in range(width - 1):
+            tries = [texts.cut(value, width, tail=tail) for value in alike]
+            if len(set(tries)) == len(alike) and not others & set(tries):
+                found.update(zip(alike, tries, strict=True))
+                break
+        else:
+            found.update((value, value) for value in alike)
+    return [found[value] for value in values]
 
 
 def _tabulated(

@@ -9,7 +9,6 @@ The few styles of screens, so that one meaning has one colour everywhere. Every 
 from __future__ import annotations
 
 import re
-import textwrap
 import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -42,6 +41,7 @@ _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _FORMULA = re.compile(r"[\t\r\n]|\s*[=+\-@＝＋－＠]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NARROWEST = 20
+_BLANK_AND_WORD = re.compile(r"([ \t\n]*)([^ \t\n]+)")
 _BYTES_PER_LINE = 16
 _HALF_LINE = len("00 " * 8) - 1
 
@@ -73,14 +73,17 @@ def _cells(c: str) -> int:
     return 0 if unicodedata.category(c) in ("Mn", "Me", "Cf") else 1
 
 
-def cut(text: str, width: int, *, middle: bool = False) -> str:
-    """Return ``text`` in at most ``width`` cells, an ellipsis in place of what went: the end, or the middle."""
+def cut(text: str, width: int, *, middle: bool = False, tail: int | None = None) -> str:
+    """Return ``text`` in at most ``width`` cells, an ellipsis in place of what went: the end, or the middle.
+
+    ``tail`` says how many cells of the end stay.
+    """
     if display_width(text) <= width:
         return text
     room = width - 1
     if room < 1:
         return ELLIPSIS[:width]
-    tail = room // 2 if middle else 0
+    tail = min(tail, room) if tail is not None else room // 2 if middle else 0
     head = _first_cells(text, room - tail)
     # Zero-width characters belong to what stands before them, so a tail must not begin with one.
     end = _first_cells(text[::-1], tail)[::-1].lstrip("".join(c for c in text if not c.isascii() and not _cells(c)))
@@ -162,22 +165,46 @@ def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
 
 
 def hanging(text: str, width: int | None, indent: int) -> list[str]:
-    """Return ``text`` broken into lines of at most ``width``, all but the first indented.
+    """Return ``text`` broken into lines of at most ``width`` cells, all but the first indented.
 
     A word is cut only when no line could hold it whole: a path with a long topic in it. A no-break space keeps two
     words together and is shown as a space.
     """
     if width is None or display_width(text) <= width:
         return [text.replace("\u00a0", " ")]
-    broken = textwrap.wrap(
-        text,
-        max(width, indent + _NARROWEST),
-        subsequent_indent=" " * indent,
-        break_long_words=True,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    )
-    return [line.replace("\u00a0", " ") for line in broken]
+    return wrapped(text, max(width, indent + _NARROWEST), ("", " " * indent))
+
+
+def wrapped(text: str, width: int, indents: tuple[str, str], *, cut_words: bool = True) -> list[str]:
+    """Return ``text`` in lines of at most ``width`` cells; ``indents`` begin the first and all other lines.
+
+    Not textwrap: it counts characters, and a wide one takes two cells.
+    """
+    lines: list[str] = []
+    line, used, is_begun = indents[0], display_width(indents[0]), False
+    room = width - display_width(indents[1])
+    for blank, word in _BLANK_AND_WORD.findall(text):
+        cells = display_width(word)
+        if is_begun and used + len(blank) + cells <= width:
+            line, used = line + blank + word, used + len(blank) + cells
+            continue
+        if is_begun and cut_words and cells > room and used + len(blank) < width:
+            line, used = line + blank, used + len(blank)
+        elif is_begun:
+            lines.append(line)
+            line, used = indents[1], display_width(indents[1])
+        elif not lines:  # blanks at the very beginning belong to the text
+            line, used = line + blank, used + len(blank)
+        rest = word
+        while cut_words and cells > room and used + cells > width:
+            head = _first_cells(rest, width - used) or rest[:1]
+            lines.append(line + head)
+            rest = rest[len(head) :]
+            cells, line, used = display_width(rest), indents[1], display_width(indents[1])
+        line, used, is_begun = line + rest, used + cells, True
+    if is_begun or not lines:
+        lines.append(line)
+    return [one.replace("\u00a0", " ") for one in lines]
 
 
 def hex_lines(data: bytes | memoryview, file_offset: int = 0) -> Iterator[str]:

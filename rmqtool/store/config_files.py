@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import Attributes, WritableFileSystem, make_directories, split
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import layouts, paths, rocksdb_rows
@@ -27,7 +27,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.paths import Copy
 from rmqtool.formats.rocksdb_rows import ConfigRowKey, ConfigTable
-from rmqtool.store.open import Store
+from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.rocksdb import has_rows, open_database
 
 # What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
@@ -80,10 +80,13 @@ def _nothing(data: bytes) -> str:
     return f"nothing but {len(data)} zeros and blanks" if data else "empty"
 
 
-def read_configs(store: Store) -> Configs:
-    """Return topics, groups and offsets from the files and the databases there are."""
+def read_configs(store: Store, *, tolerant: bool = False) -> Configs:
+    """Return topics, groups and offsets from the files and the databases there are.
+
+    With ``tolerant`` a file that cannot be read is a finding, and its table is empty: for who only looks.
+    """
     configs = Configs()
-    _add_files(store, configs)
+    _add_files(store, configs, tolerant=tolerant)
     for directory in store.listing.databases():
         if directory.startswith(paths.CONFIG + "/") and has_rows(store, directory):
             with open_database(store, directory) as database:
@@ -93,10 +96,9 @@ def read_configs(store: Store) -> Configs:
     return configs
 
 
-def _add_files(store: Store, configs: Configs) -> None:
+def _add_files(store: Store, configs: Configs, *, tolerant: bool) -> None:
     for name in (paths.TOPICS, paths.SUBSCRIPTION_GROUP, paths.CONSUMER_OFFSET, paths.LMQ_CONSUMER_OFFSET):
-        value, findings = read_config(store, name)
-        configs.findings += findings
+        value = _read_file(store, name, configs, tolerant=tolerant)
         if value is None:
             continue
         configs.topics.update(value.get("topicConfigTable") or {})
@@ -105,9 +107,20 @@ def _add_files(store: Store, configs: Configs) -> None:
             _add_offsets(configs, key, queues)
         for key, offset in (value.get("lmqOffsetTable") or {}).items():
             _add_offsets(configs, key, {0: offset})
-    value, findings = read_config(store, paths.DELAY_OFFSET)
-    configs.findings += findings
+    value = _read_file(store, paths.DELAY_OFFSET, configs, tolerant=tolerant)
     configs.delay_offsets.update((value or {}).get("offsetTable") or {})
+
+
+def _read_file(store: Store, name: str, configs: Configs, *, tolerant: bool) -> dict[str, Any] | None:
+    try:
+        value, findings = read_config(store, name)
+    except ReadFailed as error:
+        if not tolerant:
+            raise
+        configs.findings.append(unread_finding(store.root, error))
+        return None
+    configs.findings += findings
+    return value
 
 
 def _add_offsets(configs: Configs, key: str, queues: dict[Any, Any]) -> None:

@@ -39,6 +39,13 @@ class Stranger(NamedTuple):
     kind: Kind
 
 
+class Link(NamedTuple):
+    """A symbolic link that is followed, and where it leads."""
+
+    path: str
+    target: str
+
+
 class QueueId(NamedTuple):
     """A queue of a topic."""
 
@@ -55,6 +62,8 @@ class StoreListing:
     strangers: list[Stranger] = field(default_factory=list)
     # Files of several names, by what the file system calls them: (device, inode) -> the names in this store.
     linked: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+    # Symbolic links that lead to a part of the store, and are taken for it.
+    followed: list[Link] = field(default_factory=list)
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
     open_files: OpenFiles = field(default_factory=OpenFiles)
@@ -137,6 +146,8 @@ def _list_directory(listing: StoreListing, directory: str, without: Collection[s
         path = join(directory, entry.name)
         if path in without:
             continue
+        if entry.is_link:
+            listing.followed.append(Link(path, os.path.realpath(listing.filesystem.shown(path))))
         if entry.kind is Kind.DIRECTORY:
             if paths.parse_segment_name(entry.name) is not None:  # a directory where a segment should be
                 listing.strangers.append(Stranger(path, entry.kind))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Self
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import ReadFailed, StoreError
-from rmqtool.files.filesystem import Kind, ReadableFileSystem
-from rmqtool.files.posix import PosixReadableFileSystem
-from rmqtool.findings import Finding, Severity
+from rmqtool.files.filesystem import ReadableFileSystem
+from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
+from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message, Nothing, decode_record
 from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
@@ -28,6 +28,8 @@ CONF_ENDINGS = (".conf", ".properties")
 # A key of ours in broker.conf: which broker the store is for, while nothing in it tells. Brokers pass over it.
 AS_VERSION = "rmqtool.as"
 
+# So many names of a directory tell whether it is one of a store's; so many stores are named where none is.
+_MOST_LISTED, _MOST_NAMED = 4096, 8
 # The deepest file of a store lies this many names below its root.
 _DEEPEST = 6
 # Enough for most records; a larger first record makes its file tell nothing, and dump still looks at its bytes.
@@ -54,7 +56,6 @@ class Store:
     listing: StoreListing
     version: Version
     version_reason: str
-    findings: list[Finding] = field(default_factory=list)
 
     @cached_property
     def commit_log(self) -> SegmentQueue:
@@ -129,7 +130,7 @@ def open_store(
     if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
         return _open_file(path, version or Version.V5_3, assignments)
     root, conf = _root_and_conf(path, conf)
-    filesystem = PosixReadableFileSystem(root)
+    filesystem = PosixReadableFileSystem(root, FOLLOWED)
     text = _read_conf(conf)
     config = _config(root, text, conf, version or Version.V5_3, assignments)
     listing = list_store(filesystem, _log_directories(filesystem, root, config), without)
@@ -140,8 +141,7 @@ def open_store(
     guessed, reason = (version, "as asked") if version else _known_version(config) or guess_version(listing)
     if guessed is not config.version:
         config = _config(root, text, conf, guessed, assignments)
-    findings = [*config.findings, *_stranger_findings(listing)]
-    return Store(root, filesystem, config, listing, guessed, reason, findings)
+    return Store(root, filesystem, config, listing, guessed, reason)
 
 
 def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Store:
@@ -176,7 +176,7 @@ def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
         relative = "/".join(parts[-depth:])
         what = paths.classify(relative)
         if what.kind is not FileKind.UNKNOWN:
-            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/"), relative, what
+            return PosixReadableFileSystem("/".join(parts[:-depth]) or "/", FOLLOWED), relative, what
     base_offset = paths.parse_segment_name(parts[-1])
     what = StorePath(FileKind.UNKNOWN, base_offset=base_offset, name=parts[-1])
     return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
@@ -193,7 +193,7 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
         words = "is no directory" if os.path.lexists(path) else "does not exist"
         raise StoreError(f"{path} {words}", file=path, hint="give the storePathRootDir of a broker")
     root = _climb(os.path.abspath(path)) or path
-    _refuse_what_holds_a_store(root)
+    _refuse_what_is_no_store(root)
     inside = os.path.join(root, BROKER_CONF)
     return root, conf or (inside if os.path.isfile(inside) else None)
 
@@ -210,21 +210,62 @@ def _climb(path: str) -> str | None:
     return None
 
 
-def _refuse_what_holds_a_store(root: str) -> None:
-    """Stop at a directory that is no store and holds one.
+def _refuse_what_is_no_store(root: str) -> None:
+    """Stop at a directory that is no store, whatever lies below it, before all of it is listed.
 
-    That one's log would be found, and all its other files be taken for missing: a repair would write them anew here.
+    Of a store below it the log would be found, and all its other files be taken for missing: a repair would write them
+    anew here. Of several stores below it one would be made.
     """
     if any(os.path.lexists(os.path.join(root, name)) for name in _MARKS):
         return
     try:
-        inside = sorted(os.listdir(root))
+        inside = _directories_in(root)
     except OSError:  # whoever lists it says why it cannot be read
         return
-    stores = [path for path in (os.path.join(root, name) for name in inside) if _is_marked(path)]
-    if stores:
-        names = f"{' and '.join(stores)} {'is' if len(stores) == 1 else 'are'}"
-        raise StoreError(f"{root} is no store, but {names}", file=root, hint="name that as STORE")
+    stores = [path for path in inside if _is_marked(path)]
+    if not stores and _holds_parts(root, inside):
+        return
+    stores = stores or [path for directory in inside for path in _directories_in(directory) if _is_marked(path)]
+    if not stores:
+        hint = "a store has commitlog/, consumequeue/, ..."
+        raise StoreError(f"{root} holds no file of a store", file=root, hint=hint)
+    more = f" and {len(stores) - _MOST_NAMED} more" if len(stores) > _MOST_NAMED else ""
+    names = f"{' and '.join(stores[:_MOST_NAMED])}{more} {'is' if len(stores) == 1 else 'are'}"
+    raise StoreError(f"{root} is no store, but {names}", file=root, hint="name that as STORE")
+
+
+def _directories_in(root: str) -> list[str]:
+    """Return the first directories in a directory; none where it cannot be read."""
+    try:
+        with os.scandir(root) as entries:
+            found = [entry.path for entry in islice(entries, _MOST_LISTED) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def _holds_parts(root: str, inside: Iterable[str]) -> bool:
+    """Return whether a directory holds what is left of a store: files of a log, queues, an index or configuration."""
+    return any(_holds_part(directory) for directory in (root, *inside))
+
+
+def _holds_part(directory: str) -> bool:
+    where = os.path.basename(directory)
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in islice(entries, _MOST_LISTED)]
+    except OSError:
+        return False
+    if where.startswith(paths.DLEDGER_PREFIX) and "data" in names:
+        return True
+    return any(
+        paths.parse_segment_name(name) is not None
+        or (
+            where in (paths.INDEX, paths.CONFIG)
+            and paths.classify(f"{where}/{name}").kind in (FileKind.INDEX, FileKind.CONFIG)
+        )
+        for name in names
+    )
 
 
 def _is_marked(root: str) -> bool:
@@ -293,33 +334,11 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
     return Version.V4_9, "guessed: nothing of 5.x is there"
 
 
-def linked_findings(listing: StoreListing) -> Iterator[Finding]:
-    """Yield a finding for each file that has several names in the store."""
-    for names in listing.iter_linked():
-        shown = listing.filesystem.shown(names[1])
-        own = shlex.quote(f"{shown}.own")
-        yield Finding(
-            "ST-LINK",
-            Severity.WARNING,
-            f"{' and '.join(names)} are one file under several names (hard links)",
-            file=names[1],
-            consequence="what is written to one of them changes the others",
-            fix=f"cp -p {shlex.quote(shown)} {own} && mv {own} {shlex.quote(shown)}",
-        )
-
-
-def _stranger_findings(listing: StoreListing) -> list[Finding]:
-    findings = [*linked_findings(listing)]
-    for stranger in listing.strangers:
-        if stranger.kind is Kind.SYMLINK:
-            text = f"{stranger.path} is a symbolic link; it is not followed"
-            findings.append(Finding("ST-LINK", Severity.WARNING, text, file=stranger.path))
-        elif stranger.path != BROKER_CONF:
-            text = (
-                f"{stranger.path} is no file of a store"
-                if stranger.kind is Kind.FILE
-                else f"{stranger.path} is a {stranger.kind}"
-            )
-            why = "brokers pass over it"
-            findings.append(Finding("ST-FOREIGN", Severity.NOTICE, text, file=stranger.path, consequence=why))
-    return findings
+def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = None) -> Finding:
+    """Return the finding of what could not be read, its file relative to the store."""
+    name = None if error.file is None else error.file.removeprefix(root.rstrip("/") + "/")
+    name = None if name is None else name.removeprefix(os.path.abspath(root) + "/")
+    found = new_finding("ST-READ", error.message, Place(name or paths.COMMIT_LOG, error.offset), severity=severity)
+    if isinstance(error.__cause__, PermissionError):
+        return replace(found, fix="run the command as who may read it")
+    return found

@@ -11,12 +11,13 @@ Upstream: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from rmqtool.errors import OptionalMissing, ReadFailed, WriteFailed
+from rmqtool.errors import OptionalMissing, ReadFailed, RowsUnread, WriteFailed
 from rmqtool.files.failures import write_failed
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.formats import layouts, paths, rocksdb_rows
@@ -27,6 +28,8 @@ from rmqtool.store.listing import QueueId, StoreListing
 
 _TABLE_SUFFIX = ".sst"
 _PIECE = 1 << 20
+_TABLE_NAME = re.compile(r"[0-9]+\.sst")
+_TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
 
 
 _ROOM = "RocksDB opens a copy of what it may write to: free some space there, or set TMPDIR"
@@ -49,33 +52,74 @@ class Listed(Protocol):
 
 
 class Database:
-    """An open database: families of rows, bytes to bytes, in the order of the keys."""
+    """An open database: families of rows, bytes to bytes, in the order of the keys.
 
-    def __init__(self, opened: Any, families: list[str]) -> None:
+    Raises ``RowsUnread``, with the name of the table file, where RocksDB cannot read what it should give.
+    """
+
+    def __init__(self, opened: Any, families: list[str], directory: str) -> None:
         self._opened = opened
+        self._directory = directory
         self.families = families
 
     def iter_rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows of a family whose keys begin with ``prefix``, from ``start``; none without such a family."""
-        if family in self.families:
-            for key, value in self._opened.get_column_family(family).items(from_key=start or prefix or None):
-                if not key.startswith(prefix):
-                    return
-                yield bytes(key), bytes(value)
+        if family not in self.families:
+            return
+        at = start or prefix
+        rows = self._opened.get_column_family(family)
+        for key, value in rows.items(from_key=at or None):
+            if not key.startswith(prefix):
+                return
+            at = key
+            yield bytes(key), bytes(value)
+        self._require_end(rows, at)
 
     def find_key(self, family: str, start: bytes) -> bytes | None:
         """Return the first key at or behind ``start``."""
         if family not in self.families:
             return None
-        found = next(iter(self._opened.get_column_family(family).keys(from_key=start)), None)
+        rows = self._opened.get_column_family(family)
+        found = next(iter(rows.keys(from_key=start)), None)
+        if found is None:
+            self._require_end(rows, start)
         return None if found is None else bytes(found)
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """Return the value of one row."""
         if family not in self.families:
             return None
-        value = self._opened.get_column_family(family).get(key)
+        try:
+            value = self._opened.get_column_family(family).get(key)
+        except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
+            raise _unreadable(self._directory, error) from error
         return None if value is None else bytes(value)
+
+    def _require_end(self, rows: Any, last: bytes) -> None:
+        """Raise unless the rows really end after the key ``last``.
+
+        An iterator stops without a word at a block that it cannot read; only its status tells, and rocksdict's
+        iterators over items keep that to themselves. So another one looks at what follows.
+        """
+        follower = rows.iter()
+        try:
+            if last:
+                follower.seek(last)
+            else:
+                follower.seek_to_first()
+            if follower.valid():
+                follower.next()
+            follower.status()
+        except Exception as error:
+            raise _unreadable(self._directory, error) from error
+
+
+def _unreadable(directory: str, error: Exception) -> RowsUnread:
+    """Return the error of a row that cannot be read, with the file that RocksDB names, as it is called in the store."""
+    said = _TEMPORARY.sub("", str(error))
+    table = _TABLE_NAME.search(said)
+    file = directory if table is None else f"{directory}/{table[0]}"
+    return RowsUnread(f"RocksDB cannot read {file}: {said}", file=file, hint="rmqtool check STORE --only RX")
 
 
 def has_rows(store: Listed, directory: str) -> bool:
@@ -112,7 +156,7 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
                 f"RocksDB does not open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
             ) from error
         try:
-            yield Database(opened, families)
+            yield Database(opened, families, directory)
         finally:
             opened.close()
 

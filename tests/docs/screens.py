@@ -17,6 +17,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from rmqtool.cli import main
+from rmqtool.files.filesystem import Space
+from rmqtool.look import disk
 from tests.stores import unpack
 from tools.manual.examples import Example
 
@@ -27,6 +29,9 @@ _TOOK = re.compile(r"(?<= in )\d+(\.\d+)? m?s\b")
 # The name of a plan is made of what it found, the time of a file among it.
 _PLAN = re.compile(r"(?<=plan )[0-9a-f]{12}|(?<=undo/)[0-9a-f]{12}")
 _A_PLAN = "37b6ee85ba27"
+
+# Every example runs on a disk with room.
+ROOMY = Space(total=1000, free=600, available=600)
 
 # An index file has the time it was made for a name.
 _INDEX = re.compile(r"(?<=index/)\d{17}")
@@ -121,7 +126,8 @@ def run_command(command: str) -> Shown:
             io.BufferedWriter(io.FileIO(file.fileno(), "w", closefd=False)), encoding="utf-8", write_through=True
         )
         with patch.object(sys, "stdout", out), patch.object(sys, "stderr", err):
-            status = int(main(words[1:]))
+            with patch.object(disk, "measure", lambda _path: ROOMY):
+                status = int(main(words[1:]))
             out.flush()
             err.flush()
         file.seek(0)

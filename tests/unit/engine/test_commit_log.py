@@ -221,11 +221,9 @@ def test_a_full_disk_stops_puts(
 
 
 def test_what_only_root_may_use_counts_neither_way() -> None:
-    from rmqtool.engine.retention import used_percent
-
-    assert used_percent(Space(total=1000, free=500, available=450)) == 53
-    assert used_percent(Space(total=1000, free=0, available=0)) == 100
-    assert used_percent(Space(total=0, free=0, available=0)) == 0
+    assert Space(total=1000, free=500, available=450).used_percent == 53
+    assert Space(total=1000, free=0, available=0).used_percent == 100
+    assert Space(total=0, free=0, available=0).used_percent == 0
 
 
 def test_a_full_directory_gets_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:

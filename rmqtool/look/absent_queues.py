@@ -1,0 +1,191 @@
+"""Queues that should be on disk and are not, and offsets that lie outside of their queues: without reading the log.
+
+That a queue is missing is proven by a record that belongs to it. A few records of each file of the log are looked at,
+and only where something is in doubt: a topic that ``topics.json`` names without a queue, or offsets of a queue that
+is not there. ``check`` reads the whole log instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.findings.finding import counted
+from rmqtool.formats import paths
+from rmqtool.formats.commit_log import Message
+from rmqtool.formats.dispatch import has_queue_unit
+from rmqtool.formats.paths import FileKind
+from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TopicKind, find_own_names, topic_kind
+from rmqtool.log.walk import SegmentWalk, walk_dledger
+from rmqtool.store.config_files import Configs
+from rmqtool.store.listing import QueueId
+from rmqtool.store.open import Store
+from rmqtool.store.segments import Segment, SegmentQueue
+
+# So much of the log is looked at in all, in so many files at most, so much of each at least.
+_SAMPLE = 4 << 20
+_SAMPLED_FILES = 64
+_LEAST = 64 << 10
+_NAMED = 6
+
+
+class Sample(NamedTuple):
+    """Queues that records of the log belong to, each with the place of one, and whether all of the log was read."""
+
+    queues: dict[QueueId, int]
+    is_whole: bool
+
+
+class Absent(NamedTuple):
+    """Queues that are not there though the log holds messages of them, and topics that may have lost theirs.
+
+    ``is_all``: there is no queue at all.
+    """
+
+    missing: dict[QueueId, int]
+    silent: list[str]
+    is_all: bool = False
+
+
+def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: int | None) -> Absent:
+    """Return what is not among ``queues`` and should be.
+
+    Only records before ``dispatched`` count, where not all of them need be dispatched: a broker is at work, or was
+    killed. None: all count.
+    """
+    doubted = _doubted_topics(configs, queues)
+    offsets = [queue for queue in _offset_queues(configs) if queue not in queues and _is_known(configs, queue)]
+    if not len(store.commit_log) or not (doubted or offsets or not queues):
+        return Absent({}, [])
+    sample = _sample(store, dispatched if queues else None)
+    missing = {queue: at for queue, at in sample.queues.items() if queue not in queues and _is_known(configs, queue)}
+    silent = [topic for topic in doubted if all(queue.topic != topic for queue in missing)]
+    return Absent(missing, [] if sample.is_whole else silent, is_all=not queues)
+
+
+def iter_absent_queues(absent: Absent) -> Iterator[Finding]:
+    """Yield what is to be said of queues that are not there."""
+    if absent.missing and absent.is_all:
+        text = f"there is no queue, and the log holds messages of {counted(len(absent.missing), 'queue')}"
+        yield new_finding("CQ-MISSING", text, Place(paths.CONSUME_QUEUE))
+        return
+    for queue, at in sorted(absent.missing.items()):
+        text = f"the queue is not there, and the log holds messages of it; one is at {at}"
+        place = Place(paths.segment_directory(FileKind.CONSUME_QUEUE, *queue), None, None, *queue)
+        yield new_finding("CQ-MISSING", text, place, physicalOffset=at)
+    if absent.silent:
+        count = len(absent.silent)
+        named = ", ".join(absent.silent[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
+        have = "topic of topics.json has" if count == 1 else "topics of topics.json have"
+        why = "either no message was ever sent to them, or their queues are gone: check reads the log and tells"
+        place = Place(paths.CONSUME_QUEUE)
+        text = f"{count} {have} no queue: {named}"
+        yield new_finding("CQ-MISSING", text, place, severity=Severity.NOTICE, consequence=why)
+
+
+def iter_odd_offsets(
+    configs: Configs, bounds: Mapping[QueueId, int], missing: Collection[QueueId]
+) -> Iterator[Finding]:
+    """Yield offsets of groups and of delay levels that lie outside of their queues.
+
+    ``bounds`` are the greatest offsets of all queues that there are: of one that is not among them nothing was read.
+    Those that are ``missing`` are told of elsewhere.
+    """
+    for (topic, group), queues in sorted(configs.offsets.items()):
+        file = _offset_file(topic)
+        absent: dict[int, int] = {}
+        for queue_id, committed in sorted(queues.items()):
+            queue = QueueId(topic, queue_id)
+            end = bounds.get(queue)
+            if committed > 0 and end is None:
+                absent |= {queue_id: committed} if queue not in missing else {}
+            elif not 0 <= committed <= (end or 0):
+                text = f"group {group} committed {committed}, the queue ends at {end}"
+                data: dict[str, Any] = {"group": group, "committed": committed, "maxOffset": end}
+                yield new_finding("OF-RANGE", text, Place(file, None, None, *queue), **data)
+        if absent:
+            yield _offsets_of_nothing(configs, file, (topic, group), absent)
+    for level, offset in sorted(configs.delay_offsets.items()):
+        queue = QueueId(SCHEDULE_TOPIC, level - 1)
+        end = bounds.get(queue)
+        if not 0 <= offset <= (end or 0) and queue not in missing:
+            text = (
+                f"delay level {level} is at {offset}, its queue {'is not there' if end is None else f'ends at {end}'}"
+            )
+            place = Place(paths.config_path(paths.DELAY_OFFSET), None, None, *queue)
+            yield new_finding("OF-RANGE", text, place, level=level, committed=offset, maxOffset=end)
+
+
+def _offsets_of_nothing(configs: Configs, file: str, owner: tuple[str, str], absent: dict[int, int]) -> Finding:
+    """Return what is said of a group's offsets in queues of one topic that are not there."""
+    topic, group = owner
+    queue_id, committed = next(iter(absent.items()))
+    one = len(absent) == 1
+    place = Place(file, None, None, topic, queue_id if one else None)
+    of = f"committed {committed} of a queue" if one else f"committed offsets of {len(absent)} queues"
+    are = "is" if one else "are"
+    data: dict[str, Any] = {"group": group, "committed": {str(number): offset for number, offset in absent.items()}}
+    text = f"group {group} {of} that {are} not there"
+    why = "consumers begin at 0 when a message comes"
+    if not _is_known(configs, QueueId(topic, queue_id)):
+        text, why = f"{text}, and topics.json does not name the topic", "left from a topic that was deleted"
+    return new_finding("OF-RANGE", text, place, severity=Severity.NOTICE, consequence=why, **data)
+
+
+def _offset_file(topic: str) -> str:
+    return paths.config_path(paths.LMQ_CONSUMER_OFFSET if topic.startswith(LMQ_PREFIX) else paths.CONSUMER_OFFSET)
+
+
+def _is_known(configs: Configs, queue: QueueId) -> bool:
+    """Return whether the topic is configured; where no topic is, nobody can tell, and any may be.
+
+    A broker's own topics need no configuration.
+    """
+    return not configs.topics or queue.topic in configs.topics or topic_kind(queue.topic) is TopicKind.SYSTEM
+
+
+def _doubted_topics(configs: Configs, queues: Iterable[QueueId]) -> list[str]:
+    """Return the topics for messages that are configured and have no queue."""
+    there = {queue.topic for queue in queues}
+    own = find_own_names(configs.topics)
+    return sorted(topic for topic in configs.topics.keys() - there if topic_kind(topic, own) is TopicKind.NORMAL)
+
+
+def _offset_queues(configs: Configs) -> Iterator[QueueId]:
+    for (topic, _), queues in configs.offsets.items():
+        yield from (QueueId(topic, queue_id) for queue_id, committed in queues.items() if committed > 0)
+
+
+def _sample(store: Store, dispatched: int | None) -> Sample:
+    """Look at the first records of files of the log, the first and the last file among them."""
+    log = store.commit_log
+    files = [segment for segment in log if segment.size]
+    step = max(-(-len(files) // _SAMPLED_FILES), 1)
+    chosen = files[::step] + ([files[-1]] if files and files[-1] not in files[::step] else [])
+    budget = max(_SAMPLE // max(len(chosen), 1), _LEAST)
+    found: dict[QueueId, int] = {}
+    is_whole = len(chosen) == len(files)
+    for segment in chosen:
+        is_whole = _look(store, log, segment, budget, dispatched, found) and is_whole
+    return Sample(found, is_whole)
+
+
+def _look(
+    store: Store, log: SegmentQueue, segment: Segment, budget: int, dispatched: int | None, found: dict[QueueId, int]
+) -> bool:
+    """Take the queues of a file's first records; return whether that were all."""
+    file = log.open(segment)
+    for place in (
+        (entry.record for entry in walk_dledger(file, segment.base_offset))
+        if store.is_dledger
+        else SegmentWalk(file, segment.base_offset).places()
+    ):
+        if place.file_offset > budget:
+            return False
+        record = place.what
+        if not isinstance(record, Message) or not has_queue_unit(record.sys_flag):
+            continue
+        if dispatched is None or record.physical_offset < dispatched:
+            found.setdefault(QueueId(record.topic, record.queue_id), record.physical_offset)
+    return True

@@ -1,0 +1,100 @@
+"""What lies in a store and no broker put there: links, and files and directories with other names.
+
+Whether a broker minds depends on where it finds them and which it is; ``recover`` runs the whole start, and says the
+same. Upstream: ``MappedFileQueue.doLoad``, ``IndexService.load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from rmqtool.config import Version
+from rmqtool.files.filesystem import Kind, join, split
+from rmqtool.findings import Finding, Place, Severity, new_finding
+from rmqtool.formats import paths
+from rmqtool.formats.paths import FileKind
+from rmqtool.store.listing import Stranger
+from rmqtool.store.open import BROKER_CONF, Store
+from rmqtool.store.segments import usual_size
+
+_IGNORED = "brokers ignore it"
+_QUEUE_KINDS = (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)
+
+
+def iter_strangers(store: Store) -> Iterator[Finding]:
+    """Yield a finding for everything that does not belong into the store, and for every link."""
+    for link in store.listing.followed:
+        text = f"{link.path} is a symbolic link to {link.target}"
+        why = "followed when the store is read; what writes wants --conf storePathCommitLog=DIR"
+        yield new_finding("ST-LINK", text, Place(link.path), severity=Severity.NOTICE, consequence=why)
+    yield from _linked(store)
+    sizes = _file_sizes(store)
+    told = set()
+    for stranger in store.listing.strangers:
+        if stranger.path != BROKER_CONF:
+            told.add(stranger.path)
+            yield _judge(store, stranger, sizes.get(split(stranger.path)[0]))
+    for directory in sorted({*sizes, paths.INDEX}):
+        status = store.filesystem.find_stat(directory)
+        for entry in store.filesystem.listdir(directory) if status and status.kind is Kind.DIRECTORY else ():
+            path = join(directory, entry.name)
+            if entry.kind is Kind.DIRECTORY and path not in told:
+                yield _judge(store, Stranger(path, entry.kind), sizes.get(directory))
+
+
+def _linked(store: Store) -> Iterator[Finding]:
+    """Yield a finding for each file that has several names in the store."""
+    for names in store.listing.iter_linked():
+        shown = store.listing.filesystem.shown(names[1])
+        own = quote(f"{shown}.own")
+        yield Finding(
+            "ST-LINK",
+            Severity.WARNING,
+            f"{' and '.join(names)} are one file under several names (hard links)",
+            file=names[1],
+            consequence="what is written to one of them changes the others",
+            fix=f"cp -p {quote(shown)} {own} && mv {own} {quote(shown)}",
+        )
+
+
+def _file_sizes(store: Store) -> dict[str, int]:
+    """Return how large a broker takes the files of each directory of the log and of the queues to be."""
+    sizes = dict.fromkeys(store.listing.log_directories or [paths.COMMIT_LOG], store.commit_log.segment_size)
+    for kind in _QUEUE_KINDS:
+        queues = store.listing.queues(kind)
+        size = usual_size(segment for queue in queues.values() for segment in queue)
+        sizes |= {paths.segment_directory(kind, *queue): size for queue in queues}
+    return sizes
+
+
+def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
+    """Return the finding of a stranger; ``size`` is that of its neighbours where a broker loads what it finds."""
+    path, kind = stranger
+    directory, name = split(path)
+    text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
+    if kind is Kind.SYMLINK:
+        return new_finding("ST-LINK", f"{text}; it is not followed", Place(path))
+    if size is None or (kind is Kind.DIRECTORY and store.version is not Version.V4_9):
+        return _harmless(text, path, _IGNORED)
+    if kind is not Kind.FILE:
+        return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR)
+    status = store.filesystem.find_stat(path)
+    found = 0 if status is None else status.size
+    is_number = paths.parse_numeric_name(name) is not None
+    if found == size and is_number:
+        text = f"{name} is a number, and not 20 digits: a broker takes it for a place of the log"
+        return new_finding("CL-NAME", text, Place(path))
+    if not found and store.version is not Version.V4_9 and _is_last(store, directory, name):
+        return _harmless(f"{text}, and empty", path, "the next start of a broker deletes it")
+    why = "its name is no number" if found == size else f"it has {found} bytes, not {size}"
+    return new_finding("ST-FOREIGN", f"{text}: {why}", Place(path), severity=Severity.ERROR)
+
+
+def _harmless(text: str, path: str, consequence: str) -> Finding:
+    return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.NOTICE, consequence=consequence)
+
+
+def _is_last(store: Store, directory: str, name: str) -> bool:
+    """Return whether a broker finds no other name after this one."""
+    return max(entry.name for entry in store.filesystem.listdir(directory)) == name
