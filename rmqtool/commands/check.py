@@ -12,6 +12,7 @@ import typer
 
 from rmqtool.commands.opening import choose_store, is_one_file
 from rmqtool.commands.options import AsBroker, Show, Store, Topics, Work
+from rmqtool.commands.selecting import refuse_idle
 from rmqtool.errors import Exit, UsageError, WriteFailed, worst
 from rmqtool.findings import Severity
 
@@ -55,6 +56,15 @@ def check(
     log with them. Nothing is written; of a store that a broker is writing, what is on its way is no damage.
     """
     if explain is not None:
+        checking = {"--quick": quick, "--deep": deep, "--only": only, "-t": topic, "--max-time": max_time}
+        checking |= {
+            "--resume": resume,
+            "--report": report,
+            "--as": broker.as_version,
+            "--conf": broker.conf,
+            "--fail-on": fail_on is not Severity.WARNING,
+        }
+        refuse_idle("check --explain", checking, f"rmqtool check --explain {quote(explain)}")
         return _explain(show, explain)
     if quick and deep:
         raise UsageError("--quick and --deep exclude each other", hint="without either, all is read once")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.options import Show
-from rmqtool.errors import Exit
+from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.look.database_rows import DatabaseRow
@@ -38,6 +38,8 @@ def dump(
     from rmqtool.look.dump import open_target, parse_target
 
     with show.output() as output, open_target(parse_target(target)) as shown:
+        if refs and (shown.store is None or shown.rows is not None):
+            raise UsageError("--refs is about one record", hint="name the record: STORE@OFFSET")
         head: dict[str, Any] = {"file": shown.dump.file, "size": shown.dump.size, "kind": shown.dump.kind.value}
         if shown.rows is not None:
             _show_rows(output, head, shown.rows)

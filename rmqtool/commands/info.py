@@ -49,6 +49,7 @@ def info(
 
     choice = choose_store(words or [], takes_words=list(View))
     view = _view(choice.words)
+    _refuse_idle(view, scope, group)
     store = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
     status = Exit.DONE
     with show.output() as output:
@@ -82,6 +83,27 @@ def _view(words: tuple[str, ...]) -> View | None:
     if len(words) > 1 or words[0] not in list(View):
         raise UsageError(f'"{" ".join(words)}" is not a view of a store', hint=f"one of {VIEWS}")
     return View(words[0])
+
+
+# What narrows the rows of each view.
+_NARROWING = {
+    View.TOPICS: ("-t",),
+    View.QUEUES: ("-t", "-q"),
+    View.GROUPS: ("-t", "-q", "-g"),
+    View.FILES: (),
+    View.CONFIG: (),
+}
+
+
+def _refuse_idle(view: View | None, scope: Scope, group: str | None) -> None:
+    from rmqtool.commands.selecting import refuse_idle
+
+    given = {"-t": scope.topic, "-q": scope.queue, "-g": group}
+    idle = {option: value for option, value in given.items() if view is None or option not in _NARROWING[view]}
+    typed = {option for option, value in idle.items() if value is not None}
+    lists = ", ".join(f"info STORE {other}" for other, taken in _NARROWING.items() if typed <= set(taken))
+    what = "info without a view" if view is None else f"info {view}"
+    refuse_idle(what, idle, f"it narrows the rows of {lists}")
 
 
 def _glance(output: Output, overview: Overview, store: str) -> None:

@@ -55,6 +55,7 @@ def query(
     # Asked for nothing a broker answers nothing.
     narrowing = _narrowing(scope, period.bounds(show.tz, may_be_empty=True), limit)
     question = _question(what, kind, narrowing, group, show.tz)
+    _refuse_idle(question, history, group, period, limit)
     with show.output() as output:
         if path is None:
             return _decode(output, question)
@@ -108,6 +109,17 @@ def _question(what: str, kind: str | None, narrowing: Narrowing, group: str | No
         return ask(what, QuestionKind(kind), parse)
     except NoSuchQuestion as error:
         raise UsageError(str(error), hint=_SHAPES) from error
+
+
+def _refuse_idle(question: Question, history: bool, group: str | None, period: Period, limit: int | None) -> None:
+    from rmqtool.commands.selecting import refuse_idle
+    from rmqtool.formats.ids import decode_pop_receipt
+
+    if question.timestamp is not None:
+        given = {"--history": history, "-g": group, "-b": period.begin, "-e": period.end, "-n": limit}
+        refuse_idle("the offset of a time", given, "-t and -q name the queue that is asked")
+    elif not history and decode_pop_receipt(question.text) is None:
+        refuse_idle("where a message is", {"-g": group}, "--history -g GROUP tells what became of it in the group")
 
 
 def _boundary(text: str | None, question: Question, store: Store, output: Output) -> Boundary:

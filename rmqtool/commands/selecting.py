@@ -10,13 +10,20 @@ from rmqtool.commands.options import Filters, Scope
 from rmqtool.errors import Exit, NotFound, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rmqtool.filters.body_pattern import BodyPattern
     from rmqtool.filters.patterns import TopicPatterns
     from rmqtool.log.select import Selection
     from rmqtool.render.output import Output
     from rmqtool.store.open import Store
+
+
+def refuse_idle(what: str, given: Mapping[str, object], hint: str) -> None:
+    """Refuse options that have no effect on ``what``: somebody who typed one expects something of it."""
+    for option, value in given.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"{option} has no effect on {what}", hint=hint)
 
 
 def select_messages(scope: Scope, bounds: tuple[int | None, int | None], filters: Filters) -> Selection:

@@ -15,6 +15,7 @@ from rmqtool.commands.selecting import (
     note_nothing_matched,
     note_unknown_topics,
     note_unread_configs,
+    refuse_idle,
     select_messages,
 )
 from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed, worst
@@ -68,6 +69,7 @@ def stat(
 
     choice = choose_store(words or [], takes_words=_REPORTS)
     report = _report(choice.words)
+    _refuse_idle(report, {"--by": by, "--duplicates": duplicates, "--limit": limit}, as_map)
     selection = select_messages(scope, period.bounds(show.tz), filters)
     wish = _wish(by, duplicates, limit, show)
     opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
@@ -86,6 +88,15 @@ def stat(
             output.note(f"{html} shows it in a browser")
         unread = note_unread_configs(output, store)
     return worst(known, unread, Exit.SKIPPED if found.damages else Exit.DONE)
+
+
+def _refuse_idle(report: str | None, counting: dict[str, object], as_map: bool) -> None:
+    """Refuse what only counting by something takes."""
+    if report is not None:
+        hint = "without a report it counts all messages: rmqtool stat STORE"
+        refuse_idle(f"stat {report}", {**counting, "--map": as_map}, hint)
+    elif as_map:
+        refuse_idle("stat --map", counting, "without --map it counts")
 
 
 def _report(words: tuple[str, ...]) -> str | None:

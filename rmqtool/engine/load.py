@@ -28,7 +28,7 @@ from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queue import QueueSizes
 from rmqtool.engine.message import Host, QueueKey
 from rmqtool.engine.recovery.log_pass import LogPass
-from rmqtool.errors import Refused, RmqtoolError, StoreError, WriteFailed
+from rmqtool.errors import Refused, RmqtoolError, StoreError, UsageError, WriteFailed
 from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
 from rmqtool.formats import paths
 from rmqtool.formats.bridges import is_bridge
@@ -100,6 +100,7 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
             file=filesystem.shown(""),
             hint="name a directory that is empty or not there yet",
         )
+    _require_sizes(config)
     for directory in DIRECTORIES:
         make_directories(filesystem, directory)
     comments = (
@@ -111,6 +112,25 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
         file.pwrite(text.encode("utf-8"), 0)
         file.fsync()
     filesystem.fsync_dir()
+
+
+# What every file of its kind is made with: nothing can be stored in files of no size.
+_SIZES = {
+    "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
+    "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
+    "mappedFileSizeConsumeQueueExt": "mapped_file_size_consume_queue_ext",
+    "maxHashSlotNum": "max_hash_slot_num",
+    "maxIndexNum": "max_index_num",
+}
+
+
+def _require_sizes(config: StoreConfig) -> None:
+    for name, attribute in _SIZES.items():
+        value = getattr(config, attribute)
+        if value < 1:
+            raise UsageError(
+                f"{name}={value}: no file can be made of that size", hint=f"leave {name} out for the default"
+            )
 
 
 _PIECE = 16 << 20
