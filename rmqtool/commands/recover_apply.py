@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from rmqtool.store.open import Store
 
 
+# What must be free before a recovery begins: it makes index and queues again, and deletes the old ones first.
+_ROOM = 1 << 20
+
+
 def apply_recovery(path: str, broker: AsBroker, work: Work, show: Show) -> Exit:
     """Recover the store at ``path`` and say what was done."""
     from rmqtool.render.recover import recovered_lines
@@ -43,7 +47,7 @@ def _recover(opened: Store, advance: Any) -> RecoveryReport:
         found = [LogDirectory(files, directory) for directory in opened.listing.log_directories]
         elsewhere = configured or any(segment.filesystem is not opened.filesystem for segment in opened.commit_log)
         setup = Setup(files, opened.config, directories=() if elsewhere else found)
-        return recover(setup, advance)
+        return recover(setup, advance, room=_ROOM)
 
 
 def _broker_start(path: str, broker: AsBroker) -> dict[str, object] | None:

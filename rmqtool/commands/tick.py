@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands.options import AsBroker, Show, Store
-from rmqtool.errors import Exit
+from rmqtool.errors import Exit, NoSpace
 
 if TYPE_CHECKING:
     from rmqtool.broker.services.events import Happened
     from rmqtool.broker.services.tick import Services
+    from rmqtool.render.output import Output
 
 FIELDS = ("service", "event", "topic", "queueId", "queueOffset", "commitLogOffset", "uniqKey", "dueTimestamp")
 # What a broker would only log.
@@ -37,14 +38,13 @@ def tick(
     """
     from rmqtool.commands.opening import choose_store
     from rmqtool.commands.serving import serving
-    from rmqtool.render.tick import ticked_lines
 
     counts: Counter[tuple[str, str, str]] = Counter()
     removed: list[Mapping[str, Any]] = []
     path = choose_store([store] if store else []).store
     with show.output() as output, serving(path, broker) as services:
-        happened = chain(services.iter_due(), services.iter_expired() if expire else ())
-        told = (one.as_json() for one in _counted(happened, counts))
+        full = None if expire else services.store.full_disk(look=True)
+        told = () if full else (one.as_json() for one in _counted(_iter_all(services, expire), counts))
 
         def keep(row: Mapping[str, Any]) -> tuple[str, ...]:
             if "files" in row:
@@ -52,20 +52,34 @@ def tick(
             return ()
 
         output.rows(told, FIELDS, keep)
-        services.save()
-        summary = _summary(services, counts)
-        if output.is_human:
-            for line in ticked_lines(output, summary, removed):
-                output.line(line)
-        else:
-            output.aside({"summary": summary}, f"{sum(counts.values())} happened")
+        if full is None:
+            services.save()
+        _tell(output, _summary(services, counts), removed)
+        if full is not None:
+            raise NoSpace(f"nothing was delivered: {full}", hint="make room on that disk, then run the command again")
     return Exit.SKIPPED if any(event in _PASSED_OVER for _, event, _ in counts) else Exit.DONE
+
+
+def _iter_all(services: Services, expire: bool) -> Iterator[Happened]:
+    """Do what is due, and delete what expired where that is asked for."""
+    return chain(services.iter_due(), services.iter_expired() if expire else ())
 
 
 def _counted(happened: Iterator[Happened], counts: Counter[tuple[str, str, str]]) -> Iterator[Happened]:
     for one in happened:
         counts[one.service.value, one.event, one.topic] += 1
         yield one
+
+
+def _tell(output: Output, summary: dict[str, Any], removed: list[Mapping[str, Any]]) -> None:
+    from rmqtool.render.tick import ticked_lines
+
+    if output.is_human:
+        for line in ticked_lines(output, summary, removed):
+            output.line(line)
+    else:
+        happened = sum(count["count"] for count in summary["counts"])
+        output.aside({"summary": summary}, f"{happened} happened")
 
 
 def _summary(services: Services, counts: Counter[tuple[str, str, str]]) -> dict[str, Any]:

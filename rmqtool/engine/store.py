@@ -435,6 +435,18 @@ class MessageStore:
             engine.disks.used,
         )
 
+    def full_disk(self, *, look: bool = False) -> str | None:
+        """Say that the disk was too full for messages at the last look, None when it was not. ``look``: look now."""
+        if look:
+            self._engine.disks.look()
+        condition, limit = self.condition(), self.setup.config.disk_space_warning_level_ratio
+        if not condition.flags & RunningFlag.DISK_FULL:
+            return None
+        return (
+            f"the disk of the commit log is {condition.disk_used} % full; "
+            f"a broker refuses messages above {limit} %, its diskSpaceWarningLevelRatio"
+        )
+
     def set_flag(self, flag: RunningFlag, on: bool) -> None:
         """Set or clear one of the flags that an administrator may set."""
         self._engine.health.set(flag, on)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import FileMissing, NoSpace, ReadFailed, WriteFailed
+
+if TYPE_CHECKING:
+    from rmqtool.files.filesystem import ReadableFileSystem
 
 _OWNER = "run the command as the owner of the store, or as root"
 _DISK = "read the kernel log: the disk may be failing; copy what still reads before anything else"
@@ -45,6 +49,17 @@ def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
     error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
     error.__cause__ = cause
     return error
+
+
+def require_room(files: ReadableFileSystem, needed: int, what: str, hint: str = "make room there first") -> None:
+    """Refuse to begin what there is no room for: ``what`` needs so many bytes on the disk of ``files``."""
+    available = files.space().available
+    if available < needed:
+        raise NoSpace(
+            f"{what} needs {needed} bytes, and {available} are free; nothing was written",
+            file=files.shown(""),
+            hint=hint,
+        )
 
 
 def _sentence(operation: str, file: str, cause: OSError) -> str:

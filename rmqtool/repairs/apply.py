@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from shlex import quote
 
-from rmqtool.errors import NoSpace, Refused, RmqtoolError, WriteFailed
+from rmqtool.errors import Refused, RmqtoolError, WriteFailed
+from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Attributes, Entry, Kind, Status, WritableFileSystem, join
 from rmqtool.files.journal import JournalledFileSystem
 from rmqtool.files.journal_log import Undone, read_journal, require_undoable, undo
@@ -108,11 +109,11 @@ def _require_space(plan: Plan, places: Places) -> None:
     """Refuse what there is no room for, before anything is written."""
     saved = sum(step.saved for step in plan.allowed) + _LINES
     hint = "make room there, or keep the journal on another disk: --journal DIR"
-    _require(places.journals, saved, "the journal", hint)
+    require_room(places.journals, saved, "the journal", hint)
     for number, files in enumerate(places.areas):
         grown = sum(_growth(files, step) for step in plan.allowed if step.area == number)
         shared = _on_one_disk(files, places.journals)
-        _require(files, grown + (saved if shared else 0), "the repair", hint if shared else "make room there first")
+        require_room(files, grown + (saved if shared else 0), "the repair", hint if shared else "make room there first")
 
 
 def _on_one_disk(one: WritableFileSystem, other: WritableFileSystem) -> bool:
@@ -128,16 +129,6 @@ def _growth(files: WritableFileSystem, step: Step) -> int:
         inside = [extent for extent in step.extents if extent.file_offset < size]
         return step.bytes - sum(
             data.length for extent in inside for data in file.iter_data(extent.file_offset, min(extent.end, size))
-        )
-
-
-def _require(files: WritableFileSystem, needed: int, what: str, hint: str) -> None:
-    available = files.space().available
-    if available < needed:
-        raise NoSpace(
-            f"{what} needs {needed} bytes, and {available} are free; nothing was written",
-            file=files.shown(""),
-            hint=hint,
         )
 
 

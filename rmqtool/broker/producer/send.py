@@ -25,7 +25,6 @@ from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns
 from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import BrokerRole, StoreConfig, Version
-from rmqtool.engine.health import RunningFlag
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, PutStatus, compressed, property_text, text_template
 from rmqtool.engine.put import MATTERS, due_time, is_for_later
 from rmqtool.engine.put_columns import MessageColumns, PutColumns
@@ -224,13 +223,7 @@ class Producer:
 
     def full_disk(self) -> str | None:
         """Say that the disk is too full for messages, None when it is not."""
-        condition, limit = self._store.condition(), self._config.disk_space_warning_level_ratio
-        if not condition.flags & RunningFlag.DISK_FULL:
-            return None
-        return (
-            f"the disk of the commit log is {condition.disk_used} % full; "
-            f"a broker refuses messages above {limit} %, its diskSpaceWarningLevelRatio"
-        )
+        return self._store.full_disk()
 
     def _queue_ids(self, incoming: Any) -> Any | None:
         """Return the queues of messages, chosen where they name none; None where a topic or a queue is refused."""

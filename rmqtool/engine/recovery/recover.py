@@ -34,6 +34,7 @@ from rmqtool.engine.recovery.queues import DatabaseQueuesCheck, ListedStore, Que
 from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import OptionalMissing, ReadFailed, Refused
+from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Kind, ReadableFileSystem, WritableFileSystem, split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
@@ -121,23 +122,27 @@ Advance = Callable[[int], None]
 _ZEROS = 1 << 20
 
 
-def recover(setup: Setup, advance: Advance | None = None) -> RecoveryReport:
-    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read first."""
+def recover(setup: Setup, advance: Advance | None = None, *, room: int = 0) -> RecoveryReport:
+    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read first.
+
+    Where fewer than ``room`` bytes are free and something is to be written, nothing is.
+    """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
     with lock_store(setup.files, directories):
-        return _Recovery(setup, directories, advance).run()
+        return _Recovery(setup, directories, advance, room).run()
 
 
 class _Recovery:
-    def __init__(self, setup: Setup, directories: tuple[LogDirectory, ...], advance: Advance | None) -> None:
+    def __init__(self, setup: Setup, directories: tuple[LogDirectory, ...], advance: Advance | None, room: int) -> None:
         self.setup = setup
         self.files = setup.files
         self.config = setup.config
         self.directories = directories
         self.advance = advance
+        self.room = room
         self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
         self._is_marked = self.report.abnormal
         self._stays_open = False
@@ -169,7 +174,10 @@ class _Recovery:
         return list_store(self.files, [*where, *read_only_directories(self.setup)])
 
     def _before_write(self, path: str, action: str) -> None:
-        """Let a later start see that this was not finished, before the first change."""
+        """Let a later start see that this was not finished, before the first change, for which there must be room."""
+        if self.room:
+            require_room(self.files, self.room, "the recovery")
+            self.room = 0
         if not self._is_marked:
             mark_open(self.files, self.config.version)
             self._is_marked = True
