@@ -83,6 +83,8 @@ class Field(NamedTuple):
     until: str = ""
     short: str = ""
     acl: Resource | None = None
+    acl_since: str = ""
+    splitter: str = ""
     optional_since: str = ""
     boxed_since: str = ""
     secret: bool = False
@@ -110,7 +112,9 @@ def field(*, default: Any = NEEDED, wire: str = "", **marks: Any) -> Any:
     """Say more of a field than its type: see ``Field`` for the marks.
 
     ``since`` and ``until`` are the releases that brought it and took it away; ``short`` is its name in the short
-    form; ``acl`` marks the name of a topic or group; ``optional_since`` says when upstream stopped insisting on it.
+    form. ``acl`` marks the name of a topic or group, or several with a ``splitter`` between them; ``acl_since`` is
+    there where access control of 4.x did not ask for it. ``optional_since`` says when upstream stopped insisting on
+    it, ``boxed_since`` when it made an object of a plain type; ``secret`` fields are never shown.
     """
     return _Marks(default, {"wire": wire, **marks})
 

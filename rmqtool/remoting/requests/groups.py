@@ -105,7 +105,7 @@ class GetConsumeStats(TopicRequest):
 
     consumer_group: String = field(acl=GROUP)
     topic: String | None = field(default=None, acl=TOPIC)
-    topic_list: String | None = field(default=None, acl=TOPIC, since="5.3.2")
+    topic_list: String | None = field(default=None, acl=TOPIC, splitter=";", since="5.3.2")
 
 
 class GetConsumeStatsInBroker(Request):

@@ -176,7 +176,7 @@ class ConsumerSendMsgBack(RpcRequest):
     group: String = field(acl=GROUP)
     delay_level: Integer
     origin_msg_id: String | None = None
-    origin_topic: String | None = field(default=None, acl=TOPIC)
+    origin_topic: String | None = field(default=None, acl=TOPIC, acl_since="5.0.0")
     unit_mode: bool = False
     max_reconsume_times: Integer | None = None
     bname: String | None = None

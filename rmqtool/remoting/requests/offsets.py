@@ -175,6 +175,6 @@ class QueryCorrectionOffset(TopicRequest):
     answer_body = Content.JSON
     rights = (Right.GET,)
 
-    filter_groups: String | None = field(default=None, acl=GROUP)
+    filter_groups: String | None = field(default=None, acl=GROUP, splitter=",")
     compare_group: String = field(acl=GROUP)
     topic: String = field(acl=TOPIC)
