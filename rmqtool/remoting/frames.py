@@ -56,13 +56,13 @@ def decode_frame(data: bytes) -> RemotingCommand:
     """Return the command of exactly one frame. Raises FrameError."""
     if len(data) < HEAD.size:
         raise FrameError(f"{len(data)} bytes are no frame")
-    size = _frame_size(data, 0)
+    size = frame_size(data, 0)
     if size != len(data):
         raise FrameError(f"a frame of {size} bytes in {len(data)}")
     return _decode(data, 0, size)
 
 
-def _frame_size(data: bytes, at: int) -> int:
+def frame_size(data: bytes, at: int) -> int:
     """Return the size of the frame whose first eight bytes are at ``at``, if it may be one."""
     length, marked = HEAD.unpack_from(data, at)
     if length >> _TYPE_SHIFT == TLS_HANDSHAKE:
@@ -108,7 +108,7 @@ class FrameDecoder:
                 return
             yield self._take()
         while end - at >= HEAD.size:
-            size = _frame_size(data, at)
+            size = frame_size(data, at)
             if end - at < size:
                 self._size = size
                 break
@@ -131,7 +131,7 @@ class FrameDecoder:
             self._add(data[:at])
             if self._have < HEAD.size:
                 return at
-            self._size = _frame_size(self._part.getvalue(), 0)
+            self._size = frame_size(self._part.getvalue(), 0)
         more = min(self._size - self._have, len(data) - at)
         self._add(data[at : at + more] if at or more < len(data) else data)
         return at + more

@@ -1,0 +1,144 @@
+"""What a request is answered when the answer is no: code and remark, in upstream's words and by its version.
+
+People search for these texts, and tools compare them, so they are upstream's to the letter. What a text has holes for
+is named in it. ``answer`` makes any answer: it goes back with the request's number and in the request's kind of header,
+as a 4.9 broker does and every client reads it.
+
+A frame that cannot be read is answered nothing at all, as upstream: the connection is closed (``FrameError``). A header
+or body that cannot be read is answered 1 with the reason (``HeaderError``, ``BodyError``), and a code that nobody knows
+3; that a 4.9 name server answers nothing to those, so that its clients wait in vain, is left to it.
+
+Upstream: the processors of ``broker`` and ``namesrv``, ``NettyRemotingAbstract``, ``FAQUrl``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from rmqtool.formats.codes import is_since
+from rmqtool.formats.response_codes import ResponseCode
+from rmqtool.remoting.body import Body
+from rmqtool.remoting.command import ANSWER, OWN_VERSION, RemotingCommand
+from rmqtool.remoting.headers import Header
+
+_MORE: Final = "\nSee {} for further details."
+FURTHER_4: Final = _MORE.format("http://rocketmq.apache.org/docs/faq/")
+FURTHER_5: Final = _MORE.format("https://rocketmq.apache.org/docs/bestPractice/06FAQ")
+
+
+class Refusal(NamedTuple):
+    """One way to say no. ``code_5`` and ``text_5`` are what 5.x says where that is something else."""
+
+    code: ResponseCode
+    text: str
+    code_5: ResponseCode | None = None
+    text_5: str | None = None
+
+    def of(self, version: str, **holes: object) -> tuple[ResponseCode, str]:
+        """Return code and remark as a broker of ``version`` gives them."""
+        is_5 = is_since(version, "5.0.0")
+        code = self.code_5 if is_5 and self.code_5 is not None else self.code
+        text = self.text_5 if is_5 and self.text_5 is not None else self.text
+        return code, text.format(see=FURTHER_5 if is_5 else FURTHER_4, **holes)
+
+
+_C = ResponseCode
+
+UNSUPPORTED: Final = Refusal(_C.REQUEST_CODE_NOT_SUPPORTED, " request type {code} not supported")
+REJECTED: Final = Refusal(_C.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while")
+OVERLOADED: Final = Refusal(_C.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+WAITED_TOO_LONG: Final = Refusal(
+    _C.SYSTEM_BUSY,
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: {ms}ms, size of queue: {size}",
+)
+NO_ROUTE: Final = Refusal(_C.TOPIC_NOT_EXIST, "No topic route info in name server for the topic: {topic}{see}")
+NO_CONFIG_ITEM: Final = Refusal(_C.QUERY_NOT_FOUND, "No config item, Namespace: {namespace} Key: {key}")
+BAD_REGISTRATION: Final = Refusal(_C.SYSTEM_ERROR, "crc32 not match")
+
+TOPIC_NOT_EXIST: Final = Refusal(_C.TOPIC_NOT_EXIST, "topic[{topic}] not exist, apply first please!{see}")
+TOPIC_NOT_EXIST_TO_PULL: Final = Refusal(_C.TOPIC_NOT_EXIST, "topic[{topic}] not exist, apply first please! {see}")
+TOPIC_IS_SYSTEMS: Final = Refusal(_C.NO_PERMISSION, "Sending message to topic[{topic}] is forbidden.")
+SENDING_FORBIDDEN: Final = Refusal(_C.NO_PERMISSION, "the broker[{address}] sending message is forbidden")
+SEND_QUEUE_ILLEGAL: Final = Refusal(
+    _C.SYSTEM_ERROR, "request queueId[{queue_id}] is illegal, {topic_config} Producer: {client}", _C.INVALID_PARAMETER
+)
+MESSAGE_ILLEGAL: Final = Refusal(
+    _C.MESSAGE_ILLEGAL,
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {limit}B, msg properties length limit 32KB.",
+)
+TOPIC_TOO_LONG: Final = Refusal(_C.MESSAGE_ILLEGAL, "message topic length too long {length}")
+SERVICE_NOT_AVAILABLE: Final = Refusal(
+    _C.SERVICE_NOT_AVAILABLE,
+    "service not available now. It may be caused by one of the following reasons: the broker's disk is full [{disk}], "
+    "messages are put to the slave, message store has been shut down, etc.",
+)
+MESSAGE_BACK_NOT_FOUND: Final = Refusal(_C.SYSTEM_ERROR, "look message by offset failed, {offset}")
+
+PULL_FORBIDDEN: Final = Refusal(_C.NO_PERMISSION, "the broker[{address}] pulling message is forbidden")
+GROUP_NOT_EXIST: Final = Refusal(_C.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group [{group}] does not exist, {see}")
+GROUP_NO_PERMISSION: Final = Refusal(_C.NO_PERMISSION, "subscription group no permission, {group}")
+TOPIC_NOT_READABLE: Final = Refusal(_C.NO_PERMISSION, "the topic[{topic}] pulling message is forbidden")
+NO_BROADCAST: Final = Refusal(_C.NO_PERMISSION, "the consumer group[{group}] can not consume by broadcast way")
+PULL_QUEUE_ILLEGAL: Final = Refusal(
+    _C.SYSTEM_ERROR,
+    "queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[{client}]",
+    _C.INVALID_PARAMETER,
+)
+SUBSCRIPTION_UNREADABLE: Final = Refusal(_C.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+GROUP_NOT_KNOWN: Final = Refusal(_C.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist{see}")
+SUBSCRIPTION_NOT_KNOWN: Final = Refusal(_C.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist{see}")
+SUBSCRIPTION_NOT_LATEST: Final = Refusal(_C.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+NO_FILTER_BY: Final = Refusal(
+    _C.SYSTEM_ERROR, "The broker does not support consumer to filter message by {expression_type}"
+)
+
+NO_OFFSET: Final = Refusal(
+    _C.QUERY_NOT_FOUND,
+    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+    text_5="Not found, maybe this group consumer boot first",
+)
+NO_CONSUMER: Final = Refusal(_C.SYSTEM_ERROR, "no consumer for this group, {group}")
+NO_MESSAGE_AT: Final = Refusal(_C.SYSTEM_ERROR, "can not find message by the offset, {offset}")
+NO_MESSAGE_FOUND: Final = Refusal(_C.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+
+GROUP_NOT_ONLINE: Final = Refusal(_C.CONSUMER_NOT_ONLINE, "the consumer group[{group}] not online")
+PRODUCERS_NOT_EXIST: Final = Refusal(_C.SYSTEM_ERROR, "the producer group[{group}] not exist")
+MEMBER_NOT_ONLINE: Final = Refusal(_C.SYSTEM_ERROR, "The Consumer <{group}> <{client_id}> not online")
+NO_STATISTICS: Final = Refusal(_C.SYSTEM_ERROR, "The stats <{name}> <{key}> not exist")
+NOT_ON_A_SLAVE: Final = Refusal(
+    _C.SYSTEM_ERROR,
+    "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+)
+
+
+def answer(
+    request: RemotingCommand,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+    *,
+    header: Header | None = None,
+    body: Body | bytes = b"",
+) -> RemotingCommand:
+    """Return the answer to a request."""
+    return RemotingCommand(
+        int(code),
+        None if header is None else header.encode(),
+        body if isinstance(body, bytes) else body.encode(),
+        request.opaque,
+        ANSWER,
+        version=OWN_VERSION,
+        remark=remark,
+        serialize_type=request.serialize_type,
+    )
+
+
+def refuse(request: RemotingCommand, refusal: Refusal, version: str, **holes: object) -> RemotingCommand:
+    """Return the answer that refuses a request as a broker of ``version`` does."""
+    code, remark = refusal.of(version, **holes)
+    return answer(request, code, remark)
+
+
+def unreadable(request: RemotingCommand, error: ValueError) -> RemotingCommand:
+    """Return the answer to a request whose header or body cannot be read: 1, and why."""
+    return answer(request, ResponseCode.SYSTEM_ERROR, str(error))
