@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import lzma
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.remoting.command import ANSWER, Language, RemotingCommand, SerializeType
+from rmqtool.remoting.frames import decode_frame
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.requests import REQUESTS
 
@@ -47,6 +49,53 @@ def decoded_frames() -> list[Decoded]:
     """Return every frame, in the order of the recordings."""
     with lzma.open(FOLDER / "decoded.jsonl.xz", "rt", encoding="utf-8") as file:
         return [Decoded(*json.loads(line)) for line in file]
+
+
+class Raw(NamedTuple):
+    """A frame of ``raw.jsonl.xz``: its bytes, and who sent it to whom."""
+
+    broker: str
+    client: str
+    link: str
+    connection: int
+    from_client: bool
+    data: bytes
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the client had the key ``SECRET_KEY``."""
+        return self.client.endswith("+acl") or self.client == "node"
+
+
+SECRET_KEY = "12345678"
+
+
+def raw_frames() -> list[Raw]:
+    """Return every frame, in the order of the recordings."""
+    with lzma.open(FOLDER / "raw.jsonl.xz", "rt", encoding="utf-8") as file:
+        rows = map(json.loads, file)
+        return [Raw(*row[:4], bool(row[4]), b64decode(row[5])) for row in rows]
+
+
+class Told(NamedTuple):
+    """A recorded frame as a command, and the row of the request that it is or answers."""
+
+    raw: Raw
+    command: RemotingCommand
+    row: Row | None
+
+
+def told(frames: list[Raw]) -> Iterator[Told]:
+    """Yield each frame with its command and row."""
+    asked: dict[Any, Row | None] = {}
+    for raw in frames:
+        command = decode_frame(raw.data)
+        pair = (raw.broker, raw.client, raw.connection, command.opaque)
+        if command.is_answer:
+            yield Told(raw, command, asked.get((*pair, not raw.from_client)))
+        else:
+            row = asked[*pair, raw.from_client] = REQUESTS.get(command.code)
+            yield Told(raw, command, row)
 
 
 def with_rows(frames: list[Decoded]) -> Iterator[tuple[Decoded, Row | None]]:

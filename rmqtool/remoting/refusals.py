@@ -93,16 +93,17 @@ NO_FILTER_BY: Final = Refusal(
     _C.SYSTEM_ERROR, "The broker does not support consumer to filter message by {expression_type}"
 )
 
-NO_OFFSET: Final = Refusal(
-    _C.QUERY_NOT_FOUND,
-    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-    text_5="Not found, maybe this group consumer boot first",
-)
+NO_OFFSET: Final = Refusal(_C.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 NO_CONSUMER: Final = Refusal(_C.SYSTEM_ERROR, "no consumer for this group, {group}")
 NO_MESSAGE_AT: Final = Refusal(_C.SYSTEM_ERROR, "can not find message by the offset, {offset}")
 NO_MESSAGE_FOUND: Final = Refusal(_C.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
 
 GROUP_NOT_ONLINE: Final = Refusal(_C.CONSUMER_NOT_ONLINE, "the consumer group[{group}] not online")
+GROUP_NOT_ONLINE_TO_RESET: Final = Refusal(
+    _C.CONSUMER_NOT_ONLINE,
+    "Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
+)
+NO_RECEIVER_OF_REPLY: Final = Refusal(_C.SYSTEM_ERROR, "reply message properties[{name}] is null")
 PRODUCERS_NOT_EXIST: Final = Refusal(_C.SYSTEM_ERROR, "the producer group[{group}] not exist")
 MEMBER_NOT_ONLINE: Final = Refusal(_C.SYSTEM_ERROR, "The Consumer <{group}> <{client_id}> not online")
 NO_STATISTICS: Final = Refusal(_C.SYSTEM_ERROR, "The stats <{name}> <{key}> not exist")
