@@ -13,35 +13,33 @@ import os
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from typing import Any, Protocol, TypeVar
 
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 
 class Kernel(Protocol):
-    """What ``rmqtool._native`` offers. Its stub says what each function does; mypy compares the two."""
+    """What ``rmqtool._native`` offers. Its stub says what each function does; mypy compares the two.
+
+    Buffers are Any here: to mypy an array is none before Python 3.12.
+    """
 
     SOURCES: int
     ROW_SIZE: int
     CRC: str
     COLUMNS: str
 
-    def crc32(self, data: Buffer, /) -> int: ...
+    def crc32(self, data: Any, /) -> int: ...
 
-    def crc32_each(self, data: Buffer, offsets: Buffer, lengths: Buffer, crcs: Buffer, /) -> None: ...
+    def crc32_each(self, data: Any, offsets: Any, lengths: Any, crcs: Any, /) -> None: ...
 
-    def walk(self, data: Buffer, at: int, starts: Buffer, /) -> tuple[int, int]: ...
+    def walk(self, data: Any, at: int, starts: Any, /) -> tuple[int, int]: ...
 
     def scan(
-        self, data: Buffer, at: int, table: Buffer, capacity: int, first_physical_offset: int, checks: int, /
+        self, data: Any, at: int, table: Any, capacity: int, first_physical_offset: int, checks: int, /
     ) -> tuple[int, int]: ...
 
-    def decode(
-        self, data: Buffer, offsets: Buffer, table: Buffer, first_physical_offset: int, checks: int, /
-    ) -> int: ...
+    def decode(self, data: Any, offsets: Any, table: Any, first_physical_offset: int, checks: int, /) -> int: ...
 
     def dispatch(self, *arrays: Any, **none: Any) -> tuple[int, int, int]: ...
 
@@ -49,7 +47,7 @@ class Kernel(Protocol):
 
     def hang_in(self, *arrays: Any, **none: Any) -> int: ...
 
-    def json_lines(self, data: Buffer, offsets: Buffer, row: int, ends: Buffer, out: Buffer, /) -> tuple[int, int]: ...
+    def json_lines(self, data: Any, offsets: Any, row: int, ends: Any, out: Any, /) -> tuple[int, int]: ...
 
     def encode(self, *values: Any, **none: Any) -> bytearray: ...
 
@@ -68,7 +66,7 @@ class Kernel(Protocol):
 
 def sources_digest(directory: Path) -> int | None:
     """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None where there are none."""
-    sources = sorted(directory.glob("*.[ch]"))
+    sources = [*sorted(directory.glob("*.h")), *directory.glob("native.c")]
     digest = 0
     for source in sources:
         digest = zlib.crc32(source.read_bytes(), zlib.crc32(source.name.encode(), digest))

@@ -1,0 +1,199 @@
+/* Fuzzing of everything in the kernel that reads bytes of others. With clang this is an entry for libFuzzer:
+ *
+ *     clang -g -fsanitize=fuzzer,address,undefined -o fuzz native/fuzz.c && ./fuzz CORPUS
+ *
+ * With gcc there is a driver of its own, which changes the seeds it is given (tests/contract/test_kernel_fuzz.py):
+ *
+ *     gcc -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDRIVER -o fuzz native/fuzz.c && ./fuzz SECONDS SEED FILE...
+ *
+ * Each buffer is as long as it has to be and no longer, so that the first byte read or written outside is seen. */
+#include <stdio.h>
+#include <stdlib.h>
+#include "crc32.h"
+#include "record.h"
+#include "walk.h"
+#include "table.h"
+#include "texts.h"
+#include "dispatch.h"
+#include "index.h"
+#include "json.h"
+#include "encode.h"
+
+static void *room_for(size_t count, size_t width) {
+    void *made = malloc(count * width ? count * width : 1);
+    if (!made) abort();
+    return made;
+}
+
+#define expect(is_so) do { if (!(is_so)) fprintf(stderr, "%s:%d: %s is not so\n", __FILE__, __LINE__, #is_so), abort(); } while (0)
+
+/* The walk and the scan agree; the table is as long as the rows. Return the starts. */
+static size_t fuzz_scan(const uint8_t *data, int64_t size, int64_t **starts) {
+    size_t room = (size_t)size / LEAST_RECORD + CHAINS + 2;
+    int64_t at = 0, from = 0, *found = room_for(room, sizeof *found);
+    size_t count = walk(data, size, &at, found, room);
+    void *buffer = room_for(count, ROW_SIZE);
+    Table table = table_in(buffer, count);
+    size_t rows = scan_rows(table, count, data, size, &from, 0, WRONG_CRC | WRONG_PROPERTY_CRC);
+    expect(rows <= count && from <= size);
+    for (size_t i = 0; i < rows; i++) expect(table.file_offset[i] == found[i]);
+    decode_rows(table, found, count, data, size, 1 << 20, WRONG_CRC | WRONG_PROPERTY_CRC);
+    free(buffer);
+    *starts = found;
+    return count;
+}
+
+static void fuzz_dispatch(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
+    enum { MOST_TOPICS = 8 };
+    const int64_t delays[] = {1000, 5000};
+    size_t most_keys = 64;
+    int32_t *codes = room_for(count, 4), *topics = room_for(MOST_TOPICS, 4), *hashes = room_for(most_keys, 4), *rows = room_for(most_keys, 4);
+    uint8_t *units = room_for(count, CONSUME_QUEUE_UNIT_SIZE), *flags = room_for(count, 1);
+    for (size_t done = 0, more = 1; done < count && more; done += more) {
+        Dispatched d = {codes + done, units + CONSUME_QUEUE_UNIT_SIZE * done, flags + done, topics, hashes, rows, delays,
+                        MOST_TOPICS, most_keys, 2, 0, 0, (int)(done & 1)};
+        more = dispatch_rows(&d, data, size, starts + done, count - done);
+        expect(d.topics <= MOST_TOPICS && d.keys <= most_keys);
+        for (size_t i = done; i < done + more; i++) expect(codes[i] >= 0 && (size_t)codes[i] < d.topics);
+        int32_t *order = room_for(more, 4), *scratch = room_for(more, 4), ends[4], firsts[4];
+        group_rows(codes + done, codes + done, more, order, scratch, ends, firsts, 4);
+        free(order), free(scratch);
+        uint8_t *entries = room_for(d.keys, INDEX_ENTRY_SIZE), slots[7 * INDEX_SLOT_SIZE] = {0xFF, 0, 0, 0, 0x7F};
+        int64_t *places = room_for(d.keys, 8);
+        memset(places, (int)(size & 0xFF), d.keys * 8);
+        hang_in(entries, slots, 7, (Keys){hashes, places, places, d.keys}, 1, size);
+        free(entries), free(places);
+    }
+    free(codes), free(topics), free(hashes), free(rows), free(units), free(flags);
+}
+
+static void fuzz_lines(const uint8_t *data, int64_t size, const int64_t *starts, size_t count, size_t room) {
+    size_t row = 0;
+    char *out = room_for(room, 1);
+    int64_t *ends = room_for(count, 8);
+    for (; row < count; row++) { /* a row that is declined is stepped over */
+        size_t used = put_lines(out, room, data, size, starts, ends, &row, count);
+        expect(used <= room);
+    }
+    free(out), free(ends);
+}
+
+/* A record is made of what one says, and a place put into it. */
+static void fuzz_encode(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
+    Parts r;
+    if (!count || !look_within(data, size, starts[0], &r)) return;
+    const uint8_t *p = data + starts[0];
+    uint32_t ip = r.born_growth ? LONG_IP : SHORT_IP;
+    Content c = {.magic = MESSAGE_MAGIC_V1, .sys_flag = r.sys_flag, .born_host = {{p + FIELD(BORN_HOST_IP), ip}, 1},
+                 .store_host = {{p + FIELD(BORN_HOST_IP), SHORT_IP}, 2}, .body = {p + r.body, r.body_length}};
+    size_t made_size = prefix_size(&c) + r.body_length + 3 + CRC_BLOCK;
+    uint8_t *made = room_for(made_size, 1), *end = put_head(made, &c, (uint32_t)made_size);
+    expect(end + 3 + CRC_BLOCK == made + made_size);
+    end[0] = 0, end[1] = 0, end[2] = CRC_BLOCK;
+    place_record(made, made_size, 1, 2, 3, 1);
+    Parts again;
+    expect(look_at(made, (int64_t)made_size, &again) && !property_crc_is_wrong(made, &again));
+    free(made);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
+    static int is_ready;
+    if (!is_ready) crc32_init(), json_init(), is_ready = 1;
+    uint8_t *data = room_for(size, 1);
+    if (size) memcpy(data, given, size);
+    int64_t *starts, length = (int64_t)size;
+    size_t count = fuzz_scan(data, length, &starts);
+    fuzz_dispatch(data, length, starts, count);
+    fuzz_lines(data, length, starts, count, 1536 + 12 * size);
+    fuzz_lines(data, length, starts, count, 6000); /* the room ends among the lines */
+    fuzz_encode(data, length, starts, count);
+    /* Offsets that a caller made up. */
+    int64_t wrong[] = {-1, length, length + 1, length / 2, INT64_MAX, INT64_MIN, length - LEAST_RECORD};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        fuzz_dispatch(data, length, wrong + i, 1);
+        fuzz_lines(data, length, wrong + i, 1, 6000);
+    }
+    expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));
+    free(data), free(starts);
+    return 0;
+}
+
+#ifdef DRIVER
+#include <time.h>
+
+static uint64_t state;
+static uint64_t chance(void) { state ^= state << 13, state ^= state >> 7, state ^= state << 17; return state; }
+
+enum { MOST_INPUT = 1 << 17 };
+
+static size_t read_file(const char *name, uint8_t **data) {
+    FILE *file = fopen(name, "rb");
+    if (!file) { perror(name); exit(2); }
+    fseek(file, 0, SEEK_END);
+    size_t size = (size_t)ftell(file);
+    rewind(file);
+    *data = room_for(size, 1);
+    if (fread(*data, 1, size, file) != size) exit(2);
+    fclose(file);
+    return size;
+}
+
+/* Take a piece of a seed: from its start, from a record, or from anywhere; often whole records. */
+static size_t cut(const uint8_t *seed, size_t have, uint8_t *work) {
+    size_t at = 0, size = chance() % 8 ? 100 + chance() % 3000 : chance() % MOST_INPUT;
+    if (chance() % 4 == 0) at = chance() % (have + 1);
+    else {
+        Parts r;
+        for (uint64_t steps = chance() % 200; steps && look_at(seed + at, (int64_t)(have - at), &r); steps--) at += r.size;
+    }
+    if (size > have - at) size = have - at;
+    if (chance() % 2) {
+        Parts r;
+        size_t whole = 0;
+        while (look_at(seed + at + whole, (int64_t)(size - whole), &r)) whole += r.size;
+        if (whole) size = whole;
+    }
+    memcpy(work, seed + at, size);
+    return size;
+}
+
+static size_t change(uint8_t *work, size_t size) {
+    static const uint8_t bytes[] = {0, 1, 2, 0x7F, 0x80, 0xFF, 0xED, 0xF4, ' ', '"', '\\', '9'};
+    static const uint32_t numbers[] = {0, 1, 91, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x5B000000, 0x0000FFFF};
+    for (uint64_t changes = chance() % 8; changes && size; changes--) {
+        size_t at = chance() % size;
+        switch (chance() % 8) {
+            case 0: work[at] ^= (uint8_t)(1 << chance() % 8); break;
+            case 1: work[at] = bytes[chance() % sizeof bytes]; break;
+            case 2: if (size - at >= 4) memcpy(work + at, numbers + chance() % 8, 4); break;
+            case 3: memmove(work + at, work + at + 1, size - at - 1), size--; break;
+            case 4: work[at] = (uint8_t)chance(); break;
+            case 5: size = at; break;
+            case 7: work[size - 1] = bytes[chance() % sizeof bytes]; break;
+            case 6: /* a length of two bytes that is a little off */
+                if (size - at >= 2) work[at + 1] = (uint8_t)(work[at + 1] + chance() % 5 - 2);
+                break;
+        }
+    }
+    return size;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4) return fprintf(stderr, "fuzz SECONDS SEED FILE...\n"), 2;
+    time_t until = time(NULL) + atol(argv[1]);
+    state = 88172645463325252ull ^ strtoull(argv[2], NULL, 10) * 0x9E3779B97F4A7C15ull;
+    int files = argc - 3;
+    uint8_t **seeds = room_for((size_t)files, sizeof *seeds), *work = room_for(MOST_INPUT, 1);
+    size_t *sizes = room_for((size_t)files, sizeof *sizes);
+    for (int i = 0; i < files; i++) sizes[i] = read_file(argv[3 + i], seeds + i);
+    long runs = 0;
+    for (; runs % 64 || time(NULL) < until; runs++) {
+        size_t file = chance() % (uint64_t)files;
+        LLVMFuzzerTestOneInput(work, change(work, cut(seeds[file], sizes[file], work)));
+    }
+    printf("%ld runs\n", runs);
+    for (int i = 0; i < files; i++) free(seeds[i]);
+    free(seeds), free(sizes), free(work);
+    return 0;
+}
+#endif

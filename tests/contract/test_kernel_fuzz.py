@@ -1,0 +1,86 @@
+"""The kernel under address and undefined-behaviour sanitizers, fed with damaged segments; and canaries that must die.
+
+Some seconds in the default run, ten minutes in the long one. `clang -fsanitize=fuzzer` can drive the same entry.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.builders import EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, properties, record
+from tests.seeded_stores import make_segment
+
+NATIVE = Path(__file__).resolve().parents[2] / "native"
+COMPILER = shutil.which("gcc")
+SANITIZERS = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="gcc is not installed"),
+    pytest.mark.xdist_group("kernel fuzz"),
+]
+
+
+def compile_fuzzer(sources: Path, target: Path) -> Path:
+    command = [str(COMPILER), *SANITIZERS, "-DDRIVER", "-o", str(target), str(sources / "fuzz.c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "cannot find" in done.stderr and "san" in done.stderr:
+        pytest.skip("gcc has no sanitizers here")
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    directory = tmp_path_factory.mktemp("seeds")
+    delayed = properties(("DELAY", "3"), ("KEYS", "a b  c"), ("TAGS", "t"), ("x", 'quote " \\ é'))
+    contents = [
+        EXAMPLE_A + EXAMPLE_B + EXAMPLE_C + EXAMPLE_D,
+        record(b"body", b"SCHEDULE_TOPIC_XXXX", delayed) * 3,
+        *(make_segment(seed).data for seed in range(0, 60, 3)),
+    ]
+    for number, content in enumerate(contents):
+        (directory / str(number)).write_bytes(content)
+    return sorted(directory.iterdir())
+
+
+def fuzz(program: Path, seconds: int, seeds: list[Path]) -> subprocess.CompletedProcess[str]:
+    words = [str(program), str(seconds), "7", *map(str, seeds)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=seconds + 120)
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+def test_no_access_leaves_its_buffer(seconds: int, seeds: list[Path], tmp_path: Path) -> None:
+    done = fuzz(compile_fuzzer(NATIVE, tmp_path / "fuzz"), seconds, seeds)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[0]) > 100 * seconds
+
+
+# A check of the kernel that is taken out, and where.
+CANARIES = {
+    "body length": ("record.h", "if (r->body_length > r->size - least) return 0;", ""),
+    "end of the topic": ("record.h", "if (r->properties > r->size) return 0;", ""),
+    "sum of the lengths": ("record.h", " && r->properties + r->properties_length == r->size;", ";"),
+    "size of the record": ("record.h", " || r->size > left) return 0;", ") return 0;"),
+    "offset of a caller": ("record.h", "at >= 0 && at <= end && look_at", "look_at"),
+    "room for keys": ("dispatch.h", "if (d->keys + 2 + (named.keys.length + 1) / 2 > d->most_keys) return n;", ""),
+    "room for a line": ("json.h", "NAMES + TIMES * (size_t)r.size) break;", "(size_t)r.size) break;"),
+    "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if number == 0 else pytest.mark.slow) for number, name in enumerate(CANARIES)]
+)
+def test_a_check_that_is_missing_is_seen(name: str, seeds: list[Path], tmp_path: Path) -> None:
+    file, check, instead = CANARIES[name]
+    sources = shutil.copytree(NATIVE, tmp_path / "native")
+    text = (sources / file).read_text()
+    assert text.count(check) == 1, f"{file} has changed: which check is it now?"
+    (sources / file).write_text(text.replace(check, instead))
+    done = fuzz(compile_fuzzer(sources, tmp_path / "fuzz"), 60, seeds)
+    assert done.returncode != 0, f"nothing was seen in {done.stdout}"
+    assert "Sanitizer" in done.stderr or "runtime error" in done.stderr, done.stderr[-2000:]
