@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.compiled import checksums
 from rmqtool.columns.gather import Bytes, Ints, windows
 from rmqtool.columns.pieces import pieces
 from rmqtool.formats.java import fastest_crc32
@@ -30,6 +31,8 @@ CRC32 = fastest_crc32()
 
 def crc32_each(data: Bytes, offsets: Ints, lengths: Ints, crc32: Crc32 | None = None) -> npt.NDArray[np.uint32]:
     """Return the checksum of the piece of ``data`` at each offset."""
+    if crc32 is None and (computed := checksums(data, offsets, lengths)) is not None:
+        return computed
     found = np.empty(len(offsets), np.uint32)
     of = crc32 or CRC32
     for at in range(0, len(offsets), _BLOCK):

@@ -7,6 +7,7 @@ the caller's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.checksums import Crc32, crc32_each
+from rmqtool.columns.compiled import decoded
 from rmqtool.columns.declined import Declined
 from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, gather, windows
 from rmqtool.columns.pieces import Coded, coded_texts
+from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Blank, Message, Nothing, decode_record
@@ -45,34 +48,56 @@ _LENGTH = np.dtype(layouts.SHORT.dtype()[0][1])
 _CRC_MASK = 0x7FFFFFFF
 
 
+class Columns(dict[str, Any]):
+    """Columns by name, each made when it is first asked for."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[str], Any], known: dict[str, Any] | None = None) -> None:
+        super().__init__(known or {})
+        self.make = make
+
+    def __missing__(self, name: str) -> Any:
+        found = self[name] = self.make(name)
+        return found
+
+
 @dataclass(slots=True)
 class Records:
     """Columns of whole message records: row i is the record at ``file_offsets[i]`` of ``data``.
 
-    ``prefixes`` are the records' own bytes, with IPv4 addresses in sixteen bytes as soon as one record has IPv6.
+    ``columns`` are the number fields of the prefix; ``checked`` says which checksums the column ``wrong`` is about.
     """
 
     data: Bytes
     file_offsets: Ints
-    prefixes: npt.NDArray[np.void]
+    columns: Columns = field(repr=False)
     body_offsets: Ints
     topic_offsets: Ints
     topic_lengths: Ints
     properties_offsets: Ints
     properties_lengths: Ints
-    _columns: dict[str, Any] = field(default_factory=dict, repr=False)
+    checked: int = 0
+    _prefixes: npt.NDArray[np.void] | None = field(default=None, repr=False)
     _topics: Coded | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.file_offsets)
 
+    @property
+    def prefixes(self) -> npt.NDArray[np.void]:
+        """The records' own bytes, with IPv4 addresses in sixteen bytes as soon as one record has IPv6."""
+        if self._prefixes is None:
+            self._prefixes, _ = _gather_prefixes(self.data, self.file_offsets, len(self.data) - self.file_offsets)
+        return self._prefixes
+
     def column(self, name: str) -> Any:
         """Return a number field of the prefix as a contiguous array in the machine's byte order."""
-        found = self._columns.get(name)
-        if found is None:
-            stored = self.prefixes[name]
-            found = self._columns[name] = stored.astype(stored.dtype.newbyteorder("="))
-        return found
+        return self.columns[name]
+
+    def is_right(self, check: int) -> Mask | None:
+        """Return which records pass a check that was made when they were decoded; None where it was not made."""
+        return self.columns["wrong"] & check == 0 if self.checked & check else None
 
     @property
     def topics(self) -> Coded:
@@ -84,31 +109,40 @@ class Records:
     @property
     def body_lengths(self) -> Ints:
         """The lengths of the stored bodies."""
-        lengths: Ints = self.column("body_length").astype(np.int64)
+        lengths: Ints = self.column("body_length").astype(np.int64, copy=False)
         return lengths
 
     def select(self, rows: Ints | Mask | slice) -> Records:
         """Return the columns of some rows, in their order."""
+        columns = self.columns
         return Records(
             self.data,
             self.file_offsets[rows],
-            self.prefixes[rows],
+            Columns(lambda name: columns[name][rows]),
             self.body_offsets[rows],
             self.topic_offsets[rows],
             self.topic_lengths[rows],
             self.properties_offsets[rows],
             self.properties_lengths[rows],
-            {name: column[rows] for name, column in self._columns.items()},
+            self.checked,
+            None if self._prefixes is None else self._prefixes[rows],
         )
 
 
-def decode_records(data: Buffer, file_offsets: Ints, end: int | None = None) -> tuple[Records, Declined | None]:
+def decode_records(
+    data: Buffer, file_offsets: Ints, end: int | None = None, *, checks: int = 0
+) -> tuple[Records, Declined | None]:
     """Return the columns of the records at ``file_offsets``, up to the first that is no whole message; and why there.
 
-    Nothing at or behind ``end`` is looked at. Offsets may come in any order; they must not be negative.
+    Nothing at or behind ``end`` is looked at. Offsets may come in any order; they must not be negative. ``checks`` are
+    those of ``bulk.table`` that will be asked for: made at once they cost less, where that is possible.
     """
     piece = as_bytes(data)[:end]
     end = len(piece)
+    columns = decoded(piece, file_offsets, checks)
+    if columns is not None:
+        found = _records_of(as_bytes(data), columns, checks)
+        return found, _why_it_ended(data, file_offsets, len(found), end)
     left = end - file_offsets
     starts = _before_first(left >= MIN_RECORD_SIZE, file_offsets)
     prefixes, sizes = _gather_prefixes(piece, starts, left)
@@ -128,17 +162,38 @@ def decode_records(data: Buffer, file_offsets: Ints, end: int | None = None) -> 
     ends = ends[: len(properties_offsets)]
     properties_lengths = _before_first(properties_offsets + properties_lengths == ends, properties_lengths)
     whole = slice(len(properties_lengths))
+    prefixes = prefixes[whole]
     found = Records(
         as_bytes(data),
         file_offsets[whole],
-        prefixes[whole],
+        Columns(lambda name: prefixes[name].astype(prefixes.dtype[name].newbyteorder("="))),
         body_offsets[whole],
         topic_offsets[whole],
         topic_lengths[whole],
         properties_offsets[whole],
         properties_lengths,
+        _prefixes=prefixes,
     )
     return found, _why_it_ended(data, file_offsets, len(found), end)
+
+
+def _records_of(data: Bytes, columns: dict[str, Any], checks: int) -> Records:
+    """Return what the kernel decoded as records."""
+
+    def no_such(name: str) -> Any:
+        raise KeyError(name)
+
+    return Records(
+        data,
+        columns["file_offset"],
+        Columns(no_such, columns),
+        columns["body_offset"],
+        columns["topic_offset"],
+        columns["topic_length"],
+        columns["properties_offset"],
+        columns["properties_length"],
+        checks,
+    )
 
 
 def _before_first(good: Mask, column: Any) -> Any:
@@ -241,6 +296,8 @@ def _as_held(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
 
 def have_right_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
     """Return which records have the body their checksum was made of, or none."""
+    if crc32 is None and (known := records.is_right(WRONG_CRC)) is not None:
+        return known
     found: Mask = body_crcs(records, crc32) == records.column("body_crc")
     found |= records.body_lengths == 0
     return found
@@ -260,6 +317,8 @@ def have_store_time(records: Records) -> Mask:
 
 def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
     """Return which records have no checksum block at the end of their properties, or one that is right."""
+    if crc32 is None and (known := records.is_right(WRONG_PROPERTY_CRC)) is not None:
+        return known
     good = np.ones(len(records), np.bool_)
     block_offsets = records.properties_offsets + records.properties_lengths - CRC_BLOCK_LENGTH
     rows = np.flatnonzero(records.properties_lengths >= CRC_BLOCK_LENGTH)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.compiled import walked
 from rmqtool.columns.declined import Declined
 from rmqtool.columns.gather import Bytes, Ints, as_bytes, windows
 from rmqtool.formats import layouts
@@ -60,6 +61,8 @@ def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) ->
     """
     view = memoryview(data)[:end]
     end = len(view)
+    if (found := walked(view, file_offset)) is not None:
+        return _stopped(found[0], view, found[1])
     sample, at = _walk_one_by_one(view, file_offset, _SAMPLE)
     if len(sample) < _SAMPLE or at > end - _START.size:
         return _stopped(np.array(sample, np.int64), view, at)

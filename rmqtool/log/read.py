@@ -32,6 +32,7 @@ import numpy as np
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.records import Records, decode_records, have_right_crc, have_right_property_crc
 from rmqtool.columns.starts import record_starts
+from rmqtool.columns.table import WRONG_CRC, WRONG_PROPERTY_CRC
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.files.salvaged import SalvagedFile, salvaged
@@ -129,7 +130,8 @@ class SegmentScan:
         length = wanted if self._window == WINDOW and wanted <= WINDOW + _REST else min(self._window, wanted)
         data = _BUFFERS.read(self.file, length, at)
         starts = record_starts(data)
-        records, declined = decode_records(data, starts.file_offsets)
+        checks = (WRONG_CRC | WRONG_PROPERTY_CRC) if self.checksums else 0
+        records, declined = decode_records(data, starts.file_offsets, checks=checks)
         places = records.file_offsets + (self.base_offset + at)
         right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
         right &= are_readable(self.file, records, at)
