@@ -17,11 +17,11 @@ typedef struct {
     uint8_t *units;                     /* of each row */
     uint8_t *flags;                     /* of each row */
     int32_t *topic_rows;                /* the first row of each topic */
-    int32_t *key_hashes, *key_rows;     /* of each key, in the order of the index */
+    int32_t *key_hashes, *key_rows;     /* of each unique key and key, in the order of the index */
+    int32_t *tag_hashes;                /* of each row, -1 where its tag is not indexed; 5.4 does */
     const int64_t *delays;              /* of each delay level, ms */
     size_t most_topics, most_keys, levels;
     size_t topics, keys;                /* how many there are */
-    int with_tags;                      /* whether tags are indexed */
 } Dispatched;
 
 enum { TOPIC_SLOTS = 4096 };
@@ -87,9 +87,12 @@ static int add_key(Dispatched *d, int32_t row, uint32_t hash, Text text) {
     return 1;
 }
 
-/* Add the keys of a record: its unique key, its keys one by one, its tag. Return 0 where one is no text. */
+/* Add the keys of a record: its unique key, its keys one by one, and its tag. Return 0 where one is no text. */
 static int add_keys(Dispatched *d, const Topic *topic, const Named *named, int32_t row) {
     if (!topic->is_text) return 0;
+    uint32_t tag_hash = (topic->hash * 31 + 'T') * 31 + '#';
+    if (!java_hash(named->tags, &tag_hash)) return 0;
+    if (named->tags.length) d->tag_hashes[row] = (int32_t)key_hash(tag_hash);
     if (named->uniq_key.length && !add_key(d, row, topic->hash, named->uniq_key)) return 0;
     const uint8_t *p = named->keys.p, *end = p + named->keys.length;
     for (const uint8_t *space; p < end; p = space == end ? end : space + 1) {
@@ -98,8 +101,7 @@ static int add_keys(Dispatched *d, const Topic *topic, const Named *named, int32
         Text key = {p, (uint32_t)(space - p)};
         if (key.length && !add_key(d, row, topic->hash, key)) return 0;
     }
-    uint32_t tag_hash = (topic->hash * 31 + 'T') * 31 + '#';
-    return !d->with_tags || !named->tags.length || add_key(d, row, tag_hash, named->tags);
+    return 1;
 }
 
 /* Return how many of the records at ``offsets`` were dispatched: fewer than ``count`` where there is no room for a topic
@@ -116,8 +118,8 @@ static size_t dispatch_rows(Dispatched *d, const uint8_t *data, int64_t end, con
         if (!topic) return n;
         Named named;
         find_named(properties, &named);
-        /* A unique key, a tag, and keys of a byte and a space each. */
-        if (d->keys + 2 + (named.keys.length + 1) / 2 > d->most_keys) return n;
+        /* A unique key, and keys of a byte and a space each. */
+        if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return n;
         d->topic_codes[n] = (int32_t)topic->code - 1;
         int64_t code = 0;
         int flags = tags_code(d, topic, &named, long_at(p + r.born_growth + FIELD(STORE_TIMESTAMP)), &code) ? 0 : ODD_TAGS;
@@ -127,7 +129,8 @@ static size_t dispatch_rows(Dispatched *d, const uint8_t *data, int64_t end, con
         put64(unit + CONSUME_QUEUE_UNIT_AT_TAGS_CODE, (uint64_t)code);
         uint32_t transaction = r.sys_flag & TRANSACTION_MASK;
         size_t before = d->keys;
-        if (transaction != TRANSACTION_ROLLBACK && !add_keys(d, topic, &named, (int32_t)n)) flags |= ODD_KEYS, d->keys = before;
+        d->tag_hashes[n] = -1;
+        if (transaction != TRANSACTION_ROLLBACK && !add_keys(d, topic, &named, (int32_t)n)) flags |= ODD_KEYS, d->keys = before, d->tag_hashes[n] = -1;
         if (transaction == TRANSACTION_PREPARED || transaction == TRANSACTION_ROLLBACK) flags |= BESIDE_QUEUE;
         if (named.queues.length) flags |= NAMES_QUEUES;
         if (!is_utf8(properties)) flags |= NOT_TEXT;

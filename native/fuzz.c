@@ -47,11 +47,11 @@ static void fuzz_dispatch(const uint8_t *data, int64_t size, const int64_t *star
     enum { MOST_TOPICS = 8 };
     const int64_t delays[] = {1000, 5000};
     size_t most_keys = 64;
-    int32_t *codes = room_for(count, 4), *topics = room_for(MOST_TOPICS, 4), *hashes = room_for(most_keys, 4), *rows = room_for(most_keys, 4);
+    int32_t *codes = room_for(count, 4), *topics = room_for(MOST_TOPICS, 4), *hashes = room_for(most_keys, 4), *rows = room_for(most_keys, 4), *tags = room_for(count, 4);
     uint8_t *units = room_for(count, CONSUME_QUEUE_UNIT_SIZE), *flags = room_for(count, 1);
     for (size_t done = 0, more = 1; done < count && more; done += more) {
-        Dispatched d = {codes + done, units + CONSUME_QUEUE_UNIT_SIZE * done, flags + done, topics, hashes, rows, delays,
-                        MOST_TOPICS, most_keys, 2, 0, 0, (int)(done & 1)};
+        Dispatched d = {codes + done, units + CONSUME_QUEUE_UNIT_SIZE * done, flags + done, topics, hashes, rows, tags + done,
+                        delays, MOST_TOPICS, most_keys, 2, 0, 0};
         more = dispatch_rows(&d, data, size, starts + done, count - done);
         expect(d.topics <= MOST_TOPICS && d.keys <= most_keys);
         for (size_t i = done; i < done + more; i++) expect(codes[i] >= 0 && (size_t)codes[i] < d.topics);
@@ -64,7 +64,7 @@ static void fuzz_dispatch(const uint8_t *data, int64_t size, const int64_t *star
         hang_in(entries, slots, 7, (Keys){hashes, places, places, d.keys}, 1, size);
         free(entries), free(places);
     }
-    free(codes), free(topics), free(hashes), free(rows), free(units), free(flags);
+    free(codes), free(topics), free(hashes), free(rows), free(units), free(flags), free(tags);
 }
 
 static void fuzz_lines(const uint8_t *data, int64_t size, const int64_t *starts, size_t count, size_t room) {

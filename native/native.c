@@ -93,16 +93,16 @@ static PyObject *py_decode(PyObject *self, PyObject *const *args, Py_ssize_t cou
 }
 
 static PyObject *py_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t count) {
-    Call c = begin(args, count, 10, "dispatch(data, offsets, delays, with_tags, topic_codes, units, flags, topic_rows, key_hashes, key_rows)");
+    Call c = begin(args, count, 10, "dispatch(data, offsets, delays, topic_codes, units, flags, topic_rows, key_hashes, key_rows, tag_hashes)");
     Array data = take_bytes(&c), offsets = take_longs(&c), delays = take_longs(&c);
-    int with_tags = take_truth(&c);
     Array codes = take_writable_ints(&c), units = take_writable_bytes(&c), flags = take_writable_bytes(&c);
     Array topics = take_writable_ints(&c), hashes = take_writable_ints(&c), rows = take_writable_ints(&c);
+    Array tags = take_writable_ints(&c);
     if (!need(&c, offsets.count <= INT32_MAX && codes.count >= offsets.count && flags.count >= offsets.count &&
-              units.count / CONSUME_QUEUE_UNIT_SIZE >= offsets.count && rows.count >= hashes.count, "a buffer is too short"))
+              units.count / CONSUME_QUEUE_UNIT_SIZE >= offsets.count && rows.count >= hashes.count && tags.count >= offsets.count, "a buffer is too short"))
         return finish(&c, NULL);
-    Dispatched d = {codes.items, units.items, flags.items, topics.items, hashes.items, rows.items, delays.items,
-                    topics.count, hashes.count, delays.count, 0, 0, with_tags};
+    Dispatched d = {codes.items, units.items, flags.items, topics.items, hashes.items, rows.items, tags.items,
+                    delays.items, topics.count, hashes.count, delays.count, 0, 0};
     PyThreadState *way = give_way(data.count);
     size_t done = dispatch_rows(&d, data.items, (int64_t)data.count, offsets.items, offsets.count);
     go_on(way);
@@ -239,12 +239,24 @@ static int slab_row(const Slab *s, Py_ssize_t row, int64_t place, Content *c, Te
            host_in(s->born_hosts, PyList_Size(s->born_hosts) == 1 ? 0 : row, &c->born_host) && host_in(s->store_host, 0, &c->store_host);
 }
 
+static int numbers_fit(const Slab *s, Py_ssize_t row) {
+    static const int ints[] = {QUEUE_ID, FLAG, SYS_FLAG, RECONSUME};
+    int64_t magic = number_at(s->numbers + MAGIC, row);
+    int fit = magic >= 0 && magic <= UINT32_MAX;
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+        int64_t value = number_at(s->numbers + ints[i], row);
+        fit &= value == (int32_t)value;
+    }
+    if (!fit) PyErr_SetString(PyExc_OverflowError, "a number does not fit its field");
+    return fit;
+}
+
 static PyObject *make_slab(const Slab *s, int64_t place, int64_t *sizes) {
     Content c;
     Text tail;
     int64_t total = 0;
     for (Py_ssize_t row = 0; row < s->rows; row++) {
-        if (!slab_row(s, row, 0, &c, &tail)) return NULL;
+        if (!numbers_fit(s, row) || !slab_row(s, row, 0, &c, &tail)) return NULL;
         sizes[row] = (int64_t)prefix_size(&c) + c.body.length + tail.length;
         if (sizes[row] > INT32_MAX) return PyErr_Format(PyExc_ValueError, "a record is too long");
         total += sizes[row];

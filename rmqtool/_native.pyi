@@ -41,13 +41,13 @@ def dispatch(
     data: Buffer,
     offsets: Buffer,
     delays: Buffer,
-    with_tags: bool,
     topic_codes: Buffer,
     units: Buffer,
     flags: Buffer,
     topic_rows: Buffer,
     key_hashes: Buffer,
     key_rows: Buffer,
+    tag_hashes: Buffer,
     /,
 ) -> tuple[int, int, int]:
     """Fill what queues and index get; return the rows done, the topics and the keys."""

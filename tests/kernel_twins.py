@@ -47,8 +47,7 @@ class Comparison:
         self._decode(data, base, starts)
         self._decode_one(data, starts)
         offsets = np.array(list(messages), np.int64)
-        for tag_entries in (False, True):
-            self._dispatch(data, offsets, list(messages.values()), DispatchRules(tag_entries=tag_entries))
+        self._dispatch(data, offsets, list(messages.values()), DispatchRules())
         self._lines(data, offsets, list(messages.values()))
         self._encode(data, list(messages.items())[:20])
 
@@ -124,9 +123,9 @@ class Comparison:
         codes, flags = np.empty(count, np.int32), np.empty(count, np.uint8)
         units, topic_rows = np.empty(count * layouts.CONSUME_QUEUE_UNIT.size, np.uint8), np.empty(2048, np.int32)
         hashes, rows = np.empty(most_keys, np.int32), np.empty(most_keys, np.int32)
-        delays = np.array(rules.delays, np.int64)
+        tag_hashes, delays = np.empty(count, np.int32), np.array(rules.delays, np.int64)
         done, topics, keys = self.kernel.dispatch(
-            data, offsets, delays, rules.tag_entries, codes, units, flags, topic_rows, hashes, rows
+            data, offsets, delays, codes, units, flags, topic_rows, hashes, rows, tag_hashes
         )
         assert done == count
         assert [messages[row].raw_topic for row in topic_rows[:topics]] == list(
@@ -146,6 +145,9 @@ class Comparison:
                 assert unit.tags_code == tags_code(message, rules.delays)
             if not flag & _ODD_KEYS:
                 expected_keys += [(row, key_hash(text)) for text in iter_index_texts(message, rules)]
+                with_tag = [*iter_index_texts(message, DispatchRules(tag_entries=True))]
+                tag = with_tag[len([*iter_index_texts(message, rules)]) :]
+                assert tag_hashes[row] == (key_hash(tag[0]) if tag else -1)
             # Only what is no text, or a number in other digits, may be left to the caller.
             if flag & (_ODD_TAGS | _ODD_KEYS):
                 assert not (message.raw_topic + message.raw_properties).isascii()

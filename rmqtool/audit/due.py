@@ -16,7 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqtool.columns.keys import IndexKeys as RowKeys
+from rmqtool.columns.compiled import NOT_TEXT
+from rmqtool.columns.dispatched import IndexKeys as RowKeys
+from rmqtool.columns.dispatched import dispatch_of
 from rmqtool.columns.keys import index_keys, tag_keys
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
@@ -233,15 +235,24 @@ def _bridges(records: Records) -> Iterator[RecordFlaw]:
 
 def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFlaw]:
     """Yield records whose properties are no UTF-8: a broker writes them from texts."""
-    if not len(properties.text) or properties.text.max() < _FIRST_NOT_ASCII or _is_text(properties.text.tobytes()):
-        return
-    for row, begin, size in zip(
-        range(len(records)), records.properties_offsets.tolist(), records.properties_lengths.tolist(), strict=True
-    ):
-        if not _is_text(records.data[begin : begin + size].tobytes()):
-            place, total = records.column("physical_offset")[row], records.column("total_size")[row]
-            flaw = Flaw("CL-PROPS", "the properties are no UTF-8 text", begin - int(records.file_offsets[row]), size)
-            yield RecordFlaw(int(place), int(total), flaw)
+    for row in _rows_without_text(records, properties):
+        begin, size = int(records.properties_offsets[row]), int(records.properties_lengths[row])
+        place, total = records.column("physical_offset")[row], records.column("total_size")[row]
+        flaw = Flaw("CL-PROPS", "the properties are no UTF-8 text", begin - int(records.file_offsets[row]), size)
+        yield RecordFlaw(int(place), int(total), flaw)
+
+
+def _rows_without_text(records: Records, properties: Properties) -> list[int]:
+    dispatch = dispatch_of(records)
+    if dispatch is not None:
+        rows: list[int] = np.flatnonzero(dispatch.flags & NOT_TEXT).tolist()
+        return rows
+    text = properties.text
+    if not len(text) or text.max() < _FIRST_NOT_ASCII or _is_text(text.tobytes()):
+        return []
+    begins, sizes = records.properties_offsets.tolist(), records.properties_lengths.tolist()
+    blocks = (records.data[begin : begin + size].tobytes() for begin, size in zip(begins, sizes, strict=True))
+    return [row for row, block in enumerate(blocks) if not _is_text(block)]
 
 
 _FIRST_NOT_ASCII = 0x80

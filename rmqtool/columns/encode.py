@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.checksums import CRC32, Crc32
+from rmqtool.columns.compiled import slab
 from rmqtool.columns.gather import Ints
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, SysFlag
@@ -55,7 +56,7 @@ class Outgoing:
 class Slab(NamedTuple):
     """Encoded records back to back, and where each lies in the log."""
 
-    data: bytes
+    data: bytes | bytearray
     physical_offsets: Ints
     sizes: Ints
 
@@ -85,6 +86,8 @@ def _lengths(texts: Sequence[bytes]) -> Ints:
 
 def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None = None) -> Slab:
     """Return the records of ``outgoing``, the first at ``physical_offset`` of the log, each behind the one before."""
+    if outgoing.body_crcs is None and crc32 is None and (made := _compiled(outgoing, physical_offset)) is not None:
+        return made
     count = len(outgoing)
     sizes = record_sizes(outgoing)
     places = physical_offset + np.cumsum(sizes) - sizes
@@ -112,6 +115,22 @@ def encode_records(outgoing: Outgoing, physical_offset: int, crc32: Crc32 | None
     parts[1::3] = outgoing.bodies
     parts[2::3] = outgoing.tails
     return Slab(b"".join(parts), places, sizes)
+
+
+def _compiled(outgoing: Outgoing, physical_offset: int) -> Slab | None:
+    """Return the same by the kernel, where it is there; the host bits follow from the addresses."""
+    numbers = (
+        *(outgoing.magics, outgoing.queue_ids, outgoing.flags, outgoing.queue_offsets, outgoing.sys_flags),
+        *(outgoing.born_timestamps, outgoing.store_timestamps),
+        *(outgoing.reconsume_times, outgoing.prepared_transaction_offsets),
+    )
+    port = layouts.INT.packer.pack
+    hosts = [address + port(number) for address, number in (*outgoing.born_hosts, outgoing.store_host)]
+    made = slab(list(outgoing.bodies), list(outgoing.tails), numbers, hosts, physical_offset)
+    if made is None:
+        return None
+    data, sizes = made
+    return Slab(data, physical_offset + np.cumsum(sizes) - sizes, sizes)
 
 
 def _prefix_columns(outgoing: Outgoing, sizes: Ints, places: Ints, crcs: Ints) -> dict[str, Numbers]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.compiled import hung
 from rmqtool.columns.gather import Bytes, Ints, as_bytes
 from rmqtool.formats import index, layouts
 from rmqtool.formats.java import INT_MAX
@@ -105,8 +106,8 @@ class IndexContent:
         count = min(len(keys.key_hashes), self.room)
         if not count:
             return Inserted(first, 0, np.empty(0, np.int64))
-        self.entries[first : first + count], self.header, slots = hang_in(self.slots, self.header, keys.cut(0, count))
-        return Inserted(first, count, slots)
+        self.entries[first : first + count], self.header = hang_in(self.slots, self.header, keys.cut(0, count))
+        return Inserted(first, count, np.unique(keys.key_hashes[:count] % np.int64(len(self.slots))))
 
 
 def slots_of(table: bytearray) -> npt.NDArray[np.int32]:
@@ -116,21 +117,24 @@ def slots_of(table: bytearray) -> npt.NDArray[np.int32]:
 
 
 class HungIn(NamedTuple):
-    """The entries of some keys, the header behind them, and the slots that they changed."""
+    """The entries of some keys, and the header behind them."""
 
     entries: npt.NDArray[np.void]
     header: IndexHeader
-    slots: Ints
 
 
 def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> HungIn:
     """Give ``keys``, at least one, the next entries of a file and hang them into its ``slots``. All must fit."""
     first = max(header.index_count, _FIRST_ENTRY)
-    entries = np.empty(len(keys.key_hashes), _ENTRY)
-    entries["key_hash"] = keys.key_hashes
-    entries["phy_offset"] = keys.physical_offsets
-    entries["time_diff"] = _time_diffs(header, first, keys.store_timestamps)
-    entries["prev_index"], changed, taken = _link(slots, keys.key_hashes, first)
+    made = hung(slots, keys, first, header.begin_timestamp)
+    if made is not None:
+        entries, taken = made.entries.view(_ENTRY), made.taken
+    else:
+        entries = np.empty(len(keys.key_hashes), _ENTRY)
+        entries["key_hash"] = keys.key_hashes
+        entries["phy_offset"] = keys.physical_offsets
+        entries["time_diff"] = _time_diffs(header, first, keys.store_timestamps)
+        entries["prev_index"], taken = _link(slots, keys.key_hashes, first)
     begin_time, begin_place = header.begin_timestamp, header.begin_phy_offset
     if first == _FIRST_ENTRY:
         begin_time, begin_place = int(keys.store_timestamps[0]), int(keys.physical_offsets[0])
@@ -142,7 +146,7 @@ def hang_in(slots: npt.NDArray[np.int32], header: IndexHeader, keys: Keys) -> Hu
         header.hash_slot_count + taken,
         first + len(entries),
     )
-    return HungIn(entries, behind, changed)
+    return HungIn(entries, behind)
 
 
 def _time_diffs(header: IndexHeader, first: int, times: Ints) -> Ints:
@@ -158,11 +162,11 @@ def _time_diffs(header: IndexHeader, first: int, times: Ints) -> Ints:
 
 def _link(
     all_slots: npt.NDArray[np.int32], key_hashes: npt.NDArray[np.int32], first: int
-) -> tuple[npt.NDArray[np.int32], Ints, int]:
+) -> tuple[npt.NDArray[np.int32], int]:
     """Hang entries from number ``first`` on into their slots.
 
-    Return the entry before each in its chain, the slots, and how many of them were empty. A slot that names an entry
-    which is not there yet is empty too.
+    Return the entry before each in its chain, and how many of the slots were empty. A slot that names an entry which is
+    not there yet is empty too.
     """
     count = len(key_hashes)
     keyed = (key_hashes % np.int64(len(all_slots))) << 32 | np.arange(count)
@@ -179,7 +183,7 @@ def _link(
     all_slots[slots[ends_chain]] = numbers[ends_chain]
     previous = np.empty(count, np.int32)
     previous[order] = before
-    return previous, slots[ends_chain], int((heads == 0).sum())
+    return previous, int((heads == 0).sum())
 
 
 def insert_keys(newest: IndexContent, keys: Keys) -> list[IndexContent]:

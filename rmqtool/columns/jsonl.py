@@ -15,7 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.columns.bodies import DEFAULT_BOUNDS, Bodies, Bounds, RowFlaw, iter_parts
+from rmqtool import kernel
+from rmqtool.columns.bodies import DEFAULT_BOUNDS, Bodies, Bounds, RowFlaw, are_compressed, iter_parts
+from rmqtool.columns.compiled import room_of_line
+from rmqtool.columns.compiled import spelled as spelled_lines
+from rmqtool.columns.dispatched import message_of
 from rmqtool.columns.gather import Bytes, Ints, Mask, find_bytes, rows_with
 from rmqtool.columns.hosts import coded_hosts, offset_msg_ids
 from rmqtool.columns.json_parts import (
@@ -34,6 +38,7 @@ from rmqtool.columns.pieces import as_text, coded, pieces, values_of
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
 from rmqtool.formats.compression import body_codec
+from rmqtool.formats.message_json import encode_line, message_json
 
 # No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
 _FIRST_BEYOND_UTF8 = 0xF5
@@ -57,9 +62,47 @@ class Lines(NamedTuple):
 
 def iter_json_lines(records: Records, bounds: Bounds = DEFAULT_BOUNDS) -> Iterator[Lines]:
     """Yield a Message line for each record, in their order; some thousand at a time."""
+    if _are_few_inflated(records):
+        for part in iter_parts(records, bounds, inflate=False):
+            yield from _iter_compiled(part.records, part.first_row, bounds)
+        return
     for part in iter_parts(records, bounds, inflate=True):
         assert part.bodies is not None
         yield _lines(part.records, part.bodies, part.first_row)
+
+
+# A row that the kernel leaves is spelled by itself, at some times the cost of one among many: they must be few.
+_MOST_ALONE = 16
+# The room that lines need beside what they are made of, and how often that is in them: the first guess.
+_LINE, _TIMES = 640, 2
+
+
+def _are_few_inflated(records: Records) -> bool:
+    """Return whether the kernel spells most rows: those whose bodies are inflated it leaves."""
+    return kernel.NATIVE is not None and int(are_compressed(records).sum()) * _MOST_ALONE <= len(records)
+
+
+def _iter_compiled(records: Records, first_row: int, bounds: Bounds) -> Iterator[Lines]:
+    """Yield lines that the kernel spells, and one by one those that it leaves."""
+    offsets = np.ascontiguousarray(records.file_offsets, np.int64)
+    sizes = records.column("total_size")
+    row, count = 0, len(records)
+    while row < count:
+        left = _LINE * (count - row) + _TIMES * int(sizes[row:].sum(dtype=np.int64))
+        found = spelled_lines(records.data, offsets, row, left + room_of_line(int(sizes[row])))
+        assert found is not None
+        if found.row > row:
+            yield Lines(found.text, np.append(np.int64(0), found.ends), first_row + row, [])
+        if found.row == row:
+            yield _line_alone(records, row, first_row, bounds.body_cap)
+        row = max(found.row, row + 1)
+
+
+def _line_alone(records: Records, row: int, first_row: int, cap: int) -> Lines:
+    """Return the line of one record, as ``formats`` spells it."""
+    line, flaw = message_json(message_of(records, row), cap)
+    text = np.frombuffer(encode_line(line).encode() + b"\n", np.uint8)
+    return Lines(text, np.array([0, len(text)]), first_row + row, [] if flaw is None else [RowFlaw(0, flaw)])
 
 
 def _lines(records: Records, bodies: Bodies, first_row: int) -> Lines:

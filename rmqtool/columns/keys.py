@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.dispatched import IndexKeys, dispatch_of
 from rmqtool.columns.gather import Ints, Mask, find_bytes
 from rmqtool.columns.hashes import java_hashes
 from rmqtool.columns.pieces import Coded
@@ -22,15 +23,11 @@ _KEY_SEPARATOR = ord(" ")
 _INT_MIN = 1 << 31
 
 
-class IndexKeys(NamedTuple):
-    """The entries that records get: entry i is record ``rows[i]`` under the hash ``key_hashes[i]``."""
-
-    rows: Ints
-    key_hashes: npt.NDArray[np.int32]
-
-
 def index_keys(records: Records, properties: Properties, rules: DispatchRules) -> IndexKeys:
     """Return the index entries of ``records``: unique key, keys one by one, then the tag where it is indexed."""
+    dispatch = dispatch_of(records)
+    if dispatch is not None:
+        return _joined(dispatch.keys, dispatch.tag_keys) if rules.tag_entries else dispatch.keys
     topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
@@ -43,8 +40,17 @@ def index_keys(records: Records, properties: Properties, rules: DispatchRules) -
     return IndexKeys(rows[order], np.concatenate(hashes)[order])
 
 
+def _joined(keys: IndexKeys, tags: IndexKeys) -> IndexKeys:
+    rows = np.concatenate((keys.rows, tags.rows))
+    order = np.argsort(rows, kind="stable")
+    return IndexKeys(rows[order], np.concatenate((keys.key_hashes, tags.key_hashes))[order])
+
+
 def tag_keys(records: Records, properties: Properties) -> IndexKeys:
     """Return the entries that the tags of ``records`` get where tags are indexed."""
+    dispatch = dispatch_of(records)
+    if dispatch is not None:
+        return dispatch.tag_keys
     topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
     tags = _whole_values(properties, "TAGS", indexed)

@@ -76,10 +76,14 @@ def coded(column: pa.Array) -> Coded:
 
 def coded_texts(data: Bytes, file_offsets: Ints, lengths: Ints) -> Coded:
     """Return the texts at some offsets as numbers of the distinct ones, by Java's rule for malformed UTF-8."""
-    raw = coded(pieces(data, file_offsets, lengths))
-    texts = [decode_text(value) for value in raw.values]
+    return coded_names(*coded(pieces(data, file_offsets, lengths)))
+
+
+def coded_names(codes: npt.NDArray[np.int32], raw: list[bytes]) -> Coded:
+    """Return numbers of distinct stored texts as numbers of distinct texts."""
+    texts = [decode_text(value) for value in raw]
     distinct = list(dict.fromkeys(texts))
     if len(distinct) == len(texts):
-        return Coded(raw.codes, texts)
+        return Coded(codes, texts)
     number = {text: code for code, text in enumerate(distinct)}
-    return Coded(raw.each(lambda value: number[decode_text(value)], np.int32), distinct)
+    return Coded(Coded(codes, texts).each(lambda text: number[text], np.int32), distinct)

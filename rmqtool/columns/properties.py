@@ -7,7 +7,6 @@ first 0x01 of a piece parts name and value. What counts as a property is decided
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -45,17 +44,58 @@ class Found(NamedTuple):
         return self.lengths > 0
 
 
-@dataclass(frozen=True)
-class Properties:
-    """The properties of ``count`` records: pair i belongs to record ``rows[i]``, in the order they are stored."""
+class Pairs(NamedTuple):
+    """The properties of records: pair i belongs to record ``rows[i]``, in the order they are stored."""
 
-    count: int
     text: Bytes
     rows: Ints
     name_offsets: Ints
     name_lengths: Ints
     value_offsets: Ints
     value_lengths: Ints
+
+
+class Properties:
+    """The properties of ``count`` records; they are decoded when something of them is asked for."""
+
+    def __init__(self, records: Records) -> None:
+        self.count = len(records)
+        self._records = records
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """All pairs of all records."""
+        return _decode_pairs(self._records)
+
+    @property
+    def text(self) -> Bytes:
+        """The bytes that the offsets are in: all blocks back to back."""
+        return self.pairs.text
+
+    @property
+    def rows(self) -> Ints:
+        """The record that each pair belongs to."""
+        return self.pairs.rows
+
+    @property
+    def name_offsets(self) -> Ints:
+        """Where the name of each pair is."""
+        return self.pairs.name_offsets
+
+    @property
+    def name_lengths(self) -> Ints:
+        """How long it is."""
+        return self.pairs.name_lengths
+
+    @property
+    def value_offsets(self) -> Ints:
+        """Where the value of each pair is."""
+        return self.pairs.value_offsets
+
+    @property
+    def value_lengths(self) -> Ints:
+        """How long it is."""
+        return self.pairs.value_lengths
 
     def find(self, name: str) -> Found:
         """Return the property called ``name``; of one that occurs twice the last."""
@@ -151,6 +191,10 @@ class Properties:
 
 def decode_properties(records: Records) -> Properties:
     """Return the properties of ``records``."""
+    return Properties(records)
+
+
+def _decode_pairs(records: Records) -> Pairs:
     text, ends = _closed_blocks(records)
     piece_ends, parts = _pieces_and_parts(text)
     begins = np.concatenate((np.zeros(1, np.int64), piece_ends[:-1] + 1))[: len(piece_ends)]
@@ -159,7 +203,7 @@ def decode_properties(records: Records) -> Properties:
     good = (parts > begins) & (piece_ends > parts + 1)
     if not good.all():
         columns = [column[good] for column in columns]
-    return Properties(len(records), text, *columns)
+    return Pairs(text, *columns)
 
 
 def _counts(piece_ends: Ints, ends: Ints) -> Ints | int:

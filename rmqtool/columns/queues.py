@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rmqtool.columns.compiled import BESIDE_QUEUE, NAMES_QUEUES, grouped
 from rmqtool.columns.declined import Declined
+from rmqtool.columns.dispatched import Dispatch, dispatch_of, message_of
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.hashes import java_hashes
 from rmqtool.columns.pieces import Coded, as_numbers, coded
@@ -20,7 +22,6 @@ from rmqtool.columns.properties import Properties
 from rmqtool.columns.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import TRANSACTION_MASK
-from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, has_queue_unit, tags_code
 from rmqtool.formats.layout import Buffer
@@ -77,8 +78,8 @@ class QueueEntries(NamedTuple):
 
 def queue_entries(records: Records, properties: Properties, rules: DispatchRules) -> QueueEntries:
     """Return the units that ``records`` get, one behind the other: many of these are put to their queues at once."""
+    dispatch = dispatch_of(records, rules.delays)
     topics = records.topics
-    codes = tags_codes(records, properties, topics, rules)
     rows = np.flatnonzero(have_queue_unit(records))
     entries = _Entries(
         topics.values,
@@ -88,12 +89,25 @@ def queue_entries(records: Records, properties: Properties, rules: DispatchRules
         records.column("queue_offset")[rows],
     )
     if rules.multi_dispatch:
-        entries = entries.with_targets(records, properties, rules)
+        entries = entries.with_targets(records, _rows_with_queues(records, properties, dispatch), rules)
+    if dispatch is not None:
+        whole = len(entries.rows) == len(records) and len(rows) == len(records)
+        # The bare bytes: structures would be gathered field by field.
+        units = dispatch.units if whole else dispatch.units.view(f"V{UNIT_SIZE}")[entries.rows].view(_UNIT)
+        return QueueEntries(entries.topics, entries.topic_codes, entries.queue_ids, entries.queue_offsets, units)
+    codes = tags_codes(records, properties, topics, rules)
     units = np.empty(len(entries.rows), _UNIT)
     units["physical_offset"] = records.prefixes["physical_offset"][entries.rows]
     units["size"] = records.prefixes["total_size"][entries.rows]
     units["tags_code"] = codes[entries.rows]
     return QueueEntries(entries.topics, entries.topic_codes, entries.queue_ids, entries.queue_offsets, units)
+
+
+def _rows_with_queues(records: Records, properties: Properties, dispatch: Dispatch | None) -> Ints:
+    """Return the records that stand in their queue and name further ones."""
+    if dispatch is not None:
+        return np.flatnonzero(dispatch.flags & (NAMES_QUEUES | BESIDE_QUEUE) == NAMES_QUEUES)
+    return np.flatnonzero(properties.find("INNER_MULTI_DISPATCH").present & have_queue_unit(records))
 
 
 def have_queue_unit(records: Records) -> Mask:
@@ -108,14 +122,8 @@ def tags_codes(records: Records, properties: Properties, topics: Coded, rules: D
     codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
     delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
     for row in delayed:
-        codes[row] = tags_code(_message(records, int(row)), rules.delays)
+        codes[row] = tags_code(message_of(records, int(row)), rules.delays)
     return codes
-
-
-def _message(records: Records, row: int) -> Message:
-    message = decode_record(records.data.data, int(records.file_offsets[row]))
-    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
-    return message
 
 
 class _Entries(NamedTuple):
@@ -127,14 +135,13 @@ class _Entries(NamedTuple):
     queue_ids: Ints
     queue_offsets: Ints
 
-    def with_targets(self, records: Records, properties: Properties, rules: DispatchRules) -> _Entries:
+    def with_targets(self, records: Records, named: Ints, rules: DispatchRules) -> _Entries:
         """Return these and the entries of the extra queues that records name, each behind its record's own."""
-        named = properties.find("INNER_MULTI_DISPATCH").present & have_queue_unit(records)
         topics = {topic: code for code, topic in enumerate(self.topics)}
         extra = [
             (row, topics.setdefault(topic, len(topics)), queue_id, queue_offset)
-            for row in np.flatnonzero(named).tolist()
-            for topic, queue_id, queue_offset in dispatch_targets(_message(records, row), rules)
+            for row in named.tolist()
+            for topic, queue_id, queue_offset in dispatch_targets(message_of(records, row), rules)
         ]
         if not extra:
             return self
@@ -153,11 +160,7 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
     queue_offsets = np.concatenate([part.queue_offsets for part in parts])
     units = np.concatenate([part.units for part in parts], dtype=_UNIT)
     topics = list(numbers)
-    queues = coded(as_numbers(codes << 32 | queue_ids & 0xFFFFFFFF))
-    # A stable sort of 16 bits is a radix sort.
-    narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
-    order = np.argsort(queues.codes.astype(narrow), kind="stable")
-    ends = np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
+    order, ends = grouped(codes, queue_ids) or _grouped(codes, queue_ids)
     queue_offsets = queue_offsets[order]
     # The bare bytes: structures would be gathered field by field.
     units = units.view(f"V{UNIT_SIZE}")[order].view(_UNIT)
@@ -168,6 +171,15 @@ def runs_of(parts: Sequence[QueueEntries]) -> list[QueueRun]:
         runs.append(QueueRun(topics[code], queue_id, queue_offsets[begin:end], units[begin:end]))
         begin = end
     return runs
+
+
+def _grouped(codes: Ints, queue_ids: Ints) -> tuple[Ints, list[int]]:
+    """Return the rows queue by queue, those of one queue in their order, and where each queue ends among them."""
+    queues = coded(as_numbers(codes << 32 | queue_ids & 0xFFFFFFFF))
+    # A stable sort of 16 bits is a radix sort.
+    narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
+    order = np.argsort(queues.codes.astype(narrow), kind="stable")
+    return order, np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
 
 
 def join_runs(runs: Iterable[QueueRun]) -> dict[tuple[str, int], QueueRun]:
@@ -224,5 +236,5 @@ def batch_units(records: Records, properties: Properties, rules: DispatchRules) 
     units["batch_size"] = 1
     units["compacted_offset"] = -1
     for row in np.flatnonzero(properties.find("INNER_NUM").present).tolist():
-        units[row] = tuple(batch_unit(_message(records, row), rules.delays))
+        units[row] = tuple(batch_unit(message_of(records, row), rules.delays))
     return units[have_queue_unit(records)]

@@ -79,7 +79,8 @@ class Records:
     properties_lengths: Ints
     checked: int = 0
     _prefixes: npt.NDArray[np.void] | None = field(default=None, repr=False)
-    _topics: Coded | None = field(default=None, repr=False)
+    # What others made of the records and would make again.
+    made: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.file_offsets)
@@ -102,9 +103,10 @@ class Records:
     @property
     def topics(self) -> Coded:
         """The topics as numbers of the distinct ones."""
-        if self._topics is None:
-            self._topics = coded_texts(self.data, self.topic_offsets, self.topic_lengths)
-        return self._topics
+        if "topics" not in self.made:
+            self.made["topics"] = coded_texts(self.data, self.topic_offsets, self.topic_lengths)
+        topics: Coded = self.made["topics"]
+        return topics
 
     @property
     def body_lengths(self) -> Ints:

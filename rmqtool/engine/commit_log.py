@@ -80,7 +80,7 @@ class CommitLog:
         self.store_timestamp = self._committed_timestamp = tail.store_timestamp
         # Directories whose disks are too full for a new segment.
         self.full_directories: Callable[[], frozenset[LogDirectory]] = frozenset
-        self._pending: list[bytes] = []
+        self._pending: list[bytes | bytearray] = []
         # Where a record may end at most: a blank must fit behind it. Without a segment no record fits.
         self.last_end = -1
         self._current: WritableFile | None = None
@@ -107,7 +107,7 @@ class CommitLog:
         """The size of the largest record that fits into a segment at all."""
         return self.segment_size - BLANK_SIZE
 
-    def append(self, data: bytes, store_timestamp: int) -> None:
+    def append(self, data: bytes | bytearray, store_timestamp: int) -> None:
         """Take bytes that fit; they stand in the file after ``commit``."""
         self._pending.append(data)
         self.wrote_offset += len(data)
@@ -134,7 +134,7 @@ class CommitLog:
             self.committed_offset = self.wrote_offset
             self._committed_timestamp = self.store_timestamp
 
-    def write(self, data: bytes, store_timestamp: int) -> None:
+    def write(self, data: bytes | bytearray, store_timestamp: int) -> None:
         """Append bytes that fit, and commit them, when nothing waits for that."""
         file = self._current
         assert file is not None, "there is room only in a segment"

@@ -134,7 +134,6 @@ UNREACHED = 95
 # What nobody calls yet, by the module's name or its beginning, and who will.
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
-    "kernel:": "inner loops that are being put to use one after the other",
     "broker.consumer.rebalance:": "allocation strategies that a client with other members chooses from",
     "broker.producer.queue_selection:": "the choice of a queue by latency, which a client of several brokers makes",
     "formats.layouts:Tiered": "the layouts of tiered storage, which dump will read",

@@ -276,6 +276,11 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "no tuple": ("decoder", (int, None), TypeError),
     "names": ("text_maker", ((1,), True, None), TypeError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
+    "queue number in a slab": (
+        "encode_slab",
+        ([b""], [b""], (0, 1 << 31, *(0,) * 7), [bytes(8)], [bytes(8)], 0, LONGS[:1]),
+        OverflowError,
+    ),
     "host": ("encode_slab", ([b""], [b""], (0,) * 9, [bytes(7)], [bytes(8)], 0, LONGS[:1]), ValueError),
 }
 

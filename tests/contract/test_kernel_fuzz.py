@@ -66,7 +66,7 @@ CANARIES = {
     "sum of the lengths": ("record.h", " && r->properties + r->properties_length == r->size;", ";"),
     "size of the record": ("record.h", " || r->size > left) return 0;", ") return 0;"),
     "offset of a caller": ("record.h", "at >= 0 && at <= end && look_at", "look_at"),
-    "room for keys": ("dispatch.h", "if (d->keys + 2 + (named.keys.length + 1) / 2 > d->most_keys) return n;", ""),
+    "room for keys": ("dispatch.h", "if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return n;", ""),
     "room for a line": ("json.h", "NAMES + TIMES * (size_t)r.size) break;", "(size_t)r.size) break;"),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }
