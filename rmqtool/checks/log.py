@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.checks.case import Case, Damage, joined
@@ -131,7 +132,11 @@ class LogJudge:
             message = f"the last record is not whole: {message}"
         if run.records > 1:
             message = _run_words(run, start)
-        yield new_finding(code, message, _with_queue(place, run), records=run.records)
+        lost = _lost_message(run)
+        words = ", ".join(f"{name} {value}" for name, value in lost.items())
+        message += f"; the message was {words}" if words else ""
+        found = new_finding(code, message, _with_queue(place, run), records=run.records)
+        yield replace(found, data={**found.data, **lost})
 
     def _unread(
         self, report: SegmentReport, file: str | None, file_offset: int | None, message: str, is_gone: bool
@@ -175,6 +180,14 @@ def _run_words(run: FlawRun, start: int) -> str:
     way = "further on" if run.moved > 0 else "further back"
     say = counted(run.records, "record says that it lies", "records say that they lie")
     return f"{say} {counted(abs(run.moved), 'byte')} {way}, from {start + run.moved} on"
+
+
+def _lost_message(run: FlawRun) -> dict[str, str]:
+    """Return by what names people know a damaged message, as far as its properties can still be read."""
+    if run.first is None or run.records > 1:
+        return {}
+    keys, uniq_key = run.first.keys, run.first.uniq_key
+    return {name: value for name, value in (("keys", keys), ("uniqKey", uniq_key)) if value}
 
 
 def _with_queue(place: Place, run: FlawRun) -> Place:

@@ -18,7 +18,15 @@ from rmqtool.formats.hosts import format_host
 from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.log.end import read_record
 from rmqtool.look.key_search import KeySearch
-from rmqtool.look.place_search import LogSearch, QueueSearch, check_units, find_at, find_first_since, find_in_queue
+from rmqtool.look.place_search import (
+    LogSearch,
+    QueueSearch,
+    before_the_log,
+    check_units,
+    find_at,
+    find_first_since,
+    find_in_queue,
+)
 from rmqtool.look.question import Narrowing, Question, QuestionKind, decoded_json
 from rmqtool.look.regions import time_words
 from rmqtool.look.topic_names import find_topics, near_topics
@@ -190,8 +198,9 @@ class Lookup:
             answer.answered_by += search.answered_by
         elif search.found is None:
             bounds = self._times().bounds.get(queue)
-            if search.expired:
-                answer.reasons.append("the message is gone: its unit leads before the beginning of the log")
+            first = 0 if bounds is None else max(bounds.min_offset, bounds.first_available or 0)
+            if search.expired or question.queue_offset < first:
+                answer.reasons.append(f"the message is gone: {before_the_log(self.store)}")
             if bounds is not None:
                 text = f"the queue holds offsets {max(bounds.min_offset, 0)} to {bounds.max_offset - 1}"
                 empty = f"the queue is empty; its next offset is {bounds.max_offset}"
@@ -274,6 +283,9 @@ class Lookup:
         if log.unread:
             answer.searched["unread"] = [finding.as_json() for finding in log.unread]
         answer.complete = answer.complete and not log.unread
+        by_key = answer.kind in (QuestionKind.KEY, QuestionKind.UNIQ_KEY)
+        if not answer.places and by_key and self.store.commit_log.min_offset > 0:
+            answer.reasons.append(f"messages before that are gone: {before_the_log(self.store)}")
         if not answer.places and self.narrowing.topics.exact is not None:
             topic = self.narrowing.topics.exact
             known = find_topics(self.store, type(self.narrowing.topics)((), None))

@@ -22,9 +22,10 @@ from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, 
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind
-from rmqtool.log.end import read_record
+from rmqtool.log.end import first_record, read_record
 from rmqtool.log.walk import Place, SegmentWalk, read_record_at, walk_dledger
 from rmqtool.look.queue_bounds import read_database_bounds, read_database_queue
+from rmqtool.look.regions import time_words
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
@@ -309,9 +310,7 @@ def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
         return PlaceAnswer(found)
     if isinstance(found, Flaw):
         file_offset = physical_offset - segment.base_offset
-        log.unread.append(
-            Finding(found.code, Severity.ERROR, found.message, file=segment.path, offset=file_offset + found.at)
-        )
+        log.unread.append(Finding(found.code, Severity.ERROR, found.message, file=segment.path, offset=file_offset))
         return PlaceAnswer(None, f"the record at {physical_offset} is damaged: {found.message}")
     if segment.size > _NEAR_WALKED:
         return _scan_for(store, physical_offset, log)
@@ -348,12 +347,21 @@ def _between(physical_offset: int, before: Message | None, after: Message | None
     return PlaceAnswer(None, f"no message begins at {physical_offset}", near)
 
 
+def before_the_log(store: Store) -> str:
+    """Say where the log begins, and from when its first message is: what was before is deleted when it expires."""
+    log = store.commit_log
+    first = first_record(log, dledger=store.is_dledger)
+    when = None if first is None else time_words(first.store_timestamp)
+    since = "" if when is None else f" with the message stored at {when}"
+    return f"the log begins at {log.min_offset}{since}; retention deletes what is older"
+
+
 def _outside(store: Store, physical_offset: int) -> str:
     log = store.commit_log
     if not log:
         return "the store has no commit log"
     if physical_offset < log.min_offset:
-        return f"{physical_offset} is gone: the log begins at {log.min_offset}"
+        return f"{physical_offset} is gone: {before_the_log(store)}"
     if physical_offset >= log.end_offset:
         return f"{physical_offset} lies beyond the log, whose files end at {log.end_offset}"
     return f"the segment that held {physical_offset} is missing"

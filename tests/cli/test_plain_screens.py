@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -225,3 +227,34 @@ def test_csv_spells_out_what_a_screen_might_obey(tmp_path, capsys):
     assert status == Exit.DONE
     assert "a\\x1b[31mred\\x07 \\x7f\tb\nc" in out
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", out)
+
+
+# --- a message that is lost, or gone
+
+
+def test_a_lost_message_is_named_and_query_and_check_say_the_same_place(writable_store, capsys):
+    root = writable_store("53-broker")
+    victim = next(m for m in truth("53-broker")["messages"] if m["topic"] == "T_normal" and m.get("keys"))
+    base = victim["commitLogOffset"] - victim["commitLogOffset"] % 65536
+    path = root / "commitlog" / f"{base:020d}"
+    data = bytearray(path.read_bytes())
+    data[victim["commitLogOffset"] - base + 88] ^= 1
+    path.write_bytes(data)
+    lines = [json.loads(line) for line in run(capsys, "check", root, "--jsonl")[1].splitlines()]
+    (found,) = [line for line in lines if line.get("code") == "CL-CRC"]
+    assert (found["data"]["keys"], found["data"]["uniqKey"]) == (victim["keys"], victim["uniqKey"])
+    assert f"the message was keys {victim['keys']}, uniqKey {victim['uniqKey']}" in found["message"]
+    status, out, _ = run(capsys, "query", root, f"@{victim['commitLogOffset']}", "--json")
+    (unread,) = json.loads(out)["searched"]["unread"]
+    assert status == Exit.SKIPPED
+    assert (unread["file"], unread["offset"]) == (found["file"], found["offset"])
+
+
+@pytest.mark.parametrize("what", ["@100", "Ancient/0@1", "no-such-key"])
+def test_a_message_that_expired_is_said_to_be_older_than_the_log(what, store, capsys):
+    status, out, _ = run(capsys, "query", store("49-cleaned"), what)
+    oldest = truth("49-cleaned")["messages"][0]
+    when = datetime.fromtimestamp(oldest["storeTimestamp"] / 1000, UTC).isoformat(timespec="milliseconds")
+    said = f"the log begins at 98304 with the message stored at {when.replace('+00:00', 'Z')}; retention deletes"
+    assert status == Exit.NO
+    assert f"{said} what is older" in " ".join(out.split())
