@@ -258,7 +258,8 @@ def test_an_offset_inside_a_message_names_the_message(offset, store):
 def test_a_place_outside_the_log_says_where_the_log_lies(store):
     answer = find(store("53-cleaned"), "@5")
     assert (answer.places, answer.complete) == ([], True)
-    assert answer.reasons == [f"5 is gone: the log begins at {truth('53-cleaned')['min_phy']}"]
+    oldest = "the message stored at 2026-11-18T12:17:49.003Z; retention deletes what is older"
+    assert answer.reasons == [f"5 is gone: the log begins at {truth('53-cleaned')['min_phy']} with {oldest}"]
 
 
 def test_collisions_are_dropped_and_counted(store):
