@@ -74,7 +74,7 @@ _LOCALHOST = bytes((127, 0, 0, 1))
 # From so many messages on columns pay: their libraries are loaded first.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
-_UNIQ_KEY, _SHARDING_KEY, _WAIT = "UNIQ_KEY", "__SHARDINGKEY", "WAIT"
+_UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
 
 _Text = Callable[[Mapping[str, str]], bytes]
 
