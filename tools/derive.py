@@ -17,7 +17,8 @@ from construct import Bytes, Construct, Container, FormatField, IfThenElse, Rena
 from rmqtool.formats import declarations, layout
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
 from rmqtool.formats.layout import Field
-from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import PROPERTY_CRC32
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 
 KINDS = {("b", 1): "i8", ("h", 2): "i16", ("l", 4): "i32", ("q", 8): "i64", ("L", 4): "u32"}
@@ -172,7 +173,7 @@ def kernel_header() -> str:
     texts = {
         "NAME_VALUE_SEPARATOR": f"\\{ord(NAME_VALUE_SEPARATOR):o}",
         "PROPERTY_SEPARATOR": f"\\{ord(PROPERTY_SEPARATOR):o}",
-        "PROPERTY_CRC_NAME": CRC_PROPERTY,
+        "PROPERTY_CRC_NAME": PROPERTY_CRC32,
         "SCHEDULE_TOPIC": SCHEDULE_TOPIC,
     }
     lines += [f"#define {name} {value}" for name, value in numbers.items()]

@@ -26,7 +26,14 @@ from rmqtool.columns.records import Records, decode_records
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import layouts
 from rmqtool.formats.bridges import is_bridge
-from rmqtool.formats.codes import COMPRESSION_MASK, TRANSACTION_MASK, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.codes import (
+    COMPRESSION_MASK,
+    HOST_BITS,
+    TRANSACTION_MASK,
+    SysFlag,
+    TransactionType,
+    transaction_type,
+)
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
 from rmqtool.formats.dispatch import DispatchRules
@@ -40,8 +47,6 @@ Units = npt.NDArray[np.void]
 
 UNIT = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
 BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
-
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 
 class Inflating(IntEnum):
@@ -321,7 +326,7 @@ def _have_odd_heads(records: Records) -> Mask:
 
 def check_head(message: Message) -> Iterator[RecordFlaw]:
     """Yield the first flaw of a record whose header holds what no broker writes."""
-    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    prefix = PREFIXES[message.sys_flag & HOST_BITS]
     for name, text in _odd_fields(message):
         field = prefix.field(name)
         yield RecordFlaw(message.physical_offset, message.total_size, Flaw("CL-HEAD", text, field.offset, field.size))

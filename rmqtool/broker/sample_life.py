@@ -13,6 +13,7 @@ from rmqtool.broker.services.transactions import EndRequest, EndStatus, Transact
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import WriteFailed
 from rmqtool.formats.codes import TransactionType
+from rmqtool.formats.property_names import KEYS, PGROUP, UNIQ_KEY, WAIT
 
 ORDERS, PAYMENTS, REMINDERS = "Orders", "Payments", "Reminders"
 SHIPPING, PAYMENT_SERVICE = "shipping", "payment-service"
@@ -64,7 +65,7 @@ def _order(number: int) -> dict[str, Any]:
 
 def _pay(services: Services, key: str, *, decide: bool) -> None:
     """Store a payment as a half message, and commit it or leave it open."""
-    properties = {"PGROUP": PAYMENT_SERVICE, "KEYS": key, "UNIQ_KEY": f"{key}-payment", "WAIT": "true"}
+    properties = {PGROUP: PAYMENT_SERVICE, KEYS: key, UNIQ_KEY: f"{key}-payment", WAIT: "true"}
     message = NewMessage(PAYMENTS, b'{"paid": true}', 0, properties, 0, int(TransactionType.PREPARED))
     ticket = services.transactions.prepare(message)
     if isinstance(ticket, EndStatus) or ticket.physical_offset is None:

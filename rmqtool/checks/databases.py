@@ -15,6 +15,7 @@ from rmqtool.formats import layouts, paths, rocksdb_rows
 from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 from rmqtool.formats.rocksdb_rows import QueueRowKey
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.log.end import read_record
@@ -152,7 +153,7 @@ def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -
     if record is None:
         return f"row {key.queue_offset} leads to {place}, where no record begins"
     said = (record.topic, record.queue_id, record.queue_offset)
-    if said != tuple(key) and "INNER_MULTI_DISPATCH" not in record.properties:
+    if said != tuple(key) and INNER_MULTI_DISPATCH not in record.properties:
         return f"row {key.queue_offset} leads to {place}, the record of {said[0]}/{said[1]} @ {said[2]}"
     if record.total_size != value.size:
         return f"row {key.queue_offset} says {value.size} bytes, its record has {record.total_size}"

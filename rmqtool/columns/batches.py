@@ -21,6 +21,7 @@ from rmqtool.columns.pieces import Coded, coded
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
 from rmqtool.formats.compression import body_codec
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 SCHEMA_VERSION = 1
 VERSION_KEY = b"rmqtool.schema_version"
@@ -40,7 +41,7 @@ _FIELDS = {
     "reconsume_times": ("reconsume_times", pa.int32()),
     "prepared_transaction_offset": ("prepared_transaction_offset", pa.int64()),
 }
-_PROPERTIES = {"tags": "TAGS", "keys": "KEYS", "msg_id": "UNIQ_KEY"}
+_PROPERTIES = {"tags": TAGS, "keys": KEYS, "msg_id": UNIQ_KEY}
 _TIMES = ("store_timestamp", "born_timestamp")
 
 COLUMNS = (

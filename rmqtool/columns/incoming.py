@@ -25,11 +25,12 @@ from rmqtool.columns.pieces import Coded, coded, values_of
 from rmqtool.formats import layouts
 from rmqtool.formats.java import INT_MAX, INT_MIN
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import UNIQ_KEY
 
 NO_QUEUE = -1
 
 _STRING, _LONG = pa.utf8(), pa.int64()
-_PROPERTIES, _KEY = "properties", "UNIQ_KEY"
+_PROPERTIES = "properties"
 # Members that say when a message is delivered: that is nothing for columns.
 _LATER = ("delayLevel", "deliverAt")
 _STORED = "commitLogOffset"
@@ -259,7 +260,7 @@ class IncomingLines:
     def keys(properties: Mapping[str, Values], generated: Sequence[str]) -> pa.StringArray:
         """Return the unique keys of messages: the one that a message has, else the one made for it."""
         made = pa.array(generated, _STRING)
-        return pc.coalesce(properties[_KEY], made) if _KEY in properties else made
+        return pc.coalesce(properties[UNIQ_KEY], made) if UNIQ_KEY in properties else made
 
     texts = staticmethod(property_texts)
     lines = staticmethod(spell_put)
@@ -323,6 +324,6 @@ class IncomingLines:
                 _add(found, name, column)
         for member, name in self._own.items():
             _add(found, name, columns[member])
-        if self._defaults.keeps_keys and _KEY in nested:
-            _add(found, _KEY, pc.if_else(pc.equal(nested[_KEY], ""), None, nested[_KEY]))
+        if self._defaults.keeps_keys and UNIQ_KEY in nested:
+            _add(found, UNIQ_KEY, pc.if_else(pc.equal(nested[UNIQ_KEY], ""), None, nested[UNIQ_KEY]))
         return found

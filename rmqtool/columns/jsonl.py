@@ -39,6 +39,7 @@ from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
 from rmqtool.formats.compression import body_codec
 from rmqtool.formats.message_json import encode_line, message_json
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 # No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
 _FIRST_BEYOND_UTF8 = 0xF5
@@ -147,9 +148,9 @@ def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
     is_plain = properties.are_in_turn(are_special)
     return {
         "offsetMsgId": text_pieces(offset_msg_ids(records), is_plain=True),
-        "uniqKey": text_pieces(properties.values("UNIQ_KEY"), is_plain=is_plain),
-        "tags": text_pieces(properties.values("TAGS"), is_plain=is_plain),
-        "keys": text_pieces(properties.values("KEYS"), is_plain=is_plain),
+        "uniqKey": text_pieces(properties.values(UNIQ_KEY), is_plain=is_plain),
+        "tags": text_pieces(properties.values(TAGS), is_plain=is_plain),
+        "keys": text_pieces(properties.values(KEYS), is_plain=is_plain),
         "properties": (_plain_objects(properties) if is_plain else None) or _property_objects(properties),
     }
 

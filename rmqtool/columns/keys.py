@@ -18,6 +18,7 @@ from rmqtool.formats import index
 from rmqtool.formats.codes import TRANSACTION_MASK, TransactionType
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.java import string_hash
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 _KEY_SEPARATOR = ord(" ")
 _INT_MIN = 1 << 31
@@ -30,10 +31,10 @@ def index_keys(records: Records, properties: Properties, rules: DispatchRules) -
         return _joined(dispatch.keys, dispatch.tag_keys) if rules.tag_entries else dispatch.keys
     topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
-    parts = [_whole_values(properties, "UNIQ_KEY", indexed), _tokens(properties, "KEYS", indexed)]
+    parts = [_whole_values(properties, UNIQ_KEY, indexed), _tokens(properties, KEYS, indexed)]
     hashes = [_key_hashes(properties, part, topics, index.key_text) for part in parts]
     if rules.tag_entries:
-        parts.append(_whole_values(properties, "TAGS", indexed))
+        parts.append(_whole_values(properties, TAGS, indexed))
         hashes.append(_key_hashes(properties, parts[-1], topics, index.tag_key_text))
     rows = np.concatenate([part.rows for part in parts])
     order = np.argsort(rows, kind="stable")
@@ -53,7 +54,7 @@ def tag_keys(records: Records, properties: Properties) -> IndexKeys:
         return dispatch.tag_keys
     topics = records.topics
     indexed = records.column("sys_flag") & TRANSACTION_MASK != int(TransactionType.ROLLBACK)
-    tags = _whole_values(properties, "TAGS", indexed)
+    tags = _whole_values(properties, TAGS, indexed)
     return IndexKeys(tags.rows, _key_hashes(properties, tags, topics, index.tag_key_text))
 
 

@@ -15,11 +15,22 @@ import pyarrow.compute as pc
 from rmqtool.columns.batches import COLUMNS
 from rmqtool.columns.gather import Ints
 from rmqtool.formats.java import INT_MAX, INT_MIN, string_hash
-from rmqtool.formats.properties import CRC_PROPERTY, MAX_PROPERTIES_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import (
+    DELAY,
+    KEYS,
+    PROPERTY_CRC32,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+)
 
 NO_QUEUE = -1
 # Columns that are properties.
-_STORED_AS = {"tags": "TAGS", "keys": "KEYS", "msg_id": "UNIQ_KEY", "sharding_key": "__SHARDINGKEY"}
+_STORED_AS = {"tags": TAGS, "keys": KEYS, "msg_id": UNIQ_KEY, "sharding_key": SHARDING_KEY}
 # The columns of messages, and the types that each may have, by their SQL names.
 OUTGOING_COLUMNS: dict[str, tuple[str, ...]] = {
     "topic": ("string",),
@@ -33,7 +44,7 @@ OUTGOING_COLUMNS: dict[str, tuple[str, ...]] = {
 GIVEN_ANEW = tuple(name for name in COLUMNS if name not in OUTGOING_COLUMNS)
 
 # Properties that are over: of the record that was read, and of the time before it came to its topic.
-_OVER = (CRC_PROPERTY, "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_OVER = (PROPERTY_CRC32, DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 _TEXT, _LONG = pa.utf8(), pa.int64()
 _SEPARATORS = f"[{NAME_VALUE_SEPARATOR}{PROPERTY_SEPARATOR}]"

@@ -25,6 +25,7 @@ from rmqtool.formats.codes import TRANSACTION_MASK
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, has_queue_unit, tags_code
 from rmqtool.formats.layout import Buffer
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH, INNER_NUM, TAGS
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 
 Units = npt.NDArray[np.void]
@@ -107,7 +108,7 @@ def _rows_with_queues(records: Records, properties: Properties, dispatch: Dispat
     """Return the records that stand in their queue and name further ones."""
     if dispatch is not None:
         return np.flatnonzero(dispatch.flags & (NAMES_QUEUES | BESIDE_QUEUE) == NAMES_QUEUES)
-    return np.flatnonzero(properties.find("INNER_MULTI_DISPATCH").present & have_queue_unit(records))
+    return np.flatnonzero(properties.find(INNER_MULTI_DISPATCH).present & have_queue_unit(records))
 
 
 def have_queue_unit(records: Records) -> Mask:
@@ -118,7 +119,7 @@ def have_queue_unit(records: Records) -> Mask:
 
 def tags_codes(records: Records, properties: Properties, topics: Coded, rules: DispatchRules) -> Ints:
     """Return the tags code of each record's unit, before any extension."""
-    tags = properties.find("TAGS")
+    tags = properties.find(TAGS)
     codes = java_hashes(properties.text, *tags).hashes.view(np.int32).astype(np.int64)
     delayed = np.flatnonzero(topics.each(lambda topic: topic == SCHEDULE_TOPIC, np.bool_)) if topics.values else ()
     for row in delayed:
@@ -235,6 +236,6 @@ def batch_units(records: Records, properties: Properties, rules: DispatchRules) 
     units["msg_base_offset"] = records.prefixes["queue_offset"]
     units["batch_size"] = 1
     units["compacted_offset"] = -1
-    for row in np.flatnonzero(properties.find("INNER_NUM").present).tolist():
+    for row in np.flatnonzero(properties.find(INNER_NUM).present).tolist():
         units[row] = tuple(batch_unit(message_of(records, row), rules.delays))
     return units[have_queue_unit(records)]

@@ -25,13 +25,8 @@ from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer
-from rmqtool.formats.properties import (
-    CRC_BLOCK_LENGTH,
-    CRC_DIGITS,
-    CRC_PROPERTY,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-)
+from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_DIGITS, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import PROPERTY_CRC32
 
 _SHORT_PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _WIDE_PREFIX = layouts.MESSAGE_PREFIX_V6V6
@@ -327,7 +322,7 @@ def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mas
     if not len(rows):
         return good
     # Its name is as long as a number: comparing those is faster than comparing bytes.
-    name = np.frombuffer(CRC_PROPERTY.encode("ascii"), np.uint64)
+    name = np.frombuffer(PROPERTY_CRC32.encode("ascii"), np.uint64)
     names = windows(records.data, name.itemsize)[block_offsets if len(rows) == len(good) else block_offsets[rows]]
     named = names.view(name.dtype) == name
     if not named.any():

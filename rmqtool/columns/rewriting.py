@@ -12,11 +12,12 @@ from rmqtool.columns.gather import Bytes, Ints, Mask, windows
 from rmqtool.columns.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
-from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY, NAME_VALUE_SEPARATOR, encode_property_crc
+from rmqtool.formats.properties import CRC_BLOCK_LENGTH, NAME_VALUE_SEPARATOR, encode_property_crc
+from rmqtool.formats.property_names import PROPERTY_CRC32
 
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _CRC_MASK = 0x7FFFFFFF
-_SEAL = f"{CRC_PROPERTY}{NAME_VALUE_SEPARATOR}".encode("ascii")
+_SEAL = f"{PROPERTY_CRC32}{NAME_VALUE_SEPARATOR}".encode("ascii")
 
 
 @dataclass(slots=True)

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.message import Host, NewMessage, PutStatus, Record, encode_length, encode_topic, text_template
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.hosts import IPV4_LENGTH, parse_address
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, crc31, encode_text, string_length
 from rmqtool.formats.properties import (
     BUILT_BINS,
     CRC_BLOCK_LENGTH,
-    CRC_PROPERTY,
     DECODED_BINS,
     MAX_PROPERTIES_LENGTH,
     PROPERTY_SEPARATOR,
     is_terminated,
     split_property_crc,
 )
+from rmqtool.formats.property_names import PROPERTY_CRC32
 from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX
 
 # What a record may have beside its body.
@@ -32,7 +32,6 @@ _LEAST_MAX_MESSAGE_SIZE = 10
 _MOST_TOPICS_KNOWN = 1 << 16
 _NAME_LIMIT = 255
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
-_HOST_BITS = _BORN_V6 | _STORE_V6
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
 _NO_NAMES = frozenset({"", ".", ".."})
 
@@ -119,8 +118,8 @@ class Encoder:
 
     def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
         """Return what makes the text of a mapping with these ``names``."""
-        if self.has_property_crc and CRC_PROPERTY in names:
-            names = tuple(name for name in names if name != CRC_PROPERTY)
+        if self.has_property_crc and PROPERTY_CRC32 in names:
+            names = tuple(name for name in names if name != PROPERTY_CRC32)
         return text_template(names, bins or self._bins, not self.is_4_9)
 
     def status_of_long(self, text: bytes) -> PutStatus:
@@ -150,7 +149,7 @@ class Encoder:
             sys_flag |= _BORN_V6
         if len(store_ip) != IPV4_LENGTH:
             sys_flag |= _STORE_V6
-        pack, size = _PREFIXES[sys_flag & _HOST_BITS]
+        pack, size = _PREFIXES[sys_flag & HOST_BITS]
         tail = rules.encoded + encode_length(length) + text
         size += len(body) + len(tail) + (CRC_BLOCK_LENGTH if has_crc else 0)
         if len(body) > self.max_body or size > self.max_record:

@@ -35,9 +35,24 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import int64, parse_int, parse_long, parse_short
 from rmqtool.formats.properties import decode_properties, join_properties
+from rmqtool.formats.property_names import (
+    DELAY,
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    WAIT,
+)
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
-_TIMER_WISHES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_TIMER_WISHES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 _SECOND = 1000
 
 
@@ -52,7 +67,7 @@ class Destination(NamedTuple):
 
 def is_for_later(properties: Mapping[str, str]) -> bool:
     """Return whether any property asks for a delay."""
-    return "DELAY" in properties or any(name in properties for name in _TIMER_WISHES)
+    return DELAY in properties or any(name in properties for name in _TIMER_WISHES)
 
 
 def find_destination(
@@ -69,21 +84,21 @@ def find_destination(
             if any(name in sent.properties for name in _TIMER_WISHES):
                 kept = {name: value for name, value in sent.properties.items() if name not in _TIMER_WISHES}
                 sent = sent._replace(properties=kept)
-        elif "TIMER_OUT_MS" not in sent.properties and any(name in sent.properties for name in _TIMER_WISHES):
+        elif TIMER_OUT_MS not in sent.properties and any(name in sent.properties for name in _TIMER_WISHES):
             return _by_timer(sent, config, now)
     return _by_level(sent, level, levels) if level > 0 else sent
 
 
 def delay_level(properties: Mapping[str, str]) -> int | None:
     """Return the delay level of a message, 0 without one, None when it is no number."""
-    text = properties.get("DELAY")
+    text = properties.get(DELAY)
     return 0 if text is None else parse_int(text)
 
 
 def _by_level(sent: Destination, level: int, levels: int) -> Destination:
     """Move a message to the schedule topic; the highest level stands for all above it."""
     level = min(level, levels)
-    properties = {**sent.properties, "DELAY": str(level)}
+    properties = {**sent.properties, DELAY: str(level)}
     return Destination(SCHEDULE_TOPIC, level - 1, _belonging(properties, sent), True)
 
 
@@ -95,13 +110,13 @@ def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination |
     if deliver is None:
         return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
     if deliver <= now:
-        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if "TIMER_DEL_UNIQKEY" in sent.properties else sent
+        return PutStatus.WHEEL_TIMER_MSG_ILLEGAL if TIMER_DEL_UNIQKEY in sent.properties else sent
     if deliver - now > config.timer_max_delay_sec * _SECOND:
         return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
     precision = config.timer_precision_ms
     # A slot is served once the clock has passed it: one precision later.
     rounded = deliver - precision if deliver % precision == 0 else deliver - deliver % precision
-    properties = {**sent.properties, "TIMER_OUT_MS": str(rounded)}
+    properties = {**sent.properties, TIMER_OUT_MS: str(rounded)}
     return Destination(TIMER_TOPIC, 0, _belonging(properties, sent), True)
 
 
@@ -114,14 +129,14 @@ def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) 
 
 
 def _belonging(properties: dict[str, str], sent: Destination) -> dict[str, str]:
-    return {**properties, "REAL_TOPIC": sent.topic, "REAL_QID": str(sent.queue_id)}
+    return {**properties, REAL_TOPIC: sent.topic, REAL_QID: str(sent.queue_id)}
 
 
 def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
     for name, unit, base in (
-        ("TIMER_DELAY_SEC", _SECOND, now),
-        ("TIMER_DELAY_MS", 1, now),
-        ("TIMER_DELIVER_MS", 1, 0),
+        (TIMER_DELAY_SEC, _SECOND, now),
+        (TIMER_DELAY_MS, 1, now),
+        (TIMER_DELIVER_MS, 1, 0),
     ):
         if name in properties:
             number = parse_long(properties[name])
@@ -218,13 +233,6 @@ def refused(status: PutStatus, queue: QueueKey) -> PutTicket:
     return ticket
 
 
-MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
-INNER_NUM = "INNER_NUM"
-INNER_BASE = "INNER_BASE"
-_WAIT = "WAIT"
-
-
 class LateParts(NamedTuple):
     """What is known of a record before its queue offsets; ``place``: its queue, the store's host, and now."""
 
@@ -245,15 +253,15 @@ class MultiDispatchRecord:
 
     def __init__(self, parts: LateParts, queue: QueueKey) -> None:
         self._parts = parts
-        self._targets = _targets(parts.encoder, queue, parts.properties[MULTI_DISPATCH])
+        self._targets = _targets(parts.encoder, queue, parts.properties[INNER_MULTI_DISPATCH])
 
     def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
         """Return the record, and the queues that it takes an offset of."""
         encoder = self._parts.encoder
         texts = ["" if target is None else str(offsets.next(target)) for target in self._targets]
-        properties = {**self._parts.properties, MULTI_QUEUE_OFFSET: ",".join(texts)}
+        properties = {**self._parts.properties, INNER_MULTI_QUEUE_OFFSET: ",".join(texts)}
         if encoder.is_4_9:
-            properties.pop(_WAIT, None)
+            properties.pop(WAIT, None)
         record = self._parts.encode(properties)
         if isinstance(record, PutStatus):
             return record
@@ -277,7 +285,7 @@ def _targets(encoder: Encoder, queue: QueueKey, names: str) -> list[QueueKey | N
 
 def names_queues(topic: str, properties: Mapping[str, str], config: StoreConfig, *, is_4_9: bool) -> bool:
     """Return whether a message gets numbers in further queues."""
-    if not properties.get(MULTI_DISPATCH, "").strip():
+    if not properties.get(INNER_MULTI_DISPATCH, "").strip():
         return False
     if is_4_9:
         return config.enable_multi_dispatch
@@ -313,9 +321,7 @@ def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic:
 
 
 # A message with none of these is stored as it is. WAIT, which every client sets, only says who waits for the disk.
-MATTERS = frozenset(
-    {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "INNER_NUM", "INNER_MULTI_DISPATCH"}
-)
+MATTERS = frozenset({DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, INNER_NUM, INNER_MULTI_DISPATCH})
 
 _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
@@ -467,5 +473,5 @@ class Intake:
 
 def _waits(properties: Mapping[str, str]) -> bool:
     """Return whether a producer wants to be answered only once the message is on the disk."""
-    wait = properties.get(_WAIT, "true")
+    wait = properties.get(WAIT, "true")
     return wait == "true" or wait.lower() == "true"

@@ -16,7 +16,7 @@ from rmqtool.engine.encoder import Encoder, TopicRules
 from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueOffsets, encode_length
 from rmqtool.engine.put import MATTERS, Intake, PutTicket
 from rmqtool.errors import NoSpace, StoreError
-from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
+from rmqtool.formats.codes import HOST_BITS, TRANSACTION_MASK, SysFlag
 from rmqtool.formats.commit_log import BLANK_SIZE, record_size
 from rmqtool.formats.hosts import IPV4_LENGTH
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 _SLAB = 4 << 20
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
-_NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | _HOST_BITS
+_NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
 _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sorted(MATTERS))
 
 
@@ -244,7 +243,7 @@ def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColu
         store_host=encoder.store_host,
         magics=np.array([rule.magic for rule in rules], np.int64)[codes[rows]],
         flags=flags[rows],
-        sys_flags=sys_flags[rows] & ~np.int64(_HOST_BITS) | host_bits,
+        sys_flags=sys_flags[rows] & ~np.int64(HOST_BITS) | host_bits,
         reconsume_times=np.broadcast_to(np.asarray(columns.reconsume_times, np.int64), count)[rows],
     )
     for row in np.flatnonzero(~legal).tolist():

@@ -48,6 +48,7 @@ from rmqtool.filters.expressions import (
     ordered,
 )
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, parse_double, parse_int, parse_long
+from rmqtool.formats.property_names import TAGS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -234,7 +235,7 @@ def match_tags(tags: TagExpression, columns: PropertyColumns) -> Mask:
 
     if tags.everything:
         return np.ones(columns.rows, np.bool_)
-    return text_column(columns.column("TAGS"), columns.rows).is_in(tags.names)
+    return text_column(columns.column(TAGS), columns.rows).is_in(tags.names)
 
 
 def match_tag_codes(tags: TagExpression, codes: npt.NDArray[np.int64]) -> Mask:

@@ -7,7 +7,7 @@ into the index; its topic is nobody's, its body zeros. Brokers that find it at a
 from __future__ import annotations
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, SysFlag, TransactionType, transaction_type
+from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MESSAGE_MAGIC_V1, SysFlag, TransactionType, transaction_type
 from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Message, encode_message
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
@@ -16,12 +16,11 @@ QUARANTINE_TOPIC = b"RMQTOOL_QUARANTINE"
 # No broker refuses a message of this size, whatever its settings; a longer span becomes several records.
 LARGEST_SIZE = 4 << 20
 _LENGTHS = 3  # that of the topic, one byte, and that of the properties, two
-_V6 = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 
 
 def least_size(like: Message) -> int:
     """Return the size of the smallest bridge that looks like its neighbour."""
-    prefix = PREFIXES[_sys_flag(like) & _V6]
+    prefix = PREFIXES[_sys_flag(like) & HOST_BITS]
     return prefix.size + len(QUARANTINE_TOPIC) + _LENGTHS + (CRC_BLOCK_LENGTH if _has_crc(like) else 0)
 
 
@@ -64,7 +63,7 @@ def encode_bridge(physical_offset: int, size: int, like: Message) -> bytes:
 
 
 def _sys_flag(like: Message) -> int:
-    return int(TransactionType.ROLLBACK) | (int(_V6) if like.sys_flag & SysFlag.STORE_HOST_V6 else 0)
+    return int(TransactionType.ROLLBACK) | (HOST_BITS if like.sys_flag & SysFlag.STORE_HOST_V6 else 0)
 
 
 def _has_crc(like: Message) -> bool:

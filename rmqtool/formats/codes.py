@@ -12,9 +12,11 @@ from enum import KEEP, IntEnum, IntFlag
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
+# What a message may begin with; a blank record is not a message.
+RECORD_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
 
 # As they stand on disk, to search for.
-MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC))
+MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in (*RECORD_MAGICS, BLANK_MAGIC))
 
 MAGIC_WORDS = {
     MESSAGE_MAGIC_V1: "message, version 1",
@@ -45,6 +47,8 @@ class SysFlag(IntFlag, boundary=KEEP):
     ZSTD = 0x200
 
 
+# Which of the two hosts of a record have 16 bytes: these bits decide how long its fixed part is.
+HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 TRANSACTION_MASK = 0x00C
 COMPRESSION_MASK = 0x700
 COMPRESSION_SHIFT = 8

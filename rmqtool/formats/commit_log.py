@@ -17,19 +17,17 @@ from functools import cached_property
 from typing import NamedTuple
 
 from rmqtool.formats import layouts, properties
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import crc31, decode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError, bytes_left
-
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 # Which of the four prefixes a record has, by its two host bits.
 PREFIXES: dict[int, Layout[layouts.MessagePrefix]] = {
     0: layouts.MESSAGE_PREFIX_V4V4,
     int(SysFlag.STORE_HOST_V6): layouts.MESSAGE_PREFIX_V4V6,
     int(SysFlag.BORN_HOST_V6): layouts.MESSAGE_PREFIX_V6V4,
-    _HOST_BITS: layouts.MESSAGE_PREFIX_V6V6,
+    HOST_BITS: layouts.MESSAGE_PREFIX_V6V6,
 }
 _TOPIC_LENGTHS: dict[int, Layout[layouts.Byte] | Layout[layouts.Short]] = {
     MESSAGE_MAGIC_V1: layouts.BYTE,
@@ -103,8 +101,8 @@ def decode_record(data: Buffer, file_offset: int = 0, end: int | None = None) ->
     try:
         values = _unpack_shortest(data, file_offset)
         body_at = file_offset + _SHORTEST_SIZE
-        if values[_SYS_FLAG] & _HOST_BITS:
-            prefix = PREFIXES[values[_SYS_FLAG] & _HOST_BITS]
+        if values[_SYS_FLAG] & HOST_BITS:
+            prefix = PREFIXES[values[_SYS_FLAG] & HOST_BITS]
             values = prefix.unpack_from(data, file_offset)
             body_at = file_offset + prefix.size
         body_end = body_at + values[_BODY_LENGTH]
@@ -161,7 +159,7 @@ def _wrong_length(record: bytes, magic: int) -> str:
     """Return which of a record's lengths does not fit; ``record`` is as long as it says it is."""
     size = len(record)
     (sys_flag,) = layouts.INT.unpack_from(record, _SHORTEST.field("sys_flag").offset)
-    prefix, topic_length_layout = PREFIXES[sys_flag & _HOST_BITS], _TOPIC_LENGTHS[magic]
+    prefix, topic_length_layout = PREFIXES[sys_flag & HOST_BITS], _TOPIC_LENGTHS[magic]
     least = prefix.size + topic_length_layout.size + _PROPERTIES_LENGTH.size
     if size < least:
         return f"size {size} is below the {least} that these hosts and this version need"
@@ -185,7 +183,7 @@ def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int |
     if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
         return None
     sys_flag: int = _unpack_shortest(head)[_SYS_FLAG]
-    prefix = PREFIXES[sys_flag & _HOST_BITS]
+    prefix = PREFIXES[sys_flag & HOST_BITS]
     values = prefix.decode(head)
     if values.magic not in _TOPIC_LENGTHS:
         return None
@@ -214,7 +212,7 @@ def check_record(
     # Of an empty body brokers and clients do not look at the checksum.
     actual = crc31(message.raw_body)
     if message.raw_body and actual != message.body_crc:
-        at = PREFIXES[message.sys_flag & _HOST_BITS].size
+        at = PREFIXES[message.sys_flag & HOST_BITS].size
         text = f"body checksum {actual:#010x}, the record says {message.body_crc & 0xFFFFFFFF:#010x}"
         yield Flaw("CL-CRC", text, at, message.body_length)
     if physical_offset is not None and message.physical_offset != physical_offset:
@@ -222,7 +220,7 @@ def check_record(
         text = f"the record says it lies at {message.physical_offset}, it lies at {physical_offset}"
         yield Flaw("CL-PHY", text, field.offset, field.size)
     if message.store_timestamp <= 0:
-        at = PREFIXES[message.sys_flag & _HOST_BITS].field("store_timestamp").offset
+        at = PREFIXES[message.sys_flag & HOST_BITS].field("store_timestamp").offset
         yield Flaw("CL-TIME", f"store timestamp {message.store_timestamp}", at, layouts.LONG.size)
     stored = None if compacted else properties.find_property_crc(message.raw_properties)
     if stored is not None:
@@ -238,7 +236,7 @@ def encode_message(message: layouts.MessageRecord) -> bytes:
 
     Raises LayoutError where a value does not fit its field, or a length in the prefix is not that of its part.
     """
-    prefix = PREFIXES[message.sys_flag & _HOST_BITS]
+    prefix = PREFIXES[message.sys_flag & HOST_BITS]
     topic_length = _TOPIC_LENGTHS[message.magic]
     encoded = b"".join(
         (
@@ -260,7 +258,7 @@ def encode_message(message: layouts.MessageRecord) -> bytes:
 
 def record_size(sys_flag: int, magic: int, body_length: int, topic_length: int, properties_length: int) -> int:
     """Return the size of a record with these parts."""
-    head = PREFIXES[sys_flag & _HOST_BITS].size + _TOPIC_LENGTHS[magic].size + _PROPERTIES_LENGTH.size
+    head = PREFIXES[sys_flag & HOST_BITS].size + _TOPIC_LENGTHS[magic].size + _PROPERTIES_LENGTH.size
     return head + body_length + topic_length + properties_length
 
 

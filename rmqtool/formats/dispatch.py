@@ -16,6 +16,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import parse_int, parse_long, parse_short, string_hash
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.property_names import DELAY, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, INNER_NUM
 from rmqtool.formats.topics import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SYSTEM_PREFIX
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -73,7 +74,7 @@ def has_queue_unit(sys_flag: int) -> bool:
 def tags_code(message: Message, delays: Sequence[int]) -> int:
     """Return the tags code of a message's unit, before any extension."""
     if message.topic == SCHEDULE_TOPIC:
-        level = min(parse_int(message.properties.get("DELAY", "")) or 0, len(delays))
+        level = min(parse_int(message.properties.get(DELAY, "")) or 0, len(delays))
         if level > 0:
             return message.store_timestamp + delays[level - 1]
     tags = message.tags
@@ -93,8 +94,8 @@ def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry
 
 def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit:
     """Return the unit that ``message`` gets in a batch queue: one for the whole of an inner batch."""
-    count = parse_short(message.properties.get("INNER_NUM", ""))
-    base = parse_long(message.properties.get("INNER_BASE", ""))
+    count = parse_short(message.properties.get(INNER_NUM, ""))
+    base = parse_long(message.properties.get(INNER_BASE, ""))
     if count is None or base is None:
         count, base = 1, message.queue_offset
     place = message.physical_offset, message.total_size, tags_code(message, delays), message.store_timestamp
@@ -108,8 +109,8 @@ def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[s
     """
     if not rules.multi_dispatch or (rules.guarded and not topic_allows_lmq(message.topic)):
         return
-    names = _split(message.properties.get("INNER_MULTI_DISPATCH", ""))
-    offsets = _split(message.properties.get("INNER_MULTI_QUEUE_OFFSET", ""))
+    names = _split(message.properties.get(INNER_MULTI_DISPATCH, ""))
+    offsets = _split(message.properties.get(INNER_MULTI_QUEUE_OFFSET, ""))
     if len(names) != len(offsets):
         return
     for name, text in zip(names, offsets, strict=True):

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqtool.formats.java import INT_MAX, decode_text, encode_text, hash_map_order
+from rmqtool.formats.property_names import KEYS, PROPERTY_CRC32, TAGS, UNIQ_KEY
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
@@ -30,9 +31,8 @@ MAX_PROPERTIES_LENGTH = 32767
 BUILT_BINS = 16
 DECODED_BINS = 128
 
-CRC_PROPERTY = "__CRC32#"
 CRC_DIGITS = 10
-CRC_BLOCK_LENGTH = len(CRC_PROPERTY) + 1 + CRC_DIGITS + 1
+CRC_BLOCK_LENGTH = len(PROPERTY_CRC32) + 1 + CRC_DIGITS + 1
 
 
 class PieceKind(StrEnum):
@@ -168,7 +168,7 @@ def encode_property_crc(value: int) -> bytes:
 
 
 def _crc_block(digits: bytes) -> bytes:
-    return CRC_PROPERTY.encode("ascii") + _NAME_VALUE + digits + _PROPERTY
+    return PROPERTY_CRC32.encode("ascii") + _NAME_VALUE + digits + _PROPERTY
 
 
 def split_property_crc(block: bytes) -> tuple[bytes, PropertyCrc | None]:
@@ -179,103 +179,19 @@ def split_property_crc(block: bytes) -> tuple[bytes, PropertyCrc | None]:
 
 def tags(properties: Mapping[str, str]) -> str | None:
     """Return the tag."""
-    return properties.get("TAGS")
+    return properties.get(TAGS)
 
 
 def keys(properties: Mapping[str, str]) -> str | None:
     """Return the user's keys as stored, one text."""
-    return properties.get("KEYS")
+    return properties.get(KEYS)
 
 
 def key_tokens(properties: Mapping[str, str]) -> list[str]:
     """Return the user's keys one by one, as the index takes them: split at single spaces, duplicates kept."""
-    return [token for token in properties.get("KEYS", "").split(" ") if token]
+    return [token for token in properties.get(KEYS, "").split(" ") if token]
 
 
 def uniq_key(properties: Mapping[str, str]) -> str | None:
     """Return the client's unique id; with a name stored twice (client batches) that is the last one."""
-    return properties.get("UNIQ_KEY")
-
-
-TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
-
-
-def is_reserved(name: str) -> bool:
-    """Return whether upstream gives ``name`` a meaning; every other name is the user's."""
-    return name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX)
-
-
-class ReservedName(NamedTuple):
-    """A property name that upstream gives a meaning: the first version that knows it, and what it says on disk."""
-
-    since: str
-    meaning: str
-
-
-RESERVED_NAMES: dict[str, ReservedName] = {
-    "KEYS": ReservedName("4.0", "the user's keys, separated by single spaces; indexed"),
-    "TAGS": ReservedName("4.0", "the tag; its hash is the tags code in the queue"),
-    "WAIT": ReservedName("4.0", "whether the sender waits for flush and replicas"),
-    "DELAY": ReservedName("4.0", "delay level, from 1"),
-    "RETRY_TOPIC": ReservedName("4.0", "topic that a message sent back for retry came from"),
-    "REAL_TOPIC": ReservedName("4.0", "where a delayed, timed or half message belongs: topic"),
-    "REAL_QID": ReservedName("4.0", "where a delayed, timed or half message belongs: queue"),
-    "TRAN_MSG": ReservedName("4.0", "true on transactional messages"),
-    "PGROUP": ReservedName("4.0", "producer group of a transaction"),
-    "MIN_OFFSET": ReservedName("4.0", "client side: minimum of the queue when pulled"),
-    "MAX_OFFSET": ReservedName("4.0", "client side: maximum of the queue when pulled"),
-    "BUYER_ID": ReservedName("4.0", "a user id, opaque"),
-    "ORIGIN_MESSAGE_ID": ReservedName("4.0", "offset message id of the first delivery of a retried message"),
-    "TRANSFER_FLAG": ReservedName("4.0", "legacy marker"),
-    "CORRECTION_FLAG": ReservedName("4.0", "legacy marker"),
-    "MQ2_FLAG": ReservedName("4.0", "legacy marker"),
-    "RECONSUME_TIME": ReservedName("4.0", "retry count that the client states"),
-    "MAX_RECONSUME_TIMES": ReservedName("4.0", "retry limit that the client states"),
-    "MSG_REGION": ReservedName("4.0", "region of the broker, for tracing"),
-    "TRACE_ON": ReservedName("4.0", "whether the broker lets the message be traced"),
-    "UNIQ_KEY": ReservedName("4.0", "unique id made by the client, from 5.0 by the broker when absent; indexed"),
-    "CONSUME_START_TIME": ReservedName("4.0", "client side: when consumption began"),
-    "TRAN_PREPARED_QUEUE_OFFSET": ReservedName("4.3", "half-queue offset that a re-put half message stands for"),
-    "TRANSACTION_CHECK_TIMES": ReservedName("4.3", "how often the producer was asked about a half message"),
-    "CHECK_IMMUNITY_TIME_IN_SECONDS": ReservedName("4.3", "time before the first such question"),
-    "INSTANCE_ID": ReservedName("4.5.1", "instance of the service"),
-    "CORRELATION_ID": ReservedName("4.6.0", "request and reply belong together"),
-    "REPLY_TO_CLIENT": ReservedName("4.6.0", "client that waits for the reply"),
-    "TTL": ReservedName("4.6.0", "how long a request waits"),
-    "ARRIVE_TIME": ReservedName("4.6.0", "when the reply reached the broker"),
-    "PUSH_REPLY_TIME": ReservedName("4.6.0", "when the reply was pushed"),
-    "CLUSTER": ReservedName("4.6.0", "cluster of the broker, which adds it on every send"),
-    "MSG_TYPE": ReservedName("4.6.0", "kind of message in request and reply"),
-    "INNER_MULTI_DISPATCH": ReservedName("4.9.3", "further queues of the message, separated by commas"),
-    "INNER_MULTI_QUEUE_OFFSET": ReservedName("4.9.3", "its offsets in those queues, same order"),
-    "EXTEND_UNIQ_INFO": ReservedName("5.0", "what else makes the message unique"),
-    "__transactionId__": ReservedName("5.0", "transaction id of a half message: its unique id"),
-    "INNER_NUM": ReservedName("5.0", "messages in an inner batch"),
-    "INNER_BASE": ReservedName("5.0", "queue offset of the first message of an inner batch"),
-    "DUP_INFO": ReservedName("5.0", "a_b, needed on every record with duplicationEnable"),
-    "POP_CK": ReservedName("5.0", "receipt of a popped message"),
-    "POP_CK_OFFSET": ReservedName("5.0", "offset of the check point of a popped message"),
-    "1ST_POP_TIME": ReservedName("5.0", "when the message was first popped"),
-    "__SHARDINGKEY": ReservedName("5.0", "group of messages that stay in order"),
-    "PROPERTY_FORWARD_QUEUE_ID": ReservedName("5.0", "queue the message is forwarded to"),
-    "REDIRECT": ReservedName("5.0", "the message was redirected"),
-    "TRACE_CONTEXT": ReservedName("5.0", "trace context of the producer"),
-    "TIMER_DELAY_SEC": ReservedName("5.0", "wanted delay in s"),
-    "TIMER_DELAY_MS": ReservedName("5.0", "wanted delay in ms"),
-    "TIMER_DELIVER_MS": ReservedName("5.0", "wanted time of delivery"),
-    "TIMER_ENQUEUE_MS": ReservedName("5.0", "when the message entered the timer"),
-    "TIMER_DEQUEUE_MS": ReservedName("5.0", "when the message left the timer"),
-    "TIMER_ROLL_TIMES": ReservedName("5.0", "how often the timer put the message back"),
-    "TIMER_OUT_MS": ReservedName("5.0", "time of delivery, rounded to the timer's precision"),
-    "TIMER_DEL_UNIQKEY": ReservedName("5.0", "unique id of the timed message to cancel; 5.3 puts topic+ before it"),
-    "TIMER_DELAY_LEVEL": ReservedName("5.0", "delay level turned into a timer"),
-    "__BORNHOST": ReservedName("5.0", "host of the first producer, kept by a proxy"),
-    "BORN_TIMESTAMP": ReservedName("5.0", "time of the first producer, kept by a proxy"),
-    "DLQ_ORIGIN_TOPIC": ReservedName("5.1.0", "topic a dead letter came from"),
-    "DLQ_ORIGIN_MESSAGE_ID": ReservedName("5.1.0", "id of the message a dead letter was"),
-    CRC_PROPERTY: ReservedName("5.2.0", "checksum of the record up to this block, digits reversed"),
-    "_SYS_MSG_PRIORITY_": ReservedName("5.4.0", "priority; names the queue"),
-    "ORIGIN_GROUP": ReservedName("5.4.0", "consumer group of a POP retry"),
-    "TIMER_ROLL_LABEL": ReservedName("5.4.0", "R on a copy that the RocksDB timer put back"),
-    "TRANS_OFFSET": ReservedName("5.4.0", "physical offset of the half record an op record decides"),
-}
+    return properties.get(UNIQ_KEY)

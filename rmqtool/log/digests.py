@@ -28,7 +28,8 @@ from rmqtool.columns.queues import have_queue_unit
 from rmqtool.columns.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import TRANSACTION_MASK
-from rmqtool.formats.properties import CRC_PROPERTY, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import INNER_MULTI_QUEUE_OFFSET, PROPERTY_CRC32, UNIQ_KEY
 from rmqtool.log.ranges import Answered
 from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
@@ -37,9 +38,9 @@ from rmqtool.log.workers import Write
 Hashes = npt.NDArray[np.uint64]
 
 _PAIRS_END, _NAME_END = PROPERTY_SEPARATOR.encode(), NAME_VALUE_SEPARATOR.encode()
-_CHECKSUM = CRC_PROPERTY.encode() + _NAME_END
+_CHECKSUM = PROPERTY_CRC32.encode() + _NAME_END
 # Names places in queues, so it changes when a message is put into another store.
-_PLACES = b"INNER_MULTI_QUEUE_OFFSET" + _NAME_END
+_PLACES = INNER_MULTI_QUEUE_OFFSET.encode() + _NAME_END
 _WORD = 8
 
 
@@ -189,7 +190,7 @@ def _properties(raw: bytes, sense: Sense) -> list[bytes]:
 
 def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
     """Yield who each message is: its topic and unique key, or, without one, what it says."""
-    keys = decode_properties(records).raw_values("UNIQ_KEY").to_pylist()
+    keys = decode_properties(records).raw_values(UNIQ_KEY).to_pylist()
     for topic, key, digest in zip(_texts(records, "topic"), keys, digests, strict=True):
         named = digest if not key else bytes(topic) + b"\0" + key
         yield blake2b(named, digest_size=_WORD).digest()

@@ -31,6 +31,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.hosts import format_address
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.property_names import KEYS, PGROUP, TAGS, UNIQ_KEY
 from rmqtool.formats.topics import TopicKind, retried_group, topic_kind
 from rmqtool.log.ranges import Answered
 from rmqtool.log.read import Damage, Part, Range, RangeReader
@@ -365,7 +366,7 @@ class _Columns:
 
     def _split_keys(self) -> None:
         """Give each key of a message a row of its own; one without a key keeps its one."""
-        whole = self._property("KEYS")
+        whole = self._property(KEYS)
         tokens = [_tokens(value) for value in whole.values]
         counts = np.array([len(some) for some in tokens], np.int64)[whole.codes]
         self.rows = np.repeat(np.arange(len(whole.codes)), counts)
@@ -387,10 +388,10 @@ class _Columns:
         return _coded_numbers(self.records.column("queue_id"))
 
     def _tag(self) -> Coded:
-        return self._property("TAGS")
+        return self._property(TAGS)
 
     def _uniqKey(self) -> Coded:  # noqa: N802  (named as the dimension is)
-        return self._property("UNIQ_KEY")
+        return self._property(UNIQ_KEY)
 
     def _body(self) -> Coded:
         records = self.records
@@ -407,7 +408,7 @@ class _Columns:
         return _mapped(coded_hosts(self.records, "born_host"), lambda host: host.rpartition(":")[0].strip("[]"))
 
     def _group(self) -> Coded:
-        topics, groups = self._topic(), self._property("PGROUP")
+        topics, groups = self._topic(), self._property(PGROUP)
         retried = topics.each(lambda topic: retried_group(topic) is not None, np.bool_)
         named = _mapped(topics, retried_group)
         own = np.array([_position(named.values, groups.values, value) for value in groups.values], np.int32)
@@ -444,7 +445,7 @@ def _digest(body: bytes | memoryview) -> str:
 
 def _tokens(keys: str | None) -> list[Any]:
     """Return the different keys in a text of keys; one None when there is none."""
-    return list(dict.fromkeys(key_tokens({"KEYS": keys or ""}))) or [None]
+    return list(dict.fromkeys(key_tokens({KEYS: keys or ""}))) or [None]
 
 
 def _position(before: list[Any], values: list[Any], value: Any) -> int:
@@ -509,7 +510,7 @@ def _values_of(name: str, message: Message, grouping: Grouping) -> list[Any]:
 def _group_of(message: Message) -> str | None:
     """Return the group that a message is retried for, else the producer group of a transaction."""
     group = retried_group(message.topic)
-    return message.properties.get("PGROUP") if group is None else group
+    return message.properties.get(PGROUP) if group is None else group
 
 
 DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")

@@ -18,6 +18,7 @@ from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.records import Records
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.formats.java import encode_text
+from rmqtool.formats.property_names import DLQ_ORIGIN_TOPIC, INNER_MULTI_DISPATCH, REAL_TOPIC, RETRY_TOPIC
 from rmqtool.formats.topics import (
     HALF_TOPIC,
     OP_HALF_TOPIC,
@@ -35,9 +36,7 @@ WAITING = (SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, ROCKSDB_HALF_TOPIC)
 # What is said there is about the messages that wait, by their offsets: it goes where they go.
 ABOUT_WAITING = (OP_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC)
 
-_REAL = "REAL_TOPIC"
-_ORIGINS = (_REAL, "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC")
-_TARGETS = "INNER_MULTI_DISPATCH"
+_ORIGINS = (REAL_TOPIC, RETRY_TOPIC, DLQ_ORIGIN_TOPIC)
 _NONE = parse_patterns(())
 
 
@@ -119,8 +118,8 @@ class Belonging:
         wanted: Mask = topics.each(lambda topic: self.wanted.matches(topic) or topic in ABOUT_WAITING, np.bool_)
         waits = topics.each(lambda topic: topic in WAITING, np.bool_) & ~wanted
         if waits.any():
-            wanted |= waits & _name(records, _REAL, self.wanted.matches)
-        if _mentions(records, _TARGETS):
+            wanted |= waits & _name(records, REAL_TOPIC, self.wanted.matches)
+        if _mentions(records, INNER_MULTI_DISPATCH):
             wanted |= _target(records, self.wanted)
         return wanted
 
@@ -128,12 +127,12 @@ class Belonging:
         purged: Mask = topics.each(self.is_purged, np.bool_)
         for name in _ORIGINS:
             purged |= _name(records, name, self.purged.matches)
-        if _mentions(records, _TARGETS):
+        if _mentions(records, INNER_MULTI_DISPATCH):
             purged |= _target(records, self.purged)
         waits = topics.each(lambda topic: topic in WAITING, np.bool_)
         own = topics.each(_is_own, np.bool_) & ~waits
         if waits.any():  # what POP has to remember may wait as a timer
-            own |= waits & _name(records, _REAL, _is_own)
+            own |= waits & _name(records, REAL_TOPIC, _is_own)
         rows = np.flatnonzero(own & ~purged)
         if len(rows) and self.purged_names:
             purged[rows] = _spell(records.select(rows), [encode_text(name) for name in self.purged_names])
@@ -179,7 +178,7 @@ def _name(records: Records, name: str, is_meant: Callable[[str], bool]) -> Mask:
 
 def _target(records: Records, patterns: TopicPatterns) -> Mask:
     """Return which records name one of the topics as a further queue."""
-    values = decode_properties(records).values(_TARGETS).to_pylist()
+    values = decode_properties(records).values(INNER_MULTI_DISPATCH).to_pylist()
     return np.array(
         [any(map(patterns.matches, (value or "").split(","))) and bool(value) for value in values], np.bool_
     )

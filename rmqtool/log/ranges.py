@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import join, split
 from rmqtool.formats import layouts, paths
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import HOST_BITS, RECORD_MAGICS
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.formats.layout import Buffer
@@ -38,7 +38,6 @@ LOOK_UP = 192 << 10
 READ_THROUGH = 16 << 20
 
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def read_first_time(file: LogFile) -> int | None:
         return None
     if len(data) < _LONGEST_PREFIX.size:
         return None
-    found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & _HOST_BITS].decode(data)
-    is_record = found.magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) and found.physical_offset == file.base_offset + at
+    found = PREFIXES[layouts.MESSAGE_PREFIX_V4V4.decode(data).sys_flag & HOST_BITS].decode(data)
+    is_record = found.magic in RECORD_MAGICS and found.physical_offset == file.base_offset + at
     return found.store_timestamp if is_record and found.store_timestamp > 0 else None
 
 

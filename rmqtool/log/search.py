@@ -20,6 +20,7 @@ from rmqtool.columns.pieces import pieces, values_of
 from rmqtool.columns.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 from rmqtool.log.ranges import RANGE, Answered, Effort, Plan, nominal_ranges, run_ranges
 from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
@@ -157,7 +158,7 @@ def _may_have(records: Records, queue_offset: int) -> Mask:
     """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
     own: Mask = records.column("queue_offset") == queue_offset
     own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
-    own[Texts(records).holding(b"INNER_MULTI_DISPATCH")] = True
+    own[Texts(records).holding(INNER_MULTI_DISPATCH.encode())] = True
     return own
 
 

@@ -28,6 +28,7 @@ from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH, KEYS, UNIQ_KEY
 
 Queue = tuple[str, int]
 
@@ -166,11 +167,11 @@ class Selection:
     def _with_key(self, records: Records) -> Mask:
         assert self.key is not None
         properties = decode_properties(records)
-        wanted = _equal(properties.raw_values("UNIQ_KEY"), self.key)
-        keys = properties.raw_values("KEYS")
+        wanted = _equal(properties.raw_values(UNIQ_KEY), self.key)
+        keys = properties.raw_values(KEYS)
         near = pc.match_substring(keys, encode_text(self.key)).fill_null(False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(near & ~wanted).tolist():
-            wanted[row] = self.key in key_tokens({"KEYS": decode_text(keys[row].as_py())})
+            wanted[row] = self.key in key_tokens({KEYS: decode_text(keys[row].as_py())})
         return wanted
 
     def _with_body(self, records: Records) -> Mask:
@@ -234,7 +235,7 @@ def _rows_with_targets(records: Records, among: Mask) -> list[int]:
     end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
     if not among.any() or not _TARGETS.search(records.data.data[begin:end]):
         return []
-    named = decode_properties(records).find("INNER_MULTI_DISPATCH").present
+    named = decode_properties(records).find(INNER_MULTI_DISPATCH).present
     rows: list[int] = np.flatnonzero(named & among).tolist()
     return rows
 

@@ -31,7 +31,17 @@ from rmqtool.formats.commit_log import Message, decode_record, encode_message, r
 from rmqtool.formats.hosts import IPV6_LENGTH
 from rmqtool.formats.java import encode_text, parse_short
 from rmqtool.formats.layouts import MessageRecord
-from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, is_reserved
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import (
+    BUYER_ID,
+    CORRELATION_ID,
+    INNER_NUM,
+    INSTANCE_ID,
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    is_reserved,
+)
 from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
 from rmqtool.log.ownership import WAITING
 from rmqtool.log.queue_entries import QueueFiles, read_unit_places
@@ -160,7 +170,7 @@ def _message_counts(records: Records) -> Ints:
     counts = np.ones(len(records), np.int64)
     rows = np.flatnonzero(records.column("sys_flag") & int(SysFlag.INNER_BATCH))
     if len(rows):
-        texts = decode_properties(records).values("INNER_NUM").to_pylist()
+        texts = decode_properties(records).values(INNER_NUM).to_pylist()
         for row in rows.tolist():
             counts[row] = max(parse_short(texts[row] or "") or 1, 1)
     return counts
@@ -237,7 +247,7 @@ Host = tuple[bytes, int]
 _SEPARATOR = PROPERTY_SEPARATOR.encode("ascii")
 _NAME_END = NAME_VALUE_SEPARATOR.encode("ascii")
 # Reserved names that a message does without: clients look at them, brokers need none.
-_FREE = frozenset({"KEYS", "TAGS", "UNIQ_KEY", "BUYER_ID", "CORRELATION_ID", "INSTANCE_ID"})
+_FREE = frozenset({KEYS, TAGS, UNIQ_KEY, BUYER_ID, CORRELATION_ID, INSTANCE_ID})
 BODY = "body"
 # Topics of a broker in which messages of clients lie.
 _OF_CLIENTS = (*WAITING, CHECK_MAX_TIME_TOPIC)
@@ -415,7 +425,7 @@ def id_columns(moved: Moved) -> list[Iterable[Any]]:
         new.column("physical_offset").tolist(),
         offset_msg_ids(old).to_pylist(),
         offset_msg_ids(new).to_pylist(),
-        decode_properties(old).values("UNIQ_KEY").to_pylist(),
+        decode_properties(old).values(UNIQ_KEY).to_pylist(),
     ]
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rmqtool.files.filesystem import Extent, ReadableFile
 from rmqtool.files.salvaged import salvaged
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MAGIC_BYTES, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.codes import MAGIC_BYTES, RECORD_MAGICS
 from rmqtool.formats.commit_log import (
     BLANK_SIZE,
     MIN_RECORD_SIZE,
@@ -236,11 +236,11 @@ class SegmentWalk:
         if len(data) - at >= _START_SIZE:
             total_size, magic = layouts.RECORD_START.unpack_from(data, at)
             left = self.end - file_offset
-            if magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) and MIN_RECORD_SIZE <= total_size <= left:
+            if magic in RECORD_MAGICS and MIN_RECORD_SIZE <= total_size <= left:
                 if total_size > WINDOW and not self._adds_up(file_offset, total_size):
                     return Flaw("CL-LEN", f"the lengths do not add up to {total_size}")
                 data, at = self.window.view(file_offset, total_size)
-            elif magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2):
+            elif magic in RECORD_MAGICS:
                 return Flaw("CL-LEN", f"size {total_size}, {left} bytes are left in the segment")
         return decode_record(data, at)
 

@@ -18,7 +18,7 @@ from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import dledger, index, layouts, paths, timer
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts, queue_entries
 from rmqtool.formats.paths import FileKind, StorePath
@@ -72,7 +72,7 @@ def guess_kind(file: ReadableFile) -> StorePath:
     head = file.pread(layouts.DLEDGER_ENTRY_HEAD.size, 0)
     if len(head) >= layouts.RECORD_START.size:
         start = layouts.RECORD_START.decode(head)
-        if start.magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC):
+        if start.magic in (*RECORD_MAGICS, BLANK_MAGIC):
             return StorePath(FileKind.COMMIT_LOG)
     name = file.path.rpartition("/")[2]
     bare, copy = paths.split_copy(name)

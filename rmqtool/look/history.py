@@ -23,6 +23,16 @@ from rmqtool.formats.dispatch import tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopTag
 from rmqtool.formats.java import parse_long
+from rmqtool.formats.property_names import (
+    DELAY,
+    FIRST_POP_TIME,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    TRANS_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+)
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body, popped_offsets
 from rmqtool.formats.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
 from rmqtool.log.end import read_record
@@ -68,7 +78,7 @@ def is_pop_topic(topic: str) -> bool:
 
 def is_pop_mark(message: Message) -> bool:
     """Return whether a message of the timer topic is a check point or an ack."""
-    return message.properties.get("REAL_TOPIC", "").startswith(REVIVE_PREFIX)
+    return message.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX)
 
 
 def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: int) -> Iterator[Event]:
@@ -246,24 +256,24 @@ def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, 
     """Return what a record of a message shows."""
     properties, topic = record.properties, record.topic
     if topic in HALF_TOPICS:
-        times = properties.get("TRANSACTION_CHECK_TIMES")
+        times = properties.get(TRANSACTION_CHECK_TIMES)
         return ("checked", record, {"times": _number(times)}) if times else ("half", record, {})
     if topic == topics.CHECK_MAX_TIME_TOPIC:
         return "given up", record, {}
     if topic == SCHEDULE_TOPIC:
-        about = {"level": _number(properties.get("DELAY")), "for": properties.get("REAL_TOPIC")}
+        about = {"level": _number(properties.get(DELAY)), "for": properties.get(REAL_TOPIC)}
         return "delayed", record, {**about, "dueTimestamp": due_time(store, record)}
     if topic == TIMER_TOPIC:
-        about = {"for": properties.get("REAL_TOPIC"), "dueTimestamp": _number(properties.get("TIMER_OUT_MS"))}
-        return ("rolled" if properties.get("TIMER_ROLL_TIMES") else "timer"), record, about
+        about = {"for": properties.get(REAL_TOPIC), "dueTimestamp": _number(properties.get(TIMER_OUT_MS))}
+        return ("rolled" if properties.get(TIMER_ROLL_TIMES) else "timer"), record, about
     kind = topic_kind(topic)
     if kind is TopicKind.DLQ:
         return "dlq", record, {"times": record.reconsume_times}
     if kind is TopicKind.RETRY:
-        return ("revived" if "1ST_POP_TIME" in properties else "retry"), record, {"times": record.reconsume_times}
+        return ("revived" if FIRST_POP_TIME in properties else "retry"), record, {"times": record.reconsume_times}
     if record.sys_flag & SysFlag.TRANSACTION_COMMIT and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
         return "committed", record, {"preparedTransactionOffset": record.prepared_transaction_offset}
-    delayed = properties.get("REAL_TOPIC") == topic and ("DELAY" in properties or "TIMER_OUT_MS" in properties)
+    delayed = properties.get(REAL_TOPIC) == topic and (DELAY in properties or TIMER_OUT_MS in properties)
     return ("delivered" if delayed else "stored"), record, {}
 
 
@@ -310,38 +320,36 @@ def _decided_by(op: Message) -> Iterator[tuple[str, int, int]]:
 
 def _trans_offset(op: Message) -> str | None:
     """Return the place of the half message in the log, which 5.4's op records name instead."""
-    return op.properties.get("TRANS_OFFSET") if op.topic == topics.ROCKSDB_OP_HALF_TOPIC else None
+    return op.properties.get(TRANS_OFFSET) if op.topic == topics.ROCKSDB_OP_HALF_TOPIC else None
 
 
 def _cancellations(store: Store, records: list[Message]) -> Iterator[Event]:
     """Yield the records that want a timer among ``records`` cancelled, and whether a broker heeds them."""
-    timers = {
-        _number(record.properties.get("TIMER_OUT_MS")): record for record in records if record.topic == TIMER_TOPIC
-    }
+    timers = {_number(record.properties.get(TIMER_OUT_MS)): record for record in records if record.topic == TIMER_TOPIC}
     own = {record.physical_offset for record in records}
     if not timers:
         return
     first = min(record.physical_offset for record in timers.values())
     key = next(iter(timers.values())).uniq_key
     for record in iter_messages_since(store, TIMER_TOPIC.__eq__, first):
-        named = record.properties.get("TIMER_DEL_UNIQKEY")
+        named = record.properties.get(TIMER_DEL_UNIQKEY)
         if not named or not key or named.rpartition("+")[2] != key or record.physical_offset in own:
             continue
-        timer = timers.get(_number(record.properties.get("TIMER_OUT_MS")))
+        timer = timers.get(_number(record.properties.get(TIMER_OUT_MS)))
         heeded = timer is not None and _is_heeded(store, named, timer)
         yield Event("cancel", record, {"heeded": heeded})
 
 
 def is_cancelled_by(store: Store, timer: Message, cancel: Message) -> bool:
     """Return whether a broker takes ``cancel`` for this timer: for its key, and due in the same second."""
-    named = cancel.properties.get("TIMER_DEL_UNIQKEY", "")
-    same_time = timer.properties.get("TIMER_OUT_MS") == cancel.properties.get("TIMER_OUT_MS")
+    named = cancel.properties.get(TIMER_DEL_UNIQKEY, "")
+    same_time = timer.properties.get(TIMER_OUT_MS) == cancel.properties.get(TIMER_OUT_MS)
     return same_time and cancel is not timer and _is_heeded(store, named, timer)
 
 
 def _is_heeded(store: Store, named: str, timer: Message) -> bool:
     """Return whether a broker cancels ``timer``: 5.3 wants its topic before the key, 5.4 the key alone or behind it."""
-    whole = f"{timer.properties.get('REAL_TOPIC')}+{timer.uniq_key}"
+    whole = f"{timer.properties.get(REAL_TOPIC)}+{timer.uniq_key}"
     return named == whole or (store.version is Version.V5_4 and named == timer.uniq_key)
 
 

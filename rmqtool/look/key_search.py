@@ -27,6 +27,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import LONG_MAX, encode_text
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.properties import key_tokens
+from rmqtool.formats.property_names import REAL_TOPIC, RETRY_TOPIC
 from rmqtool.formats.rocksdb_rows import IndexRowKey
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.log.end import read_record
@@ -453,7 +454,7 @@ def _keys_of(message: Message) -> Iterable[str]:
 def _topics_named_by(message: Message) -> Iterator[str]:
     """Yield where else the message may have been: its own topic, the ones it was meant for or came from."""
     yield message.topic
-    for name in ("REAL_TOPIC", "RETRY_TOPIC"):
+    for name in (REAL_TOPIC, RETRY_TOPIC):
         topic = message.properties.get(name)
         if topic and not topic.startswith(LMQ_PREFIX):
             yield topic

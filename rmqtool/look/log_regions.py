@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import dledger, layouts
-from rmqtool.formats.codes import BLANK_MAGIC, MAGIC_WORDS, MESSAGE_MAGIC_V1, SysFlag, sys_flag_words
+from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MAGIC_WORDS, MESSAGE_MAGIC_V1, sys_flag_words
 from rmqtool.formats.commit_log import BLANK_SIZE, PREFIXES, Blank, Message, Nothing, check_record
 from rmqtool.formats.compression import Inflated, inflate_body
 from rmqtool.formats.flaws import Flaw
@@ -58,7 +58,7 @@ def _blank_region(file: ReadableFile, at: int, length: int) -> Region:
 
 def record_region(message: Message, data: bytes, at: int, flaws: list[Flaw]) -> Region:
     """Return the region of a message record with a child per field."""
-    host_bits = message.sys_flag & (SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+    host_bits = message.sys_flag & HOST_BITS
     prefix = PREFIXES[host_bits]
     wrong = {flaw.code for flaw in flaws}
     fields = explain(

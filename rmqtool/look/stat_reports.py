@@ -16,6 +16,14 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import parse_long
 from rmqtool.formats.paths import FileKind
+from rmqtool.formats.property_names import (
+    FIRST_POP_TIME,
+    PGROUP,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
+)
 from rmqtool.formats.system_bodies import decode_op_body
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC, TopicKind, topic_kind
 from rmqtool.look.history import HALF_TOPICS, due_time, is_cancelled_by, is_pop_mark
@@ -167,16 +175,16 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: 
     last = {_timer_key(message): message for message in timers}
     cancels: dict[str, list[Message]] = {}
     for message in timers:
-        if "TIMER_DEL_UNIQKEY" in message.properties:
-            cancels.setdefault(message.properties.get("TIMER_OUT_MS", ""), []).append(message)
+        if TIMER_DEL_UNIQKEY in message.properties:
+            cancels.setdefault(message.properties.get(TIMER_OUT_MS, ""), []).append(message)
     for message in timers:
         row = tallies.take(message, "POP" if is_pop_mark(message) else "timer")
-        out = message.properties.get("TIMER_OUT_MS", "")
+        out = message.properties.get(TIMER_OUT_MS, "")
         due = parse_long(out)
         due = message.store_timestamp if due is None else due
         if last[_timer_key(message)] is not message:
             row.count("rolled")
-        elif "TIMER_DEL_UNIQKEY" in message.properties:
+        elif TIMER_DEL_UNIQKEY in message.properties:
             row.count("cancels")
         elif any(is_cancelled_by(store, message, cancel) for cancel in cancels.get(out, ())):
             row.count("cancelled")
@@ -186,7 +194,7 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: 
 
 def _timer_key(message: Message) -> tuple[str, ...]:
     """Return what a timer keeps when it rolls and is stored again."""
-    names = ("REAL_TOPIC", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY")
+    names = (REAL_TOPIC, TIMER_OUT_MS, TIMER_DEL_UNIQKEY)
     told = (message.properties.get(name, "") for name in names)
     return (message.uniq_key or str(message.physical_offset), *told)
 
@@ -215,7 +223,7 @@ def report_transactions(store: Store, selection: Selection, effort: Effort) -> S
             committed.add(message.prepared_transaction_offset)
     for key, copies in halves.items():
         for message in copies:
-            row = tallies.take(message, message.properties.get("PGROUP"))
+            row = tallies.take(message, message.properties.get(PGROUP))
         row.count("transactions")
         row.count("checks", len(copies) - 1)
         places = {(HALF_TOPICS[message.topic], message.queue_id, message.queue_offset) for message in copies}
@@ -240,8 +248,8 @@ def report_retries(store: Store, selection: Selection, effort: Effort) -> Statis
     )
     for message in picked:
         group = topics.retried_group(message.topic) or ""
-        topic = message.properties.get("RETRY_TOPIC")
-        popped = "1ST_POP_TIME" in message.properties
+        topic = message.properties.get(RETRY_TOPIC)
+        popped = FIRST_POP_TIME in message.properties
         if popped and topic is None:
             group, topic = _pop_names(message.topic, group)
         row = tallies.take(message, group, topic)

@@ -14,7 +14,6 @@ from functools import cached_property
 from rmqtool.config import Version
 from rmqtool.errors import OptionalMissing
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import FileKind
@@ -43,7 +42,6 @@ from rmqtool.store.time_search import (
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
-_HOSTS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
 _HEAD = max(layout.size for layout in PREFIXES.values())
 

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from rmqtool.errors import ReadFailed, StoreError
 from rmqtool.files.filesystem import Closable, Entry, Kind, ReadableFileSystem, WritableFileSystem, join
 from rmqtool.formats import layouts, paths
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
-_LOG_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+_LOG_MAGICS = (*RECORD_MAGICS, BLANK_MAGIC)
 
 
 class FoundFile(NamedTuple):

@@ -13,12 +13,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqtool.formats import consume_queue, layouts
-from rmqtool.formats.codes import SysFlag
+from rmqtool.formats.codes import HOST_BITS
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.store.segments import SegmentQueue
 
-_HOSTS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _SYS_FLAG_AT = PREFIXES[0].field("sys_flag").offset
 _HEAD = max(layout.size for layout in PREFIXES.values())
 
@@ -50,7 +49,7 @@ class StoreTimes(NamedTuple):
         if len(data) < _HEAD:
             return -1
         (sys_flag,) = layouts.INT.unpack_from(data, _SYS_FLAG_AT)
-        place = PREFIXES[sys_flag & _HOSTS].field("store_timestamp").offset
+        place = PREFIXES[sys_flag & HOST_BITS].field("store_timestamp").offset
         time: int = layouts.LONG.unpack_from(data, place)[0]
         return time
 

@@ -11,9 +11,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
+from rmqtool.formats.codes import (
+    HOST_BITS,
+    MESSAGE_MAGIC_V1,
+    RECORD_MAGICS,
+    TRANSACTION_MASK,
+    SysFlag,
+    TransactionType,
+)
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message
 from rmqtool.formats.java import INT_MAX, fastest_crc32, int32
+from rmqtool.formats.property_names import INNER_MULTI_DISPATCH
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream.index_counts import NamedValues, cut_out, find_starts, gather, gather_field
 
@@ -29,12 +37,11 @@ _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _STORE_TIMESTAMP = _PREFIX.field("store_timestamp").offset
 _LONGER_HOST = layouts.MESSAGE_PREFIX_V6V4.field("store_timestamp").offset - _STORE_TIMESTAMP
 _LENGTH = layouts.INT.size
-_HOST_BITS = 0x30
 _BITS = 4
 _QUEUE_ID_BITS, _QUEUE_ID_MASK = 32, 0xFFFFFFFF
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # Dispatched to queues that no column names; their records go the other way.
-_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+_MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
 # So many records are walked one by one to learn how long they are. To search the bytes of one as long as this takes as
 # much time as a step to the next; and where not so many follow each other, steps are quicker too.
 _SAMPLE, _LONG, _FEWEST_PER_BREAK = 16, 1500, 16
@@ -100,7 +107,7 @@ class Batch:
 
         ends = self.starts + self.total_sizes
         prefix_sizes = np.array([PREFIXES[bits << _BITS].size for bits in range(4)], dtype=np.int64)
-        self.body_at: Numbers = self.starts + prefix_sizes[(self.sys_flags & _HOST_BITS) >> _BITS]
+        self.body_at: Numbers = self.starts + prefix_sizes[(self.sys_flags & HOST_BITS) >> _BITS]
         room = self.body_at + layouts.SHORT.size < ends
         last = len(self.data) - layouts.LONG.size
         body_length = gather(self._octets, np.minimum(self.body_at - _LENGTH, last), layouts.INT)
@@ -169,7 +176,7 @@ class Batch:
     def message(self, number: int) -> Message:
         """Return one record; its body is left out."""
         at = int(self.starts[number])
-        values = PREFIXES[int(self.sys_flags[number]) & _HOST_BITS].unpack_from(self.data, at)
+        values = PREFIXES[int(self.sys_flags[number]) & HOST_BITS].unpack_from(self.data, at)
         topic = self.data[int(self.topic_at[number]) : int(self.topic_end[number])]
         properties = self.data[int(self.properties_at[number]) : int(self.ends[number])]
         return Message._make((*values, b"", topic, properties))
@@ -255,7 +262,7 @@ def _walk_by_magics(data: bytes, at: int, end: int, magics: Collection[int], mea
     sizes = gather_field(octets, starts, _START, "total_size")
     magic = gather_field(octets, starts, _START, "magic")
     good = (sizes >= MIN_RECORD_SIZE) & (starts + sizes <= end)
-    for other in {MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2}.difference(magics):
+    for other in set(RECORD_MAGICS).difference(magics):
         good &= magic != other
     leads_on = good[:-1] & (starts[:-1] + sizes[:-1] == starts[1:])
     breaks = np.append(np.flatnonzero(~leads_on), len(starts) - 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, RECORD_MAGICS, SysFlag
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import remainder
 from rmqtool.upstream import broker_log
@@ -87,7 +87,7 @@ class CommitLog:
         if len(head) < _PREFIX_V6.size:
             return False
         values = layouts.MessagePrefix._make(_PREFIX.unpack_from(head))
-        magics = (MESSAGE_MAGIC_V1,) if self._settings.is_4_9 else (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+        magics = (MESSAGE_MAGIC_V1,) if self._settings.is_4_9 else RECORD_MAGICS
         if values.magic not in magics:
             return False
         if values.sys_flag & SysFlag.BORN_HOST_V6:

@@ -13,6 +13,7 @@ from rmqtool.formats.codes import MAGIC_BYTES, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.formats.layout import DTYPE_CODES, Layout
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +88,7 @@ def _gather(octets: Octets, at: Numbers, kind: str) -> Numbers:
 
 
 _PROPERTY = PROPERTY_SEPARATOR.encode()
-UNIQ_KEY, KEYS, TAGS = b"UNIQ_KEY", b"KEYS", b"TAGS"
+_UNIQ_KEY, _KEYS, _TAGS = UNIQ_KEY.encode(), KEYS.encode(), TAGS.encode()
 _SPACE = ord(" ")
 # So many bytes make a number.
 _WORD = layouts.LONG.size
@@ -99,8 +100,8 @@ _LOWEST, _BETWEEN = min(_NAME_END, _PROPERTY_END), abs(_NAME_END - _PROPERTY_END
 def count_index_texts(block: bytes, *, tags: bool) -> int:
     """Return how many texts ``iter_index_texts`` yields for a record with these properties."""
     block = _PROPERTY + block
-    found = int(_last_value(block, UNIQ_KEY) != b"") + int(tags and _last_value(block, TAGS) != b"")
-    keys = _last_value(block, KEYS)
+    found = int(_last_value(block, _UNIQ_KEY) != b"") + int(tags and _last_value(block, _TAGS) != b"")
+    keys = _last_value(block, _KEYS)
     if keys:
         found += sum(map(bool, keys.split(b" ")))
     return found
@@ -160,9 +161,9 @@ class NamedValues:
         import numpy as np
 
         counts = np.zeros(self._blocks, dtype=np.int64)
-        for name in (UNIQ_KEY, TAGS) if tags else (UNIQ_KEY,):
+        for name in (_UNIQ_KEY, _TAGS) if tags else (_UNIQ_KEY,):
             counts[self._spans(name)[0]] += 1
-        owners, begins, ends = self._spans(KEYS)
+        owners, begins, ends = self._spans(_KEYS)
         counts[owners] += _count_words(self._octets, begins, ends)
         return counts
 
@@ -170,7 +171,7 @@ class NamedValues:
         """Return the hash of each record's tag, 0 where it has none."""
         import numpy as np
 
-        owners, begins, ends = self._spans(TAGS)
+        owners, begins, ends = self._spans(_TAGS)
         names = self._names_of(begins, ends)
         firsts, numbers = np.unique(names, return_index=True, return_inverse=True)[1:]
         spans = zip(begins[firsts].tolist(), ends[firsts].tolist(), strict=True)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.formats import layouts
+from rmqtool.formats.codes import HOST_BITS
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.dispatch import has_queue_unit
 from rmqtool.formats.java import crc31, parse_long
@@ -109,7 +110,7 @@ def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: 
     if head.physical_offset != file.start + at + i or head.total_size > left:
         return None
     if i + head.total_size > len(data):
-        prefix = PREFIXES[head.sys_flag & 0x30]
+        prefix = PREFIXES[head.sys_flag & HOST_BITS]
         if left < prefix.size:
             return None
         body_length = prefix.decode(files.read(file.path, at + i, prefix.size)).body_length
@@ -158,7 +159,7 @@ def _last_kept_timestamp(before: StoreView, store: MessageStore) -> int | None:
         return None
     head = before.read(file.path, log.last_record - file.start, _LONGEST_PREFIX.size).ljust(_LONGEST_PREFIX.size, b"\0")
     sys_flag = _PREFIX.decode(head).sys_flag
-    return PREFIXES[sys_flag & 0x30].decode(head).store_timestamp
+    return PREFIXES[sys_flag & HOST_BITS].decode(head).store_timestamp
 
 
 def _with(known: LostMessages | None, path: str, message: Message) -> LostMessages:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MESSAGE_MAGIC_V1, RECORD_MAGICS
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, PREFIXES, Message, record_size
 from rmqtool.formats.java import INT_MAX, int32, parse_int
-from rmqtool.formats.properties import CRC_BLOCK_LENGTH, CRC_PROPERTY
+from rmqtool.formats.properties import CRC_BLOCK_LENGTH
+from rmqtool.formats.property_names import DELAY, DUP_INFO, PROPERTY_CRC32
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.upstream import broker_log
 from rmqtool.upstream.batches import Batch, walk
@@ -102,7 +103,7 @@ class RecordCheck:
         self._settings = settings
         self._log = log
         self._v4_9 = settings.is_4_9
-        self._magics = (MESSAGE_MAGIC_V1,) if self._v4_9 else (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+        self._magics = (MESSAGE_MAGIC_V1,) if self._v4_9 else RECORD_MAGICS
         self._verify_properties = settings.verify_property_crc and not self._v4_9
         self._dup_info = settings.duplication and not self._v4_9
         self._plain = not (self._verify_properties or self._dup_info)
@@ -172,7 +173,7 @@ class RecordCheck:
 
     def _whole(self, data: bytes, i: int, total_size: int, crc: bool) -> Message | None:
         """Return the record when nothing about it is odd: the quick way for nearly all of them."""
-        prefix = PREFIXES[data[i + _SYS_FLAG.offset + 3] & 0x30]
+        prefix = PREFIXES[data[i + _SYS_FLAG.offset + 3] & HOST_BITS]
         if total_size < prefix.size + 3:
             return None
         values = prefix.unpack_from(data, i)
@@ -208,7 +209,7 @@ class RecordCheck:
         cursor = _SYS_FLAG.offset + _SYS_FLAG.size
         if cursor > left:
             raise _JavaException
-        prefix = PREFIXES[window.bytes(at, cursor)[-1] & 0x30]
+        prefix = PREFIXES[window.bytes(at, cursor)[-1] & HOST_BITS]
         if prefix.size > left:
             raise _JavaException
         values = prefix.unpack_from(window.bytes(at, prefix.size))
@@ -247,15 +248,15 @@ class RecordCheck:
         """Return whether the properties hold what they must; ``cursor`` is where they end, counted from ``at``."""
         properties = message.properties
         # Java's split drops empty parts at the end.
-        duplicate_of = properties.get("DUP_INFO", "").rstrip("_").split("_")
+        duplicate_of = properties.get(DUP_INFO, "").rstrip("_").split("_")
         if self._dup_info and message.raw_properties and len(duplicate_of) != 2:
             self._log.warn(broker_log.DUP_INFO_FAILED)
             return False
-        if message.raw_topic == _RAW_SCHEDULE_TOPIC and parse_int(properties.get("DELAY", "0")) is None:
+        if message.raw_topic == _RAW_SCHEDULE_TOPIC and parse_int(properties.get(DELAY, "0")) is None:
             raise _JavaException
         if not (crc and self._verify_properties):
             return True
-        stored = properties.get(CRC_PROPERTY)
+        stored = properties.get(PROPERTY_CRC32)
         expected = -1
         if stored is not None:
             expected = 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqtool.formats.property_names import RESERVED_NAMES
 from tests.architecture import house
 
 PACKAGE = "rmqtool"
@@ -249,6 +250,19 @@ def _layout_calls(module: Module, node: ast.Call) -> Iterator[Violation]:
         yield Violation("layout", module.path, node.lineno, "a structured dtype spelled out")
 
 
+def check_property_names(module: Module) -> Iterator[Violation]:
+    """A name that RocketMQ gives a property is spelled once."""
+    if module.path == house.PROPERTY_NAMES:
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            if text in RESERVED_NAMES:
+                yield Violation(
+                    "property-name", module.path, node.lineno, f"{text!r} is spelled in {house.PROPERTY_NAMES}"
+                )
+
+
 def check_output(module: Module) -> Iterator[Violation]:
     """Only render writes to the terminal; an exit status comes from the table of errors."""
     for node in ast.walk(module.tree):
@@ -272,6 +286,7 @@ RULES: tuple[Callable[[Module], Iterator[Violation]], ...] = (
     check_names,
     check_files,
     check_layouts,
+    check_property_names,
     check_output,
 )
 

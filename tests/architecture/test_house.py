@@ -126,6 +126,8 @@ BREAKING = {
     "dtype by fields": ("layout", "columns/a.py", "UNIT = np.dtype([('offset', 'i8')])\n"),
     "number of bytes": ("layout", "files/a.py", "def f(b):\n    return int.from_bytes(b[:4], 'big')\n"),
     "bytes of a number": ("layout", "files/a.py", "def f(n):\n    return n.to_bytes(4, 'big')\n"),
+    "property name": ("property-name", "engine/a.py", "KEY = 'UNIQ_KEY'\n"),
+    "property name as bytes": ("property-name", "columns/a.py", "KEY = b'__SHARDINGKEY'\n"),
     "print": ("print", "commands/a.py", "def f():\n    print(1)\n"),
     "status as a number": ("exit-status", "commands/a.py", "def f():\n    raise typer.Exit(3)\n"),
     "status as a keyword": ("exit-status", "cli.py", "def f():\n    raise typer.Exit(code=3)\n"),
@@ -168,6 +170,7 @@ KEEPING = {
     "struct in formats": ("formats/a.py", "import struct\nUNIT = struct.Struct('>qiq')\n"),
     "text that is no format": ("render/a.py", "ARROW = '->'\nLESS = '<='\nTAG = '<b>'\nWORDS = '> not a format'\n"),
     "width of a column": ("render/a.py", "def f(x):\n    return f'{x:>8s}'\n"),
+    "property names at home": ("formats/property_names.py", "KEYS = 'KEYS'\n"),
     "print in render": ("render/a.py", "def f():\n    print(1)\n"),
     "status of an error": ("cli.py", "def f(error):\n    sys.exit(error.exit_status)\n"),
 }

@@ -14,6 +14,7 @@ from rmqtool.engine.clock import Clock
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.ids import UniqKey, encode_uniq_key, uniq_key_span
 from rmqtool.formats.java import INT_MAX, int32
+from rmqtool.formats.property_names import DELAY, WAIT
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import RETRY_PREFIX, check_topic_name, is_allowed_to_send
 
@@ -91,14 +92,14 @@ def check_batch(messages: Sequence[Outgoing]) -> str | None:
 
 def _is_delayed(message: Outgoing) -> bool:
     try:
-        return int(message.properties.get("DELAY", "0")) > 0
+        return int(message.properties.get(DELAY, "0")) > 0
     except ValueError:
         # A client that cannot read it does not send it.
         return True
 
 
 def _waits(message: Outgoing) -> bool:
-    return message.properties.get("WAIT", "true").lower() == "true"
+    return message.properties.get(WAIT, "true").lower() == "true"
 
 
 class UniqKeys:

@@ -25,6 +25,7 @@ from rmqtool.errors import Refused, UsageError
 from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.dispatch import parse_delay_levels
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
+from rmqtool.formats.property_names import DELAY, PGROUP, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, UNIQ_KEY
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
@@ -55,10 +56,10 @@ def wish_property(wish: Wish, config: StoreConfig) -> tuple[str, str] | None:
             raise UsageError("a broker of 4.9 delays by levels only", hint=hint)
         level = level if wish.span is None else levels.index(wish.span) + 1
     if level is not None:
-        return "DELAY", str(level)
+        return DELAY, str(level)
     if wish.span is not None:
-        return "TIMER_DELAY_MS", str(wish.span)
-    return None if wish.at is None else ("TIMER_DELIVER_MS", str(wish.at))
+        return TIMER_DELAY_MS, str(wish.span)
+    return None if wish.at is None else (TIMER_DELIVER_MS, str(wish.at))
 
 
 class LaterProducer(Producer):
@@ -107,13 +108,13 @@ class LaterProducer(Producer):
 
     def _send_halves(self, messages: Sequence[NewMessage], outcome: Outcome) -> Sent:
         placed = [self._compressed(self._placed(message)) for message in messages]
-        keys = [message.property_map().get("UNIQ_KEY") or self._keys.next() for message in placed]
+        keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in placed]
         tickets = [self._send_half(message, key, outcome) for message, key in zip(placed, keys, strict=True)]
         return self._done(sent_tickets(keys, tickets))
 
     def _send_half(self, message: NewMessage, key: str, outcome: Outcome) -> PutTicket:
         """Store a half message and decide it; return the ticket of what everybody sees, else that of the half."""
-        properties = {**message.property_map(), "PGROUP": self._group, "TRAN_MSG": "true"}
+        properties = {**message.property_map(), PGROUP: self._group, TRAN_MSG: "true"}
         sys_flag = message.sys_flag | TransactionType.PREPARED
         received = self._received(replace(message, properties=properties, sys_flag=sys_flag), key)
         half = self._transactions.prepare(received)

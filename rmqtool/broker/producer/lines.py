@@ -22,6 +22,40 @@ from typing import IO, Any, NamedTuple
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.formats.java import INT_MAX, INT_MIN
+from rmqtool.formats.property_names import (
+    CLUSTER,
+    DELAY,
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
+    INNER_BASE,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INNER_NUM,
+    KEYS,
+    MAX_RECONSUME_TIMES,
+    MSG_REGION,
+    ORIGIN_MESSAGE_ID,
+    PROPERTY_CRC32,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_LABEL,
+    TIMER_ROLL_TIMES,
+    TRACE_ON,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+)
 from rmqtool.formats.topics import DLQ_PREFIX, RETRY_PREFIX
 
 # What is read for lines that are taken one by one.
@@ -125,29 +159,29 @@ class Lines:
 
 
 # What a message was given on its way is given anew.
-GIVEN_BY_BROKERS = frozenset({"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#"})
+GIVEN_BY_BROKERS = frozenset({UNIQ_KEY, MSG_REGION, TRACE_ON, CLUSTER, PROPERTY_CRC32})
 # A message that was stored before is sent as what it is now: what once delayed it, or made it a half one, is over.
 OVER = frozenset(
     {
-        "WAIT",
-        *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS"),
-        *("TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_ROLL_LABEL", "TRAN_MSG"),
-        *("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"),
+        WAIT,
+        *(DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_OUT_MS, TIMER_ENQUEUE_MS),
+        *(TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DEL_UNIQKEY, TIMER_ROLL_LABEL, TRAN_MSG),
+        *(INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET),
     }
 )
 # What a retry or a dead letter says of where it came from means nothing in another topic.
 OF_RETRIES = frozenset(
     {
-        *("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "REAL_TOPIC", "REAL_QID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES"),
-        *("DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"),
+        *(RETRY_TOPIC, ORIGIN_MESSAGE_ID, REAL_TOPIC, REAL_QID, RECONSUME_TIME, MAX_RECONSUME_TIMES),
+        *(DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID),
     }
 )
 OWN = {
-    "tags": "TAGS",
-    "keys": "KEYS",
-    "shardingKey": "__SHARDINGKEY",
-    "delayLevel": "DELAY",
-    "deliverAt": "TIMER_DELIVER_MS",
+    "tags": TAGS,
+    "keys": KEYS,
+    "shardingKey": SHARDING_KEY,
+    "delayLevel": DELAY,
+    "deliverAt": TIMER_DELIVER_MS,
 }
 _OWN_ITEMS = tuple(OWN.items())
 # What a message may be described by.
@@ -233,8 +267,8 @@ class Wanted:
                 properties[name] = one
         if self.properties:
             properties = {**self.properties, **properties}
-        if self.keeps_ids and given.get("UNIQ_KEY"):
-            properties["UNIQ_KEY"] = given["UNIQ_KEY"]
+        if self.keeps_ids and given.get(UNIQ_KEY):
+            properties[UNIQ_KEY] = given[UNIQ_KEY]
         try:
             joined = "".join(properties.values())
         except TypeError:

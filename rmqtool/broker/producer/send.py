@@ -38,19 +38,18 @@ from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.properties import BUILT_BINS
+from rmqtool.formats.property_names import CLUSTER, MSG_REGION, SHARDING_KEY, TRACE_ON, UNIQ_KEY, WAIT
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_READ, PERM_WRITE, check_topic_name, is_allowed_to_send
-
-_WAIT = "WAIT"
 
 
 def broker_properties(config: StoreConfig) -> dict[str, str]:
     """Return what the broker of ``config`` adds to every message that has a unique key, in its order."""
     if config.version is Version.V4_9:
-        return {"CLUSTER": config.broker_cluster_name}
+        return {CLUSTER: config.broker_cluster_name}
     return {
-        "MSG_REGION": config.region_id,
-        "TRACE_ON": str(config.trace_on).lower(),
-        "CLUSTER": config.broker_cluster_name,
+        MSG_REGION: config.region_id,
+        TRACE_ON: str(config.trace_on).lower(),
+        CLUSTER: config.broker_cluster_name,
     }
 
 
@@ -59,10 +58,10 @@ def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewM
     properties = dict(message.property_map())
     if config.version is Version.V4_9:
         properties |= broker_properties(config)
-        stored = {name: value for name, value in properties.items() if name != _WAIT}
+        stored = {name: value for name, value in properties.items() if name != WAIT}
         text = property_text(stored, BUILT_BINS, terminated=False)
         return replace(message, properties=properties, property_text=text)
-    properties.setdefault("UNIQ_KEY", uniq_key)
+    properties.setdefault(UNIQ_KEY, uniq_key)
     properties |= broker_properties(config)
     return replace(message, properties=properties)
 
@@ -74,7 +73,6 @@ _LOCALHOST = bytes((127, 0, 0, 1))
 # From so many messages on columns pay: their libraries are loaded first.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
-_UNIQ_KEY, _SHARDING_KEY = "UNIQ_KEY", "__SHARDINGKEY"
 
 _Text = Callable[[Mapping[str, str]], bytes]
 
@@ -143,7 +141,7 @@ class Producer:
     def send(self, messages: Sequence[NewMessage]) -> Sent:
         """Store messages that were checked, in their order, and say what became of each."""
         messages = [self._compressed(self._placed(message)) for message in messages]
-        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in messages]
         columns = self._columns_of(messages, keys) if len(messages) >= LEAST_FOR_COLUMNS else None
         if columns is not None:
             sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
@@ -160,7 +158,7 @@ class Producer:
         """Answer as a broker that has no slave for messages that must be on one; who does not wait is not told."""
         rows = list(sent.rows)
         for number, message in enumerate(messages):
-            waits = message.property_map().get(_WAIT, "true").lower() == "true"
+            waits = message.property_map().get(WAIT, "true").lower() == "true"
             if waits and rows[number][0] == PutStatus.PUT_OK:
                 rows[number] = (status.value, *rows[number][1:])
         sent.rows = rows
@@ -190,7 +188,7 @@ class Producer:
     def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
         """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
         names = incoming.properties
-        if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(names) or _WAIT in names or not all(incoming.bodies):
+        if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(names) or WAIT in names or not all(incoming.bodies):
             return None
         queue_ids = self._queue_ids(incoming)
         if queue_ids is None:
@@ -199,8 +197,8 @@ class Producer:
         keys = work.keys(incoming.properties, self._keys.take(count))
         properties = {
             **incoming.properties,
-            _UNIQ_KEY: keys,
-            _WAIT: "true",
+            UNIQ_KEY: keys,
+            WAIT: "true",
             **broker_properties(self._config),
         }
         bodies, sys_flags = self._compressed_bodies(incoming.bodies)
@@ -242,7 +240,7 @@ class Producer:
         if not is_free.any():
             return queue_ids
         queue_ids = queue_ids.copy()
-        sharding_keys = incoming.properties.get(_SHARDING_KEY)
+        sharding_keys = incoming.properties.get(SHARDING_KEY)
         if sharding_keys is not None:
             every = [sharding_keys] * len(codes) if isinstance(sharding_keys, str) else sharding_keys.to_pylist()
             for row in np.flatnonzero(is_free).tolist():
@@ -279,22 +277,22 @@ class Producer:
         if refusal is not None:
             raise UsageError(refusal, hint="--batch 1 sends each by itself")
         first = self._placed(messages[0])
-        keys = [message.property_map().get(_UNIQ_KEY) or self._keys.next() for message in messages]
+        keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in messages]
         items = [self._batch_item(message, key) for message, key in zip(messages, keys, strict=True)]
         # upstream: 5.3 gives the batch a key of its own, which then stands for those of its messages (#9416).
-        shared = {"CLUSTER": self._config.broker_cluster_name}
+        shared = {CLUSTER: self._config.broker_cluster_name}
         ticket = self._store.put_batch(replace(first, body=encode_batch(items), properties=shared, flag=0))
         return self._done(sent_batch(keys, ticket))
 
     def _batch_item(self, message: NewMessage, key: str) -> BatchItem:
-        properties = {_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
+        properties = {WAIT: "true", **message.property_map(), UNIQ_KEY: key}
         return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
 
     def _placed(self, message: NewMessage) -> NewMessage:
         """Return the message, its queue chosen."""
         if message.queue_id == ANY_QUEUE:
             count, _ = self._queues[message.topic]
-            sharding_key = message.property_map().get(_SHARDING_KEY)
+            sharding_key = message.property_map().get(SHARDING_KEY)
             if sharding_key is not None:
                 message.queue_id = queue_index_by_key(sharding_key, count)
             else:
@@ -308,7 +306,7 @@ class Producer:
         return message
 
     def _received(self, message: NewMessage, key: str) -> NewMessage:
-        properties = {_WAIT: "true", **message.property_map(), _UNIQ_KEY: key}
+        properties = {WAIT: "true", **message.property_map(), UNIQ_KEY: key}
         return as_received(replace(message, properties=properties), self._config, key)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
@@ -322,7 +320,7 @@ class Producer:
             maker = self._makers[names]
             if maker is None:
                 return None
-            texts.append(maker({_WAIT: "true", **given, _UNIQ_KEY: key, **added}))
+            texts.append(maker({WAIT: "true", **given, UNIQ_KEY: key, **added}))
         return MessageColumns(
             [message.topic for message in messages],
             [message.body or b"" for message in messages],
@@ -336,13 +334,13 @@ class Producer:
         """Return what makes the text of properties that a client named so; None where they want to be looked at."""
         if not MATTERS.isdisjoint(names):
             return None
-        return self._text_of(tuple(dict.fromkeys((*names, _UNIQ_KEY, _WAIT, *broker_properties(self._config)))))
+        return self._text_of(tuple(dict.fromkeys((*names, UNIQ_KEY, WAIT, *broker_properties(self._config)))))
 
     def _text_of(self, whole: tuple[str, ...]) -> _Text:
         """Return what makes the text of all properties of a message, as the broker stores it."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
-        return text_template(tuple(name for name in whole if name != _WAIT), BUILT_BINS, terminated=False)
+        return text_template(tuple(name for name in whole if name != WAIT), BUILT_BINS, terminated=False)
 
     def _find_topic(self, topic: str) -> tuple[int, int]:
         """Return the queues of a topic that is sent to for the first time: in turn, and at all."""

@@ -26,14 +26,23 @@ from rmqtool.formats.dispatch import parse_delay_levels, tags_code
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import DELAY_OFFSET
+from rmqtool.formats.property_names import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    WAIT,
+)
 from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 
 # So many messages are delivered with one put: at first so many that columns are worth their libraries, then fewer, so
 # that the collector does not go over all of them again and again.
 AT_ONCE, _THEN_AT_ONCE = 4096, 512
 # What of a message's wishes is over; nobody waits for its store any more.
-_DROPPED = ("DELAY", "WAIT")
-_DROPPED_BY_5 = (*_DROPPED, "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
+_DROPPED = (DELAY, WAIT)
+_DROPPED_BY_5 = (*_DROPPED, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
 
 
 class _Due(NamedTuple):
@@ -148,7 +157,7 @@ class DelayService:
         if record is None:
             return _Due(None, None, next_offset, due, "unreadable")
         stored = stored_properties(record)
-        topic, queue_id = stored.get("REAL_TOPIC"), find_number(stored.get("REAL_QID"))
+        topic, queue_id = stored.get(REAL_TOPIC), find_number(stored.get(REAL_QID))
         if topic == HALF_TOPIC:
             return _Due(record, None, next_offset, due, "half message")
         if topic is None or queue_id is None:

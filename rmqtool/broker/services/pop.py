@@ -32,6 +32,7 @@ from rmqtool.formats.config_files import dialect_of
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopId, PopReceipt, PopTag, encode_pop_id
 from rmqtool.formats.properties import BUILT_BINS
+from rmqtool.formats.property_names import FIRST_POP_TIME, ORIGIN_GROUP, TAGS, TIMER_DELIVER_MS, UNIQ_KEY
 from rmqtool.formats.system_bodies import decode_pop_body, encode_pop_body, popped_offsets
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_GROUP, REVIVE_PREFIX, pop_retry_topic
 
@@ -201,7 +202,7 @@ class Pops:
         return self._put(pop_id, body, receipt.revive_queue_id, receipt.pop_time + receipt.invisible_time)
 
     def _put(self, pop_id: PopId, body: dict[str, Any], revive_queue: int, deliver: int) -> PutTicket:
-        properties = {"TAGS": pop_id.tag.value, "TIMER_DELIVER_MS": str(deliver), "UNIQ_KEY": encode_pop_id(pop_id)}
+        properties = {TAGS: pop_id.tag.value, TIMER_DELIVER_MS: str(deliver), UNIQ_KEY: encode_pop_id(pop_id)}
         data = encode_pop_body(pop_id.tag, body, self._dialect)
         return self._store.put(NewMessage(self.revive_topic, data, revive_queue, properties, property_bins=BUILT_BINS))
 
@@ -284,7 +285,7 @@ class Revival:
                 record = decode_record(one.data)
                 if isinstance(record, Message):
                     self._join(found, record, one.queue_offset)
-                    reached = max(reached, int(record.properties.get("TIMER_DELIVER_MS") or 0))
+                    reached = max(reached, int(record.properties.get(TIMER_DELIVER_MS) or 0))
             if got.next_begin_offset <= offset:
                 break
             offset = got.next_begin_offset
@@ -334,10 +335,10 @@ class Revival:
             topic = pop_retry_topic(group, topic, v2=self._config.enable_retry_topic_v2)
         self._topics.ensure(topic, 1, PERM_READ | PERM_WRITE)
         properties = stored_properties(record)
-        if not record.reconsume_times or "1ST_POP_TIME" not in properties:
-            properties["1ST_POP_TIME"] = str(body["pt"])
+        if not record.reconsume_times or FIRST_POP_TIME not in properties:
+            properties[FIRST_POP_TIME] = str(body["pt"])
         if self._config.version is Version.V5_4:
-            properties["ORIGIN_GROUP"] = group
+            properties[ORIGIN_GROUP] = group
         message = stored_again(record, topic, 0, properties)
         message.born_host = message.store_host = None
         message.reconsume_times = record.reconsume_times + 1

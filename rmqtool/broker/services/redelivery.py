@@ -10,19 +10,18 @@ from functools import lru_cache
 
 from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage, property_text
-from rmqtool.formats.codes import TRANSACTION_MASK, SysFlag
+from rmqtool.formats.codes import HOST_BITS, TRANSACTION_MASK
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import parse_int
-from rmqtool.formats.properties import BUILT_BINS, CRC_PROPERTY, DECODED_BINS, decode_properties
-
-_HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+from rmqtool.formats.properties import BUILT_BINS, DECODED_BINS, decode_properties
+from rmqtool.formats.property_names import PROPERTY_CRC32
 
 
 def stored_properties(record: Message) -> dict[str, str]:
     """Return the properties of a record, without the checksum that belongs to the record alone."""
     # Not the record's own, which it would keep: many are looked at once.
     found = decode_properties(record.raw_properties)
-    found.pop(CRC_PROPERTY, None)
+    found.pop(PROPERTY_CRC32, None)
     return found
 
 
@@ -40,7 +39,7 @@ def stored_again(record: Message, topic: str, queue_id: int, properties: Mapping
         queue_id,
         properties,
         record.flag,
-        record.sys_flag & ~_HOST_BITS,
+        record.sys_flag & ~HOST_BITS,
         record.born_timestamp,
         (record.born_host_ip, record.born_host_port),
         (record.store_host_ip, record.store_host_port),

@@ -19,6 +19,17 @@ from rmqtool.engine.stored_config import read_config
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP
+from rmqtool.formats.property_names import (
+    DELAY,
+    MAX_OFFSET,
+    MAX_RECONSUME_TIMES,
+    MIN_OFFSET,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    WAIT,
+)
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, dlq_topic, retry_topic
 
 # A message is tried again so often, when neither its group nor its consumer says otherwise.
@@ -57,17 +68,17 @@ class Retries:
             return None
         most = self.most_retries(group) if max_reconsume_times is None else max_reconsume_times
         properties = stored_properties(record)
-        properties.setdefault("RETRY_TOPIC", record.topic)
-        properties["WAIT"] = "false"
-        properties["ORIGIN_MESSAGE_ID"] = properties.get("ORIGIN_MESSAGE_ID", "").strip() or encode_offset_msg_id(
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties[WAIT] = "false"
+        properties[ORIGIN_MESSAGE_ID] = properties.get(ORIGIN_MESSAGE_ID, "").strip() or encode_offset_msg_id(
             record.store_host_ip, record.store_host_port, record.physical_offset
         )
         if record.reconsume_times >= most or delay_level < 0:
             topic, queues = dlq_topic(group), 1
-            properties["DELAY"] = "0"
+            properties[DELAY] = "0"
         else:
             topic = retry_topic(group)
-            properties["DELAY"] = str(delay_level or FIRST_LEVEL + record.reconsume_times)
+            properties[DELAY] = str(delay_level or FIRST_LEVEL + record.reconsume_times)
         return self._put(record, topic, queues, properties, record.reconsume_times + 1)
 
     def give_up(
@@ -85,19 +96,19 @@ class Retries:
         """
         low, high = pulled or self._store.reader.bounds(record.topic, record.queue_id)
         properties = stored_properties(record)
-        properties["RETRY_TOPIC"] = properties.get("RETRY_TOPIC", record.topic)
-        origin = properties.get("ORIGIN_MESSAGE_ID", "").strip() or record.uniq_key
+        properties[RETRY_TOPIC] = properties.get(RETRY_TOPIC, record.topic)
+        origin = properties.get(ORIGIN_MESSAGE_ID, "").strip() or record.uniq_key
         properties |= {
-            "ORIGIN_MESSAGE_ID": origin
+            ORIGIN_MESSAGE_ID: origin
             or encode_offset_msg_id(record.store_host_ip, record.store_host_port, record.physical_offset),
-            "RECONSUME_TIME": str(reconsume_times),
-            "MAX_RECONSUME_TIMES": str(max_reconsume_times),
+            RECONSUME_TIME: str(reconsume_times),
+            MAX_RECONSUME_TIMES: str(max_reconsume_times),
             # What its pull told the consumer.
-            "MIN_OFFSET": str(low),
-            "MAX_OFFSET": str(high),
-            "DELAY": "0" if self._version is Version.V4_9 else "-1",
+            MIN_OFFSET: str(low),
+            MAX_OFFSET: str(high),
+            DELAY: "0" if self._version is Version.V4_9 else "-1",
         }
-        properties.pop("TRAN_MSG", None)
+        properties.pop(TRAN_MSG, None)
         message = stored_again(record, dlq_topic(group), 0, properties)
         message.reconsume_times = reconsume_times
         message.born_timestamp = message.born_host = message.store_host = None

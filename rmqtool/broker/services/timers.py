@@ -29,6 +29,15 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.java import LONG_MAX, parse_long, string_hash
 from rmqtool.formats.layouts import TimerCheckpoint, TimerLogBlank, TimerLogUnit, TimerSlot
 from rmqtool.formats.paths import CONFIG, TIMER_CHECK, TIMER_LOG, TIMER_WHEEL, parse_segment_name
+from rmqtool.formats.property_names import (
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+)
 from rmqtool.formats.timer import (
     BLANK_SIZE,
     MAGIC_DEFAULT,
@@ -281,7 +290,7 @@ class Timers:
         if delay >= window:
             magic |= MAGIC_ROLL
             delay = window // 2 if delay - window < window // 3 else window
-        if "TIMER_DEL_UNIQKEY" in record.properties:
+        if TIMER_DEL_UNIQKEY in record.properties:
             magic |= MAGIC_DELETE
         slot = self.wheel.find(write_time + delay)
         unit = TimerLogUnit(
@@ -292,7 +301,7 @@ class Timers:
             delay,
             record.physical_offset,
             record.total_size,
-            string_hash(record.properties.get("REAL_TOPIC", "")),
+            string_hash(record.properties.get(REAL_TOPIC, "")),
             0,
         )
         self.wheel.add(unit, self.log.append(unit))
@@ -317,7 +326,7 @@ class Timers:
             if unit.magic & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE:
                 record = self._store.reader.message_at(unit.offset_py)
                 if record is not None:
-                    cancelled.add(record.properties.get("TIMER_DEL_UNIQKEY", ""))
+                    cancelled.add(record.properties.get(TIMER_DEL_UNIQKEY, ""))
             else:
                 units.append(unit)
         due: list[DueTimer] = []
@@ -336,7 +345,7 @@ class Timers:
         if not key or not cancelled:
             return False
         # 5.4 takes the key alone; one with its topic before it is honoured all the same.
-        return f"{record.properties.get('REAL_TOPIC')}+{key}" in cancelled or (
+        return f"{record.properties.get(REAL_TOPIC)}+{key}" in cancelled or (
             self._config.version is Version.V5_4 and key in cancelled
         )
 
@@ -344,7 +353,7 @@ class Timers:
         """Put messages where they belong, or into the timer topic again."""
         ready = [(one, message) for one in due if (message := self._made(one)) is not None]
         for one in due:
-            if "TIMER_DEL_UNIQKEY" in one.record.properties and not one.rolls:
+            if TIMER_DEL_UNIQKEY in one.record.properties and not one.rolls:
                 yield Happened(Service.TIMER, "cancel", one.record, None, {"dueTimestamp": time, "reason": "too late"})
         tickets = self._store.put_many([message for _, message in ready])
         for (one, _), ticket in zip(ready, tickets, strict=True):
@@ -363,16 +372,16 @@ class Timers:
     def _made(self, one: DueTimer) -> NewMessage | None:
         """Return what is put of a message whose time has come; None of one that only cancels."""
         properties = stored_properties(one.record)
-        properties["TIMER_ENQUEUE_MS"] = str(one.enqueued)
-        properties["TIMER_DEQUEUE_MS"] = str(self._store.setup.clock.now())
+        properties[TIMER_ENQUEUE_MS] = str(one.enqueued)
+        properties[TIMER_DEQUEUE_MS] = str(self._store.setup.clock.now())
         if one.rolls:
-            times = find_number(properties.get("TIMER_ROLL_TIMES")) or 0
-            properties["TIMER_ROLL_TIMES"] = str(times + 1)
+            times = find_number(properties.get(TIMER_ROLL_TIMES)) or 0
+            properties[TIMER_ROLL_TIMES] = str(times + 1)
             return stored_again(one.record, TIMER_TOPIC, one.record.queue_id, properties)
-        queue_id = find_number(properties.get("REAL_QID"))
-        if "TIMER_DEL_UNIQKEY" in properties or queue_id is None:
+        queue_id = find_number(properties.get(REAL_QID))
+        if TIMER_DEL_UNIQKEY in properties or queue_id is None:
             return None
-        return stored_again(one.record, properties.get("REAL_TOPIC", ""), queue_id, properties)
+        return stored_again(one.record, properties.get(REAL_TOPIC, ""), queue_id, properties)
 
     def waiting(self) -> int:
         """Return how many messages wait, in the wheel and before it."""
@@ -433,4 +442,4 @@ class Timers:
 
 
 def _deliver_time(record: Message) -> int | None:
-    return parse_long(record.properties.get("TIMER_OUT_MS", ""))
+    return parse_long(record.properties.get(TIMER_OUT_MS, ""))

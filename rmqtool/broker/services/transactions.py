@@ -37,6 +37,20 @@ from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.properties import BUILT_BINS
+from rmqtool.formats.property_names import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    DELAY,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    UNIQ_KEY,
+    WAIT,
+)
 from rmqtool.formats.system_bodies import decode_op_body, encode_op_body
 from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE, TRANS_GROUP
 
@@ -104,11 +118,11 @@ class Transactions:
             return EndStatus.NO_PERMISSION
         properties = dict(message.property_map())
         # A producer takes it out: nobody would get the message.
-        properties.pop("DELAY", None)
-        properties["TRAN_MSG"] = "true"
-        if not self._is_4_9 and properties.get("UNIQ_KEY"):
-            properties["__transactionId__"] = properties["UNIQ_KEY"]
-        properties |= {"REAL_TOPIC": message.topic, "REAL_QID": str(message.queue_id)}
+        properties.pop(DELAY, None)
+        properties[TRAN_MSG] = "true"
+        if not self._is_4_9 and properties.get(UNIQ_KEY):
+            properties[TRANSACTION_ID] = properties[UNIQ_KEY]
+        properties |= {REAL_TOPIC: message.topic, REAL_QID: str(message.queue_id)}
         half = NewMessage(
             HALF_TOPIC,
             message.body,
@@ -171,7 +185,7 @@ class Transactions:
 
     def _is_too_late(self, half: Message) -> bool:
         """Tell whether the producer had said for how long it would be silent, and that is over: the check decides."""
-        wanted = find_number(half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"))
+        wanted = find_number(half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS))
         if wanted is None:
             return False
         immunity = immunity_time(half, self._config.transaction_time_out)
@@ -180,11 +194,11 @@ class Transactions:
     def _committed(self, half: Message) -> NewMessage | None:
         """Return the message that everybody sees. Its text still says that it was a half message."""
         stored = stored_properties(half)
-        topic, queue_id = stored.get("REAL_TOPIC"), find_number(stored.get("REAL_QID"))
+        topic, queue_id = stored.get(REAL_TOPIC), find_number(stored.get(REAL_QID))
         if not topic or queue_id is None:
             return None
-        shown = {name: value for name, value in stored.items() if name not in ("REAL_TOPIC", "REAL_QID")}
-        kept = {name: value for name, value in shown.items() if name != "TRAN_MSG"}
+        shown = {name: value for name, value in stored.items() if name not in (REAL_TOPIC, REAL_QID)}
+        kept = {name: value for name, value in shown.items() if name != TRAN_MSG}
         message = stored_again(half, topic, queue_id, kept)
         # Before 5.4 the text is made before anything is taken out.
         message.property_text = text_of(stored if self._config.version < Version.V5_4 else shown, self._config.version)
@@ -206,14 +220,14 @@ class Transactions:
         return body
 
     def _write_op(self, queue_id: int, body: bytes) -> PutTicket:
-        properties = {"TAGS": REMOVE_TAG, "WAIT": "true"}
+        properties = {TAGS: REMOVE_TAG, WAIT: "true"}
         return self._store.put(NewMessage(OP_HALF_TOPIC, body, queue_id, properties, property_bins=BUILT_BINS))
 
 
 def _belongs(half: Message, request: EndRequest) -> bool:
     """Tell whether a record is the half message that a producer speaks of."""
     return (
-        half.properties.get("PGROUP") == request.producer_group
+        half.properties.get(PGROUP) == request.producer_group
         and half.queue_offset == request.tran_state_table_offset
         and half.physical_offset == request.commit_log_offset
     )
@@ -221,7 +235,7 @@ def _belongs(half: Message, request: EndRequest) -> bool:
 
 def immunity_time(half: Message, default: int) -> int:
     """Return for how long (ms) after its birth nobody asks about a half message."""
-    wanted = find_number(half.properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS"))
+    wanted = find_number(half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS))
     return default if wanted is None or wanted == -1 else wanted * _SECOND
 
 
@@ -229,7 +243,6 @@ def immunity_time(half: Message, default: int) -> int:
 _LONGEST_RUN = 60_000
 _OPS_AT_ONCE = 32
 _HOUR_MS = 3_600_000
-_CHECK_TIMES, _FIRST_OFFSET = "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
 _NOTHING_NEW = (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.OFFSET_OVERFLOW_ONE)
 
 # Asked about a half message, as it was written again; a producer that cannot be reached does not know.
@@ -371,7 +384,7 @@ class TransactionCheck:
                 missed, offset = True, got.next_begin_offset
                 yield offset, None
                 continue
-            times = find_number(half.properties.get(_CHECK_TIMES)) or 0
+            times = find_number(half.properties.get(TRANSACTION_CHECK_TIMES)) or 0
             if times >= self._config.transaction_check_max or self._is_too_old(half):
                 ticket = self._discard(half, times)
                 if not ticket.is_ok:
@@ -399,9 +412,9 @@ class TransactionCheck:
         """Return what to do about a half message that no op record decides so far."""
         age = self._clock.now() - half.born_timestamp
         immunity = immunity_time(half, self._config.transaction_time_out)
-        if "CHECK_IMMUNITY_TIME_IN_SECONDS" in half.properties:
+        if CHECK_IMMUNITY_TIME_IN_SECONDS in half.properties:
             if age < immunity:
-                first = find_number(half.properties.get(_FIRST_OFFSET))
+                first = find_number(half.properties.get(TRAN_PREPARED_QUEUE_OFFSET))
                 if first is not None and first in decided.halves:
                     decided.finish(first)
                     return _Verdict.DONE
@@ -421,9 +434,9 @@ class TransactionCheck:
 
     def _ask(self, half: Message, times: int, *, is_immune: bool) -> Happened | None:
         """Write a half message again and, unless it is immune, ask about it; None when it could not be written."""
-        properties = {**stored_properties(half), _CHECK_TIMES: str(times)}
+        properties = {**stored_properties(half), TRANSACTION_CHECK_TIMES: str(times)}
         if is_immune:
-            properties.setdefault(_FIRST_OFFSET, str(half.queue_offset))
+            properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         message = stored_again(half, HALF_TOPIC, half.queue_id, properties)
         message.property_text = text_of(properties, self._config.version)
         # upstream: both are lost.
@@ -440,13 +453,13 @@ class TransactionCheck:
     def _take_answer(self, ticket: PutTicket, producer: Producer) -> None:
         again = self._store.reader.message_at(ticket.physical_offset)
         if again is not None:
-            group = again.properties.get("PGROUP", "")
+            group = again.properties.get(PGROUP, "")
             place = ticket.physical_offset, ticket.queue_offset
             self._transactions.end(EndRequest(group, *place, producer(again), from_check=True))
 
     def _discard(self, half: Message, times: int) -> PutTicket:
         self._topics.ensure(CHECK_MAX_TIME_TOPIC, 1, PERM_READ | PERM_WRITE)
-        properties = {**stored_properties(half), _CHECK_TIMES: str(max(times, 1))}
+        properties = {**stored_properties(half), TRANSACTION_CHECK_TIMES: str(max(times, 1))}
         message = stored_again(half, CHECK_MAX_TIME_TOPIC, 0, properties)
         message.property_text = text_of(properties, self._config.version)
         return self._store.put(message)

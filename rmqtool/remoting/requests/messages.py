@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqtool.formats.property_names import MSG_REGION, TRACE_ON
 from rmqtool.remoting.body import Content
 from rmqtool.remoting.declared import GROUP, TOPIC, Boolean, Integer, Long, String, field, long
 from rmqtool.remoting.headers import (
@@ -29,8 +30,8 @@ class SendMessageAnswer(Header):
     transaction_id: String | None = None
     batch_uniq_id: String | None = field(default=None, since="5.0.0")
     recall_handle: String | None = field(default=None, since="5.3.2")
-    msg_region: String | None = field(default=None, wire="MSG_REGION")
-    trace_on: String | None = field(default=None, wire="TRACE_ON")
+    msg_region: String | None = field(default=None, wire=MSG_REGION)
+    trace_on: String | None = field(default=None, wire=TRACE_ON)
 
 
 class SendMessage(TopicQueueRequest):

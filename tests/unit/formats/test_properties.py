@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.formats import properties
+from rmqtool.formats import properties, property_names
 from rmqtool.formats.properties import Piece, PieceKind
 
 # Tail of a record that 4.9.8 wrote, and of the same message from 5.3.3 with the checksum block.
@@ -124,8 +124,8 @@ def test_keys_are_split_at_single_spaces() -> None:
 
 
 def test_reserved_names() -> None:
-    assert properties.is_reserved("UNIQ_KEY")
-    assert properties.is_reserved("__RMQ.TRANSIENT.TOPIC_SYS_FLAG")
-    assert not properties.is_reserved("order")
-    assert properties.RESERVED_NAMES["__CRC32#"].since == "5.2.0"
-    assert len(properties.RESERVED_NAMES) == 65
+    assert property_names.is_reserved("UNIQ_KEY")
+    assert property_names.is_reserved("__RMQ.TRANSIENT.TOPIC_SYS_FLAG")
+    assert not property_names.is_reserved("order")
+    assert property_names.RESERVED_NAMES["__CRC32#"].since == "5.2.0"
+    assert len(property_names.RESERVED_NAMES) == 65
