@@ -13,7 +13,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 
-ANSWERS = {Exit.DONE, Exit.NOT_A_STORE, Exit.OPTIONAL_MISSING}
+ANSWERS = {Exit.DONE, Exit.NOT_A_STORE, Exit.SKIPPED, Exit.OPTIONAL_MISSING}
 FAULTS = ("cut", "empty", "zeroed", "random", "exchanged", "fifo", "link", "directory", "socket-like name", "gone")
 STORES = ("49-broker", "49-dledger", "49-ext", "53-broker", "53-compress", "53-compaction", "53-rocksdb", "53-epoch")
 
