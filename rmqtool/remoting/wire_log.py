@@ -57,7 +57,7 @@ def line_of(command: RemotingCommand, asked: Row | None = None) -> str:
     head = f"{frame['opaque']} {frame['kind']} {frame['code']} {frame['name']}"
     if "to" in frame:
         head += f" to {frame['to']}"
-    words = [head, *(f"{name}={_short(value)}" for name, value in frame["fields"].items())]
+    words = [head, *(f"{_short(name)}={_short(value)}" for name, value in frame["fields"].items())]
     if "remark" in frame:
         words.append(f"remark={_short(frame['remark'])}")
     if "bytes" in frame:
