@@ -6,7 +6,8 @@ the objects themselves for keys: that is no JSON, but the only form that fastjso
 fastjson 1 writes. What is read may also have bare numbers for keys, and enumerations by number as the C++ client
 writes them.
 
-A value keeps the members it was given; only these are written. Unknown members are ignored.
+A value keeps the members it was given; only these are written. Unknown members are ignored; one that is declared
+without a default must be there, so that whoever reads a value need not ask.
 
 Upstream: ``RemotingSerializable``.
 """
@@ -20,7 +21,7 @@ import typing
 from collections.abc import Callable
 from enum import Enum, StrEnum
 from json.encoder import encode_basestring
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 from rmqtool.formats.java import decode_text, encode_text, parse_long
 from rmqtool.formats.message_queue import MessageQueue
@@ -45,6 +46,15 @@ class BodyError(ValueError):
 
 Read = Callable[[Any], Any]
 Write = Callable[[Any], str]
+
+
+class _Plan(NamedTuple):
+    """How the members of a body are read and written: by name on the wire, and in the order of these names."""
+
+    readers: dict[str, tuple[str, Read]]
+    writers: list[tuple[str, str, Write]]
+    needed: list[tuple[str, str]]
+
 
 # A string, or an object without objects in it that is followed by a colon, or a bare number that is.
 _KEY = re.compile(
@@ -81,7 +91,7 @@ def _quoted_key(match: re.Match[str]) -> str:
 class Body(Declared):
     """A JSON object with declared members."""
 
-    _codecs: ClassVar[tuple[dict[str, tuple[str, Read]], list[tuple[str, str, Write]]] | None] = None
+    _plan: ClassVar[_Plan | None] = None
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -93,7 +103,7 @@ class Body(Declared):
         """Return the value of a JSON object that is parsed already. Raises BodyError."""
         if not isinstance(members, dict):
             raise BodyError(f"{cls.__name__} is no JSON object")
-        readers = cls._plan()[0]
+        readers, _, needed = cls._codecs()
         value = cls.__new__(cls)
         for wire, member in members.items():
             if member is not None and wire in readers:
@@ -102,6 +112,9 @@ class Body(Declared):
                     value.__dict__[name] = read(member)
                 except BodyError as error:
                     raise BodyError(f"{wire}: {error}") from None
+        for name, wire in needed:
+            if name not in value.__dict__:
+                raise BodyError(f"{wire} is missing")
         return value
 
     def encode(self) -> bytes:
@@ -111,20 +124,22 @@ class Body(Declared):
     def text(self) -> str:
         """Return the JSON text."""
         given = self.__dict__
-        parts = [f'"{wire}":{write(given[name])}' for wire, name, write in self._plan()[1] if name in given]
+        parts = [f'"{wire}":{write(given[name])}' for wire, name, write in self._codecs().writers if name in given]
         return "{" + ",".join(parts) + "}"
 
     @classmethod
-    def _plan(cls) -> tuple[dict[str, tuple[str, Read]], list[tuple[str, str, Write]]]:
-        """Return how members are read, and how they are written in the order of their names."""
-        if "_codecs" not in cls.__dict__ or cls._codecs is None:
+    def _codecs(cls) -> _Plan:
+        """Return how members are read and written; it is derived at the first body of the class."""
+        plan = cls.__dict__.get("_plan")
+        if plan is None:
             hints = typing.get_type_hints(cls)
             codecs = {name: _codec(hints[name]) for name in cls.fields}
-            readers = {field.wire: (name, codecs[name][0]) for name, field in cls.fields.items()}
-            writers = sorted((field.wire, name, codecs[name][1]) for name, field in cls.fields.items())
-            cls._codecs = readers, writers
-        assert cls._codecs is not None
-        return cls._codecs
+            plan = cls._plan = _Plan(
+                {field.wire: (name, codecs[name][0]) for name, field in cls.fields.items()},
+                sorted((field.wire, name, codecs[name][1]) for name, field in cls.fields.items()),
+                [(name, field.wire) for name, field in cls.fields.items() if field.insisted_on],
+            )
+        return plan
 
 
 def _codec(hint: Any) -> tuple[Read, Write]:

@@ -144,6 +144,13 @@ def test_a_key_that_is_no_queue_is_refused() -> None:
             ResetOffsetBody.decode(b'{"offsetTable":{%s:1}}' % key)
 
 
+def test_what_is_needed_must_be_there() -> None:
+    with pytest.raises(BodyError, match=r"^mqSet is missing$"):
+        LockBatchRequestBody.decode(b'{"clientId":"c","consumerGroup":"G","mqSet":null}')
+    with pytest.raises(BodyError, match=r"^consumerDataSet: groupName is missing$"):
+        HeartbeatData.decode(b'{"clientID":"c","consumerDataSet":[{}]}')
+
+
 def test_texts_of_java_are_read() -> None:
     assert read_json('{"a":"é\\u4e2d\xf6"}'.encode()) == {"a": "é中ö"}
     assert read_json(b'{"a":"\xff"}') == {"a": "\ufffd"}
