@@ -22,7 +22,10 @@ _WIDTH = 80
 
 def man(
     page: Annotated[
-        str, typer.Argument(metavar="[PAGE]", help="A command, store, json, findings or recipes.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[PAGE]", help="A command, store, json, remoting, findings or recipes.", show_default=False
+        ),
     ] = _NAME,
     *,
     color: Color = When.AUTO,

@@ -211,7 +211,7 @@ REQUESTS: Final[Mapping[int, Row]] = MappingProxyType(_REQUESTS)
 class RpcRequest(Request):
     """What nearly every request of 5.x carries for proxies and namespaces; a broker alone ignores all of it."""
 
-    bname: String | None = field(default=None, since="5.0.0", short="n")
+    bname: String | None = field(default=None, since="5.0.0")
     ns: String | None = field(default=None, since="5.0.0")
     nsd: Boolean | None = field(default=None, since="5.0.0")
     oway: Boolean | None = field(default=None, since="5.0.0")

@@ -10,6 +10,7 @@ from tools.manual.command_pages import NAME, Screens, command_page, root_page
 from tools.manual.findings_page import findings_page
 from tools.manual.json_page import json_page
 from tools.manual.recipes_page import recipes_page
+from tools.manual.remoting_page import remoting_page
 from tools.manual.roff import Page, page_roff
 from tools.manual.store_page import store_page
 
@@ -17,7 +18,8 @@ from tools.manual.store_page import store_page
 def manual_pages(group: Any, screens: Screens) -> list[Page]:
     """Return every page; ``group`` is the command tree, ``screens`` runs an example."""
     commands = [command_page(entry, group, screens) for entry in COMMANDS]
-    return [root_page(group), *commands, store_page(), json_page(), findings_page(), recipes_page(screens)]
+    others = [store_page(), json_page(), remoting_page(), findings_page(), recipes_page(screens)]
+    return [root_page(group), *commands, *others]
 
 
 def manual_files(group: Any, screens: Screens) -> dict[str, str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Iterator
 
 import pytest
 
+from rmqtool.remoting import headers as headers_module
+from rmqtool.remoting.access import Need, needs
 from rmqtool.remoting.command import ANSWER, RemotingCommand, SerializeType
 from rmqtool.remoting.declared import (
     READERS,
+    TOPIC,
     BoundaryType,
     Declared,
     HeaderError,
@@ -19,14 +23,18 @@ from rmqtool.remoting.declared import (
     camel_case,
     field,
 )
-from rmqtool.remoting.frames import encode_frame
-from rmqtool.remoting.headers import Code, Header, NoFields, Request, Role
+from rmqtool.remoting.frames import decode_frame, encode_frame
+from rmqtool.remoting.headers import Code, Header, NoFields, Request, Right, Role, TopicQueueRequest
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer, SendMessage, SendMessageAnswer
 from rmqtool.remoting.requests.offsets import QueryConsumerOffset, SearchOffset
 from rmqtool.remoting.requests.pop import PopMessage
 from rmqtool.remoting.requests.topics import GetAllTopicConfig, GetAllTopicConfigAnswer
 from rmqtool.remoting.templates import AnswerTemplate
+from rmqtool.remoting.wire_log import line_of
+from tests import wire_values
+from tools.manual.remoting_page import remoting_page
+from tools.manual.roff import page_roff
 
 # The fields of a send as Java's client 5.3.3 sent them.
 SEND = {
@@ -244,3 +252,42 @@ def test_the_hot_answers_as_templates() -> None:
     fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "11", "minOffset": "0", "maxOffset": "11"}
     command = RemotingCommand(0, fields, b"records", 6, ANSWER, remark="FOUND")
     assert found.encode(SerializeType.JSON, 6, (11, 0, 11), b"records") == encode_frame(command)
+
+
+@pytest.fixture
+def strange_request() -> Iterator[type[Request]]:
+    """Declare a request that upstream does not have, as a stranger would: in one place."""
+
+    class StrangeRequest(TopicQueueRequest):
+        """Do something strange to a queue."""
+
+        codes = (Code(29_999, "BE_STRANGE", since="9.9.0"),)
+        rights = (Right.UPDATE,)
+
+        topic: String = field(acl=TOPIC)
+        queue_id: Integer
+        how_strange: Long | None = None
+        hidden: String | None = field(default=None, secret=True)
+
+    yield StrangeRequest
+    del headers_module._REQUESTS[29_999]
+
+
+def test_a_request_is_added_in_one_place(strange_request: type[Request]) -> None:
+    row = REQUESTS[29_999]
+    ext = {"topic": "T", "queueId": "3", "howStrange": "7", "hidden": "hush"}
+    request = row.decode(ext)
+    assert isinstance(request, strange_request)
+    assert (request.given["queue_id"], row.encode(request)) == (3, ext)
+    for kind in SerializeType:
+        command = RemotingCommand(row.code, row.encode(request), opaque=5, serialize_type=kind)
+        assert row.decode(decode_frame(encode_frame(command)).ext) == request
+    assert needs(request) == [Need(TOPIC, "T", frozenset({Right.UPDATE}))]
+    assert line_of(command) == "5 request 29999 BE_STRANGE topic=T queueId=3 howStrange=7 hidden=***"
+    made = wire_values.made(wire_values.requests((29_999,)), 20)
+    assert all(row.decode(row.encode(value)) == value for _, value in made)
+    with pytest.raises(HeaderError, match="<queueId> is null"):
+        row.decode({"topic": "T"})
+    roff = page_roff(remoting_page(), "today", "rmqtool")
+    assert "29999 BE_STRANGE" in roff
+    assert "Do something strange to a queue. Since 9.9.0." in roff
