@@ -221,6 +221,11 @@ class SegmentWalk:
             if len(piece) < _START_SIZE:
                 return None
             at += len(piece) - _START_SIZE + 1
+            if piece == _ZEROS:  # a hole may be as large as a disk: go on where data may be, a size of zeros before it
+                data = next(iter(self.file.iter_data(at, end)), None)
+                if data is None:
+                    return None
+                at = max(at, data.file_offset - _MAGIC_AT)
         return None
 
     def _is_self_consistent(self, file_offset: int) -> bool:

@@ -29,7 +29,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import LOCK, SUBSCRIPTION_GROUP, TOPICS, Copy, FileKind, config_path
 from rmqtool.formats.topics import TopicKind, topic_kind
 from rmqtool.repairs.steps import Edit
-from rmqtool.store.config_files import loads, read_configs
+from rmqtool.store.config_files import loads, read_configs, require_text
 from rmqtool.store.open import Store
 
 # What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
@@ -190,7 +190,9 @@ def _read(files: WritableFileSystem, path: str) -> bytes | None:
     if not files.exists(path):
         return None
     with files.open_read(path) as file:
-        return file.pread(file.size(), 0)
+        size = file.size()
+        require_text(file.shown, size)
+        return file.pread(size, 0)
 
 
 def _write(files: WritableFileSystem, path: str, text: bytes) -> None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmqtool.errors import ReadFailed, RmqtoolError
+from rmqtool.errors import ReadFailed, RmqtoolError, StoreError
 from rmqtool.files.filesystem import Attributes, WritableFileSystem, make_directories, split
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import layouts, paths, rocksdb_rows
@@ -32,6 +32,16 @@ from rmqtool.store.rocksdb import has_rows, open_database
 
 # What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
 _BLANK = b"\0 \t\r\n"
+
+
+def require_text(file: str, size: int) -> None:
+    """Refuse to read a text as a whole that is larger than any that a broker writes."""
+    if size > LARGEST_TEXT:
+        raise StoreError(
+            f"{file} has {size} bytes: a broker reads all of it into its heap, and may not start on it",
+            file=file,
+            hint="if it ends in zeros, cut them off: truncate -s SIZE FILE; rmqtool dump shows where the text ends",
+        )
 
 
 @dataclass
@@ -53,6 +63,11 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
         data = store.read_file(path, LARGEST_TEXT)
         if data is None:
             continue
+        if len(data) == LARGEST_TEXT:
+            text = (
+                f"{path} is read up to byte {LARGEST_TEXT}: a broker reads all of it into its heap, and may not start"
+            )
+            findings.append(Finding("CF-JSON", Severity.WARNING, text, file=path, offset=LARGEST_TEXT))
         decoded = decode_config(name, data) if data.strip(_BLANK) else Flaw("CF-JSON", _nothing(data), 0, len(data))
         if not isinstance(decoded, Flaw) and isinstance(decoded.value, dict):
             if copy is Copy.BAK:

@@ -72,7 +72,7 @@ class ConsumeQueueFiles:
                 segment = next((s for s in self.segments if s.base_offset > at * _UNIT.size), None)
                 if segment is None:
                     return
-                at = segment.base_offset // _UNIT.size
+                at = -(-segment.base_offset // _UNIT.size)  # a wrong name need be no multiple
                 continue
             for unit in _UNIT.iter_decode(data):
                 yield at, unit

@@ -10,6 +10,7 @@ from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import Extent, Kind, ReadableFile, ReadableFileSystem, join, path_parts, split
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.salvaged import salvaged
+from rmqtool.store.config_files import require_text
 
 # A store may have a hundred thousand queues; a process may open a thousand files.
 _HANDLES = 256
@@ -106,8 +107,10 @@ class StoreView:
         return self._handles.get(path).pread_exactly(length, file_offset)
 
     def read_whole(self, path: str) -> bytes:
-        """Return all bytes of a file."""
-        return self.read_exactly(path, 0, self.size(path))
+        """Return all bytes of a text; one that is larger than any that a broker writes is refused."""
+        size = self.size(path)
+        require_text(self._files.shown(path), size)
+        return self.read_exactly(path, 0, size)
 
     def iter_data(self, path: str, begin: int, end: int) -> Iterator[Extent]:
         """Walk over the spans of a file that may hold something else than zeros."""

@@ -30,7 +30,7 @@ COMMANDS = (
     ["copy", "{out}"],
     ["recover", "--apply"],
     ["repair", "--apply"],
-    ["produce", "-t", "TopicTest", "hello"],
+    ["produce", "-t", "Seq", "hello"],
     ["tick"],
 )
 
@@ -94,7 +94,7 @@ def test_too_little_memory_is_a_sentence(store: Any, mebibytes: int) -> None:
 
 def test_a_closed_standard_input_is_said(writable_store: Any) -> None:
     root = writable_store("49-broker")
-    done = run_limited(["produce", str(root), "-t", "TopicTest", "--jsonl"], preexec_fn=lambda: os.close(0))
+    done = run_limited(["produce", str(root), "-t", "Seq", "--jsonl"], preexec_fn=lambda: os.close(0))
     assert done.returncode == Exit.USAGE
     assert b"standard input is closed" in done.stderr
 
