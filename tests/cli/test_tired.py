@@ -147,9 +147,9 @@ def test_nothing_half_written_is_left_where_there_was_no_room(
     assert [run(capsys, *words)[0] for words in commands] == [Exit.DONE] * 3
 
 
-def test_a_journal_that_is_none_says_where_journals_lie(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_that_is_no_journal_leads_to_its_store(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "repair", "--undo", "store")
-    assert (status, "they lie beside the store, in STORE-rmqtool-undo" in err) == (Exit.USAGE, True)
+    assert (status, "rmqtool repair STORE --undo store" in err) == (Exit.USAGE, True)
 
 
 def test_what_to_type_next_can_be_typed_where_a_path_has_a_blank(
