@@ -62,6 +62,8 @@ def later_of(later: Later, group: str | None, zone: str, batch: int) -> dict[str
         )
     if later.tx is not None and later.tx not in list(Outcome):
         raise UsageError(f"--tx {later.tx!r} is not known", hint="one of commit, rollback, pending")
+    if group is not None and later.tx is None:
+        raise UsageError("-g is the group of a transaction", hint="add --tx commit, rollback or pending")
     wish = Wish()
     if later.at is not None:
         wish = Wish(at=parse_time(later.at, now=now_ms(), zone=parse_zone(zone)))

@@ -97,7 +97,8 @@ def repair(
     Exits 1 when the plan has steps, or when something stays wrong after it was done.
     """
     if undo is not None or list_:
-        return _look_back(_Past(words or [], undo, list_, apply or journal is not None), broker, show)
+        is_mixed = bool(apply or allow or group or topic or to or from_bak or bridge or truncate or plan or journal)
+        return _look_back(_Past(words or [], undo, list_, is_mixed), broker, show)
     if not apply and (plan is not None or journal is not None):
         raise UsageError(f"{'--plan' if plan is not None else '--journal'} goes with --apply", hint="add --apply")
     choice = _choose(words or [])

@@ -1,0 +1,444 @@
+"""Every option of every command, as the commands declare them, and what an option does when it is typed.
+
+The options come from the declarations; only values are written here, by name. An *effect* is everything that can be
+seen of a run: the status, both streams, and every file in the directory. What is another each time (unique keys, plan
+ids, how long it took) is left out, and the clock stands still. An option changes the effect, or is *refused*.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from rmqtool.cli import command_tree
+from rmqtool.commands.table import COMMANDS, Entry
+from rmqtool.errors import Exit
+from tests.guards.incidents import segment, spoil
+from tests.guards.typed import at, type_words
+from tests.stores import content_digest, unpack
+
+NOW_NS = 1_796_000_000_000_000_000  # later than every message of the stores
+REFUSALS = (Exit.USAGE, Exit.REFUSED, Exit.OPTIONAL_MISSING)
+
+# Every command takes them, and they change words for people, or how long work takes: in a pair the other one is judged.
+MANNERS = {
+    "color": "what a screen for people looks like",
+    "tz": "how a screen for people spells times",
+    "verbose": "notes on stderr, where there are any",
+    "quiet": "notes on stderr, where there are any",
+    "progress": "a bar, and only for what takes long",
+    "jobs": "how long it takes, of what is large enough to be shared",
+    "as": "what brokers of several versions do differently, and few stores show",
+    "debug": "the traceback of a bug",
+}
+# What cannot be tried here.
+UNTRIED = {
+    "follow": "waits until it is interrupted",
+    "resume": "needs the token of a check that ended early",
+    "undo": "needs the journal of a repair",
+    "master": "needs Spark",
+    "engine": "needs Spark",
+}
+
+
+# Who types one of them with the rest of the line wants to see what would be done: beside them nothing else is judged.
+INSTEAD = {("export", "plan"), ("export", "schema")}
+
+
+class Declared(NamedTuple):
+    """An option of a command, as declared."""
+
+    command: str
+    name: str
+    spelled: str
+    is_flag: bool
+    choices: tuple[str, ...]
+    metavar: str
+
+
+class Base(NamedTuple):
+    """A command line to which options are added: ``{s}`` is the store, ``{p}`` the directory that it is in,
+    ``{o}`` the one of other stores."""
+
+    words: str
+    writes: bool = False
+    damaged: bool = False
+    given: bytes = b""
+
+
+def declared(table: Sequence[Entry] = COMMANDS) -> dict[str, dict[str, Declared]]:
+    """Return every option of every command but those of the root."""
+    group = command_tree(table)
+    found: dict[str, dict[str, Declared]] = {}
+    for entry in table:
+        command = group.get_command(None, entry.name)  # type: ignore[arg-type]
+        assert command is not None
+        found[entry.name] = {}
+        for option in command.params:
+            if option.param_type_name == "option":
+                long = max(option.opts, key=len)
+                name = long.lstrip("-")
+                flag = bool(getattr(option, "is_flag", False) or getattr(option, "count", False))
+                choices = tuple(getattr(option.type, "choices", None) or ())
+                found[entry.name][name] = Declared(entry.name, name, long, flag, choices, option.metavar or "")
+    return found
+
+
+_LINES = b"""{"topic": "T_normal", "queueId": 1, "body": "one", "properties": {"UNIQ_KEY": "AA"}}
+{"topic": "T_normal"
+"""
+BASES: Mapping[str, Sequence[Base]] = {
+    "info": [
+        Base("info {s}"),
+        *(Base(f"info {{s}} {view}") for view in ("topics", "queues", "groups", "files", "config")),
+    ],
+    "cat": [
+        Base("cat {s}"),
+        Base("cat {s} -g G_popfifo --unread"),
+        Base("cat {s}", damaged=True),
+        Base("cat {s}/commitlog/00000000000000065536", damaged=True),
+    ],
+    "query": [
+        Base("query {s} retry-9"),
+        Base("query {s} retry-9 --history"),
+        Base("query {s} T_normal/1@2"),
+        Base("query {s} 2026-11-18T12:19:26Z -t T_normal -q 1 --kind time"),
+    ],
+    "stat": [Base("stat {s}"), *(Base(f"stat {{s}} {report}") for report in ("delay", "tx", "retry", "retention"))],
+    "dump": [Base("dump {s}/checkpoint"), Base("dump {s}@22381")],
+    "check": [
+        Base("check {s}", damaged=True),
+        Base("check {s}"),
+        Base("check {o}/crashed"),
+        Base("check --explain CL-CRC"),
+    ],
+    "diff": [Base("diff {s} {o}/other")],
+    "recover": [Base("recover {s}", damaged=True), Base("recover {s} --apply", writes=True, damaged=True)],
+    "repair": [
+        Base("repair {s}", damaged=True),
+        Base("repair {s} --apply", writes=True, damaged=True),
+        Base("repair {s} offsets -g G_ok --to min", writes=True),
+        Base("repair {s} offsets -g G_ok"),
+        Base("repair {s} --list"),
+    ],
+    "copy": [
+        Base("copy {s} {p}/new", writes=True),
+        Base("copy {s} {p}/new", writes=True, damaged=True),
+        Base("copy {s} {p}/new --salvage", writes=True, damaged=True),
+        Base("copy {s} {p}/new -g G_popfifo", writes=True),
+    ],
+    "init": [Base("init {p}/new", writes=True)],
+    "topic": [
+        Base("topic {s} list"),
+        Base("topic {s} create New", writes=True),
+        Base("topic {s} alter T_normal --queues 6", writes=True),
+        Base("topic {s} delete T_normal --yes", writes=True),
+    ],
+    "group": [Base("group {s} list"), Base("group {s} show G_ok")],
+    "produce": [
+        Base("produce {s} -t T_normal -q 1 hello", writes=True),
+        Base("produce {s} -t T_normal one two three", writes=True),
+        Base("produce {s} --jsonl", writes=True, given=_LINES),
+        Base("produce {s} -t New hello", writes=True),
+        Base("produce {s} -t T_normal", writes=True, given=b"a line\n" * 40),
+    ],
+    "tick": [Base("tick {s}", writes=True)],
+    "consume": [
+        Base("consume {s} -g G_popfifo -t T_popfifo"),
+        Base("consume {s} -g G_new -t T_normal", writes=False),
+        Base("consume {s} -g G_new -t T_normal --from first --commit", writes=True),
+        Base("consume {s} -g G_pop -t T_pop --pop --from first", writes=True),
+    ],
+    "export": [
+        Base("export {s} --engine local --to {p}/lake", writes=True),
+        Base("export {s} --engine local --to {p}/old", writes=True),
+        Base("export {s} --engine local --to {p}/lake", writes=True, damaged=True),
+        Base("export {s} --plan"),
+        Base("export --schema"),
+    ],
+    "man": [Base("man check")],
+}
+# No command that opens a terminal, connects or serves can be tried like this; each has tests of its own.
+NOT_HERE = {"demo": "a tour of all commands", "browse": "a terminal", "serve": "a server", "mirror": "needs a broker"}
+
+_ELSEWHERE = "storePathCommitLog={p}/elsewhere"
+_MIDDLE = "2026-11-18T12:19:25.600Z"
+# Values by option, and by command and option where a command means something else. Several are tried.
+VALUES: Mapping[str, Sequence[str]] = {
+    "topic": ["T_normal", "T_retry", "T_popfifo"],
+    "queue": ["1", "0"],
+    "group": ["G_popfifo", "G_ok"],
+    "begin": [_MIDDLE, "2027-01-01"],
+    "end": [_MIDDLE, "2026-01-01"],
+    "limit": ["1", "0"],
+    "offset": ["-1", "2"],
+    "tag": ["TagA", "dead", "o"],
+    "key": ["k4", "retry-9", "popfifo-2"],
+    "where": ["price > 12", "region = 'eu'", "price IS NULL"],
+    "as": ["4.9", "5.4"],
+    "conf": [_ELSEWHERE, "mappedFileSizeCommitLog=131072"],
+    "template": [
+        "<{topic}>",
+        "<{code}>",
+        "<{name}>",
+        "<{file}>",
+        "<{offset}>",
+        "<{plan}>",
+        "<{store}>",
+        "<{status}>",
+        "<{event}>",
+        "<{service}>",
+    ],
+    "tz": ["+03:00"],
+    "color": ["always"],
+    "progress": ["always"],
+    "jobs": ["2"],
+    "body-re": ["golf"],
+    "sample": ["3"],
+    "decode": ["cmd:sed -u s/^../AA/"],
+    "by": ["day", "tag", "message", "log"],
+    "duplicates": ["body"],
+    "html": ["{p}/page.html"],
+    "kind": ["key", "queueOffset", "time"],
+    "boundary": ["upper", "lower"],
+    "only": ["CL", "CQ"],
+    "max-time": ["0s"],
+    "report": ["{p}/report.md"],
+    "explain": ["CQ-WRONG"],
+    "cq": ["file,rocksdb"],
+    "to": ["{p}/to", "5"],
+    "allow": ["primary", "state"],
+    "plan": ["000000000000"],
+    "journal": ["{p}/journals"],
+    "purge": ["T_normal"],
+    "rehost": ["10.9.8.7:10911"],
+    "redact": ["body", "keys"],
+    "ids": ["{p}/ids.jsonl"],
+    "queues": ["9"],
+    "perm": ["r"],
+    "attribute": ["+message.type=FIFO"],
+    "property": ["colour=red"],
+    "shard": ["abc"],
+    "file": ["{p}/body.txt"],
+    "batch": ["2"],
+    "rate": ["400"],
+    "delay": ["3"],
+    "at": ["2027-06-01T00:00:00Z"],
+    "tx": ["pending", "rollback"],
+    "from": ["last", "first", "3"],
+    "members": ["2"],
+    "invisible": ["90s"],
+    "exec": ["cat >/dev/null"],
+    "timeout": ["1ms", "5m"],
+    "mode": ["overwrite", "append"],
+    "columns": ["topic,queue_id"],
+    "body": ["none", "raw"],
+    "partition-by": ["topic"],
+    "on-corrupt": ["skip", "fail"],
+    "split-size": ["16KiB"],
+}
+# What a choice cannot be here: Spark takes a quarter of a minute to start.
+_LEFT_OUT = {("engine", "spark")}
+
+
+def values_of(option: Declared) -> list[list[str]]:
+    """Return the words that type an option, one list for each value that is tried."""
+    if option.is_flag:
+        return [[option.spelled]]
+    values = VALUES.get(option.name) or [one for one in option.choices if (option.name, one) not in _LEFT_OUT]
+    if option.choices and option.name in VALUES:
+        values = [value for value in values if value in option.choices] or list(option.choices)
+    assert values, f"tests/guards/options.py has no value for {option.command} {option.spelled} {option.metavar}"
+    return [[option.spelled, value] for value in values]
+
+
+class Effect(NamedTuple):
+    """Everything that can be seen of a run."""
+
+    status: int | None
+    out: str
+    err: str
+    files: tuple[tuple[str, str], ...]
+    counts: tuple[int, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        return self.status in REFUSALS
+
+
+_SHIFTING = (
+    (re.compile(r"(?<= in )\d+(?:\.\d+)? m?s\b"), "0 ms"),
+    (re.compile(r"\b[0-9A-F]{32}\b"), "UNIQ"),
+    (re.compile(r"\bplan [0-9a-f]{12}\b|\"plan\": \"[0-9a-f]{12}\""), "plan"),
+    (re.compile(r"\"elapsedMs\": \d+"), '"elapsedMs": 0'),
+)
+_KEY = re.compile(rb"[0-9A-F]{32}")
+_SMALL = 1 << 17
+
+
+class Bench:
+    """Stores to try command lines on, and what was seen of those that were tried."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: dict[tuple[Base, tuple[str, ...]], Effect] = {}
+        self._places = {damaged: directory / f"place-{damaged}" for damaged in (False, True)}
+        for damaged, place in self._places.items():
+            root = unpack("53-broker", place)
+            (place / "elsewhere").mkdir()
+            (place / "body.txt").write_bytes(b"from a file")
+            if damaged:
+                spoil(segment(root, 1), 8300, 1)
+                subprocess.run(["rm", "-r", root / "consumequeue/T_retry"], check=True)
+            with at(place):
+                made = type_words(["export", str(root), "--engine", "local", "--to", str(place / "old"), "-j", "1"])
+            assert made.status in (Exit.DONE, Exit.SKIPPED), made.err
+        # What is compared with the store, and a store whose only fault is a warning.
+        for name in ("other", "crashed"):
+            subprocess.run(["cp", "-a", "--sparse=always", self._places[False] / "store", directory / name], check=True)
+        subprocess.run(["rm", "-r", directory / "other/consumequeue/T_normal/1"], check=True)
+        (directory / "crashed/abort").touch()
+        self.runs = 0
+
+    def effect(self, base: Base, words: Sequence[str] = ()) -> Effect:
+        """Return what is seen of a base with words added to it."""
+        key = (base, tuple(words))
+        if key not in self._seen:
+            self._seen[key] = self._run(base, words)
+        return self._seen[key]
+
+    def _run(self, base: Base, words: Sequence[str]) -> Effect:
+        self.runs += 1
+        source = self._places[base.damaged]
+        makes = (
+            base.writes
+            or any("{p}" in word for word in words)
+            or "--apply" in words
+            or "--commit" in words
+            or "--pop" in words
+        )
+        place = source
+        if makes:
+            place = self._directory / "work"
+            subprocess.run(["cp", "-a", "--sparse=always", source, place], check=True)
+        try:
+            line = [_placed(word, place, self._directory) for word in (*base.words.split(), *words)]
+            with at(place), _still(place) as counts:
+                typed = type_words(line, base.given)
+            files = _files(place) if makes else ()
+            return Effect(typed.status, _settled(typed.out, place), _settled(typed.err, place), files, tuple(counts))
+        finally:
+            if makes:
+                subprocess.run(["rm", "-r", place], check=True)
+
+
+def _placed(word: str, place: Path, others: Path) -> str:
+    return word.replace("{s}", str(place / "store")).replace("{p}", str(place)).replace("{o}", str(others))
+
+
+@contextmanager
+def _still(place: Path) -> Iterator[list[int]]:
+    """Let the clock stand; count what is forced to the disk and how often somebody waits."""
+    counts = [0, 0]
+
+    def counted(number: int, really: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any) -> Any:
+            counts[number] += 1
+            return really(*words)
+
+        return call
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(time, "time_ns", lambda: NOW_NS))
+        stack.enter_context(patch.object(time, "time", lambda: NOW_NS / 1e9))
+        stack.enter_context(patch.object(os, "fdatasync", counted(0, os.fdatasync)))
+        stack.enter_context(patch.object(time, "sleep", counted(1, time.sleep)))
+        yield counts
+
+
+def _settled(text: str, place: Path) -> str:
+    text = text.replace(str(place), "PLACE")
+    for pattern, word in _SHIFTING:
+        text = pattern.sub(word, text)
+    return text
+
+
+def _files(place: Path) -> tuple[tuple[str, str], ...]:
+    found = []
+    for path in sorted(place.rglob("*")):
+        if path.is_file():
+            name = re.sub(r"[0-9a-f]{12}$|[0-9a-f-]{36}", "ID", str(path.relative_to(place)))
+            # Only small files hold keys that are another each time; what is large is mostly holes.
+            small = path.stat().st_size <= _SMALL
+            text = hashlib.sha256(_KEY.sub(b"", path.read_bytes())).hexdigest() if small else content_digest(path)
+            found.append((name, text))
+    return tuple(found)
+
+
+def uses(base: Base, option: Declared) -> bool:
+    """Return whether a base has an option already."""
+    short = {"group": "-g", "topic": "-t", "queue": "-q"}.get(option.name, option.spelled)
+    return bool({short, option.spelled} & set(base.words.split()))
+
+
+def swallowed_alone(bench: Bench, base: Base, option: Declared) -> str | None:
+    """Say that an option does nothing on a base and is not refused either; None where it does or is."""
+    without = bench.effect(base)
+    taken = [found for value in values_of(option) if not (found := bench.effect(base, value)).is_refused]
+    if not taken or any(_differs(option, found, without) for found in taken):
+        return None
+    return f"rmqtool {base.words}: {option.spelled} does nothing and is not refused"
+
+
+# What an option changes that no stream and no file shows.
+_COUNTED = {"flush": 0, "rate": 1}
+
+
+def _differs(option: Declared, one: Effect, other: Effect) -> bool:
+    if option.name in _COUNTED:
+        number = _COUNTED[option.name]
+        return one.counts[number] != other.counts[number]
+    return one[:4] != other[:4]
+
+
+def swallowed_in_pair(bench: Bench, bases: Sequence[Base], one: Declared, two: Declared) -> list[str]:
+    """Name the options of a pair that do nothing beside the other, though each is taken alone.
+
+    An option does something if on any base, with any of its values, it changes what is seen beside the other. Of a pair
+    that is refused nothing is swallowed; where one of them alone is refused already, that proves nothing.
+    """
+    shown = {option.name for option in (one, two) if (option.command, option.name) in INSTEAD}
+    open_ = {option.name: option for option in (one, two) if option.name not in MANNERS}
+    open_ = {name: option for name, option in open_.items() if not shown or name in shown}
+    met = False
+    for base in bases:
+        if uses(base, one) or uses(base, two):
+            continue
+        for first in values_of(one):
+            for second in values_of(two):
+                alone = {one.name: bench.effect(base, first), two.name: bench.effect(base, second)}
+                refused = sum(effect.is_refused for effect in alone.values())
+                both = bench.effect(base, [*first, *second])
+                if both.is_refused:
+                    if not refused:
+                        return []
+                    continue
+                met = True
+                for name, other in ((one.name, two.name), (two.name, one.name)):
+                    if name in open_ and _differs(open_[name], both, alone[other]):
+                        del open_[name]
+                if not open_:
+                    return []
+    return (
+        [f"{one.command} {one.spelled} {two.spelled}: {option.spelled} does nothing" for option in open_.values()]
+        if met
+        else []
+    )
