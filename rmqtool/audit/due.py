@@ -9,7 +9,7 @@ compared with that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from rmqtool.columns.keys import index_keys, tag_keys
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.queues import QueueEntries, QueueRun, batch_units, have_queue_unit, queue_entries
 from rmqtool.columns.records import Records, decode_records
+from rmqtool.config import StoreConfig
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import layouts
 from rmqtool.formats.bridges import is_bridge
@@ -36,7 +37,7 @@ from rmqtool.formats.codes import (
 )
 from rmqtool.formats.commit_log import PREFIXES, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
-from rmqtool.formats.dispatch import DispatchRules
+from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.flaws import Flaw
 from rmqtool.log.read import Rows
 from rmqtool.log.walk import Place
@@ -66,6 +67,15 @@ class Wanted:
     inflating: Inflating = Inflating.NONE
     keys: bool = True
     tag_keys: bool = False
+
+
+def rules_for(config: StoreConfig) -> DispatchRules:
+    """Return what the broker of a store makes of a record."""
+    try:
+        delays = parse_delay_levels(config.message_delay_level)
+    except ValueError:  # a broker does not start with it
+        delays = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+    return rules_of(config.version.value, delays)
 
 
 class IndexKeys(NamedTuple):
@@ -125,6 +135,10 @@ class Batch:
     commits: list[Half]
     heads: list[RecordFlaw]
     hosts: list[HostRun]
+
+    def without_tag_keys(self) -> Batch:
+        """Return the batch without the entries that tags are due."""
+        return replace(self, tag_keys=_NO_KEYS) if len(self.tag_keys.key_hashes) else self
 
     def before(self, end: int) -> Batch:
         """Return the part of the batch that lies before ``end`` of the log."""
@@ -430,7 +444,7 @@ def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wan
                 continue
         elif _is_untimed(found):
             yield found
-            waiting.append(_batch_at(file, found, wanted))
+            waiting.append(batch_at(file, found.file_offset, found.length, wanted))
             continue
         if waiting:
             yield join_batches(waiting)
@@ -445,9 +459,9 @@ def _is_untimed(place: Place) -> bool:
     return isinstance(place.what, Flaw) and place.what.code == "CL-TIME" and place.damaged is not None
 
 
-def _batch_at(file: ReadableFile, place: Place, wanted: Wanted) -> Batch:
-    """Return the batch of the one record at a place."""
-    data = file.pread_exactly(place.length, place.file_offset)
+def batch_at(file: ReadableFile, file_offset: int, length: int, wanted: Wanted) -> Batch:
+    """Return the batch of the one record at a place, whose structure is whole."""
+    data = file.pread_exactly(length, file_offset)
     records, declined = decode_records(data, np.zeros(1, np.int64))
-    assert declined is None, f"the walk calls a message what bulk declines: {declined}"
+    assert declined is None, f"the walk calls a message what columns decline: {declined}"
     return batch_of(records, wanted)

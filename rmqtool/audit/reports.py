@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rmqtool.audit.due import Batch, Half, HostRun, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
+from rmqtool.audit.extract import LogExtract, iter_pieces
 from rmqtool.audit.index import EntryFlaw, IndexComparison, IndexLinks, IndexPart, KeysMissing, SlotPart, examine_links
 from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
 from rmqtool.columns.queues import QueueRun, runs_of
@@ -420,7 +421,8 @@ class ReportWork:
     Plain values go to other processes, files are opened where they are needed.
 
     ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
-    ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them.
+    ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them. What
+    ``extract`` has of the log is not read again: that is for one process.
     """
 
     wanted: Wanted
@@ -432,6 +434,7 @@ class ReportWork:
     dledger: bool = False
     end: int | None = None
     here: dict[str, ReadableFileSystem] = field(default_factory=dict)
+    extract: LogExtract | None = None
     _filesystem: ReadableFileSystem | None = None
     _files: OpenFiles | None = None
     _units: dict[Queue, QueueUnits] = field(default_factory=dict)
@@ -469,6 +472,13 @@ class ReportWork:
 
     def _read(self, asked: ReportRange, report: SegmentReport) -> None:
         segment = asked.segment
+        if self.extract is not None:
+            with self._opened(segment.directory) as files:
+                place = Segment(segment.base_offset, segment.size, segment.path, files)
+                kept = iter_pieces(self.extract, place, tag_keys=self.wanted.tag_keys)
+                report_pieces(report, kept, self._against())
+                report.reached = segment.size
+            return
         with self._opened(segment.directory) as files, files.open_read(segment.path) as file:
             if self.dledger:
                 entries = DLedgerScan(file, segment.base_offset)

@@ -11,12 +11,13 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
+from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
+from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.walk import SegmentWalk
@@ -182,12 +183,14 @@ class Case:
     @cached_property
     def rules(self) -> DispatchRules:
         """What a broker of the store's version makes of a record."""
-        config = self.store.config
-        try:
-            delays = parse_delay_levels(config.message_delay_level)
-        except ValueError:  # a broker does not start with it
-            delays = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-        return rules_of(config.version.value, delays)
+        from rmqtool.audit.due import rules_for
+
+        return rules_for(self.store.config)
+
+    @cached_property
+    def batch_topics(self) -> frozenset[str]:
+        """The topics with batch queues: those that topics.json calls so, and those that have one."""
+        return read_batch_topics(self.store.filesystem) | {queue.topic for queue in self.batch_queues}
 
     def place(self, physical_offset: int, length: int | None = None) -> Place:
         """Return the file and the place in it of an offset of the log."""

@@ -15,7 +15,7 @@ from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
-from rmqtool.checks.segments import iter_reports, start_crew
+from rmqtool.checks.segments import Working, iter_reports, start_crew
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
@@ -25,6 +25,7 @@ from rmqtool.store.open import Store
 
 if TYPE_CHECKING:
     from rmqtool.audit.due import Half
+    from rmqtool.audit.extract import LogExtract
     from rmqtool.audit.reports import Sequence
     from rmqtool.log.ranges import Effort
 
@@ -130,10 +131,14 @@ class Check:
         options: CheckOptions | None = None,
         effort: Effort | None = None,
         now: Callable[[], float] = time.monotonic,
+        *,
+        extract: LogExtract | None = None,
     ) -> None:
         self.store = store
         self.options = options or CheckOptions()
         self._effort = effort
+        # What is known of the log already is not read again.
+        self._extract = extract
         self.summary = Summary()
         self._repair_helps = False
         self._other_fix: str | None = None
@@ -258,8 +263,9 @@ class Check:
         log, queues = LogJudge(self.case), QueueJudge(self.case)
         start = max(self.options.start, self.case.log.min_offset)
         commits: list[Half] = []
-        crew = start_crew(self.case, self._effort)
-        reports = iter_reports(self.case, index, self.options.start, self._effort, crew)
+        crew = start_crew(self.case, self._effort) if self._extract is None else None
+        working = Working(self._effort, crew, self._extract)
+        reports = iter_reports(self.case, index, self.options.start, working)
         with nullcontext() if crew is None else closing(crew), closing(reports):
             yield from self._guarded(index.examine())
             self.summary.indexes = len(index.examined)

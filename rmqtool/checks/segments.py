@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.checks.case import Case, Depth
 from rmqtool.checks.index_files import IndexJudge
@@ -12,6 +12,7 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats import paths
 
 if TYPE_CHECKING:
+    from rmqtool.audit.extract import LogExtract
     from rmqtool.audit.reports import FileName, Queue, SegmentReport
     from rmqtool.files.filesystem import ReadableFileSystem
     from rmqtool.log.ranges import Effort
@@ -20,17 +21,24 @@ if TYPE_CHECKING:
     from rmqtool.store.segments import SegmentQueue
 
 
-def iter_reports(
-    case: Case, index: IndexJudge, start: int, effort: Effort | None, crew: Crew | None
-) -> Generator[SegmentReport, None, None]:
+class Working(NamedTuple):
+    """How reports are made: with which effort, by which processes, from which extract of the log if there is one."""
+
+    effort: Effort | None
+    crew: Crew | None = None
+    extract: LogExtract | None = None
+
+
+def iter_reports(case: Case, index: IndexJudge, start: int, work_of: Working) -> Generator[SegmentReport, None, None]:
     """Yield the report of each segment from ``start`` of the log on, in order; tell ``index`` of its links before."""
+    effort, crew, extract = work_of
     from rmqtool.audit.due import Inflating, Wanted
     from rmqtool.audit.reports import IndexFileName, LinkReport, ReportWork, SegmentFile, iter_work_reports
     from rmqtool.log.ranges import Effort
 
     wanted = Wanted(
         case.rules,
-        frozenset(queue.topic for queue in case.batch_queues),
+        case.batch_topics,
         Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
         tag_keys=index.tagged,
     )
@@ -46,6 +54,8 @@ def iter_reports(
         case.end.physical_offset if case.live else None,
         _only_here(case),
     )
+    if extract is not None and extract.serves(wanted):
+        work.extract = extract
     segments = [
         SegmentFile(segment.base_offset, segment.size, segment.filesystem.shown(""), segment.path)
         for segment in case.log

@@ -27,7 +27,6 @@ from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.commit_log import LogDirectory, Tail
 from rmqtool.engine.consume_queue import QueueSizes
 from rmqtool.engine.message import Host, QueueKey
-from rmqtool.engine.recovery.log_pass import LogPass
 from rmqtool.errors import Refused, RmqtoolError, StoreError, UsageError, WriteFailed
 from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, WritableFileSystem, join, make_directories
 from rmqtool.formats import paths
@@ -372,7 +371,11 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
     segment = log.find(offset)
     if segment is not None and _goes_on(log, segment, offset):
         # Damage that a recovery has kept; what stands behind it decides.
-        reading = LogPass(log, LONG_MAX // 2)
+        from rmqtool.audit.due import Wanted
+        from rmqtool.audit.extract import LogReading
+        from rmqtool.audit.log_pass import LogPass
+
+        reading = LogPass(log, LONG_MAX // 2, LogReading(Wanted(DispatchRules(), keys=False)))
         for _ in reading.batches(segment.base_offset):
             pass
         tail = reading.tail()

@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from rmqtool.audit.due import Inflating, Wanted, rules_for
+from rmqtool.audit.extract import LogExtract
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.parts import Setup
+from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem, iter_tree
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
-from rmqtool.formats.paths import LOCK
+from rmqtool.formats.paths import LOCK, FileKind
 from rmqtool.store.listing import beneath, list_store
 from rmqtool.store.open import Store
 
@@ -44,6 +47,7 @@ class Areas(Closable):
     def __init__(self, store: Store) -> None:
         self.store = store
         overlay = OverlayFileSystem(store.filesystem)
+        self._extract: LogExtract | None = None
         self.all = [Area(os.path.realpath(store.root), store.filesystem, overlay, is_store=True)]
         self.log_directories = self._log_directories()
         # Those that are only read; None stands for the file system of the store.
@@ -82,6 +86,19 @@ class Areas(Closable):
         """The store's own directory."""
         return self.all[0]
 
+    @property
+    def extract(self) -> LogExtract:
+        """What the log says, which is read once, however often the overlays are compared with it."""
+        if self._extract is None:
+            listing = self.store.listing
+            topics = read_batch_topics(self.store.filesystem)
+            topics |= {queue.topic for queue in listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
+            rules = rules_for(self.store.config)
+            wanted = Wanted(rules, topics, Inflating.HEADS, tag_keys=rules.tag_entries)
+            entries = listing.segments(listing.of_kind(FileKind.DLEDGER_DATA))
+            self._extract = LogExtract(wanted, frozenset(segment.path for segment in entries))
+        return self._extract
+
     def setup(self) -> Setup:
         """Return what the engine's recovery works with: the overlays."""
         return Setup(self.main.overlay, self.store.config, directories=self.log_directories)
@@ -105,6 +122,8 @@ class Areas(Closable):
 
     def close(self) -> None:
         """Forget every change."""
+        if self._extract is not None:
+            self._extract.close()
         for area in self.all:
             area.overlay.close()
             if not area.is_store:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmqtool.audit.damage import Damage
+from rmqtool.audit.extract import LogReading
+from rmqtool.audit.log_pass import LogPass
 from rmqtool.engine.commit_log import LogDirectory
-from rmqtool.engine.recovery.log_pass import Damage, LogPass
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.formats.bridges import bridge_sizes, encode_blank, encode_bridge, least_size
 from rmqtool.formats.codes import BLANK_MAGIC
@@ -45,9 +47,9 @@ class Span(NamedTuple):
         return self.end == self.segment.end_offset
 
 
-def read_damage(log: SegmentQueue, now: int) -> list[Damage]:
+def read_damage(log: SegmentQueue, now: int, source: LogReading) -> list[Damage]:
     """Return the damage that has valid records behind it, in the order of the log."""
-    reading = LogPass(log, now)
+    reading = LogPass(log, now, source)
     for _ in reading.batches():
         pass
     return [one for one in reading.damage.spans if one.segment is not None and one.flaw.code not in _NOT_BRIDGED]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from rmqtool.audit.extract import LogExtract
 from rmqtool.checks.check import Check
 from rmqtool.engine.load import find_unsupported, refuse_linked
 from rmqtool.engine.recovery.recover import recover
@@ -225,12 +226,12 @@ class _Planner:
             self._mark_unclean()
             self._learn(report)
             report = self._recovered()
-        found = check_view(self.areas.view(), self.effort)
+        found = check_view(self.areas.view(), self.areas.extract, self.effort)
         if not report.abnormal and any(_needs_thorough(one, report) for one in found):
             # As after a crash nothing is taken on trust then.
             self._mark_unclean()
             report = self._recovered()
-            found = check_view(self.areas.view(), self.effort)
+            found = check_view(self.areas.view(), self.areas.extract, self.effort)
         if self._forget_indexes(found):
             self._mark_unclean()
             self._recovered()
@@ -248,7 +249,7 @@ class _Planner:
         progress = self.effort.progress
         progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
         try:
-            return recover(self.areas.setup(), progress.advance)
+            return recover(self.areas.setup(), progress.advance, self.areas.extract)
         except NoSpace:
             raise
         except WriteFailed as error:
@@ -271,7 +272,7 @@ class _Planner:
         allowed = Risk.PRIMARY in self.request.risks
         view = self.areas.view()
         log = view.commit_log
-        damage = read_damage(log, self.areas.setup().clock.now())
+        damage = read_damage(log, self.areas.setup().clock.now(), self.areas.extract)
         if self.request.damaged is Damaged.TRUNCATE:
             spans = [span_of(one) for one in damage[:1]]
             if allowed and spans:
@@ -349,7 +350,7 @@ class _Planner:
             for step in steps:
                 if step.allowed:
                     transfer(step, self.areas.all[step.area].overlay, overlays[step.area])
-            return check_view(self.areas.view(overlays), self.effort)
+            return check_view(self.areas.view(overlays), self.areas.extract, self.effort)
         finally:
             for overlay in overlays:
                 overlay.close()
@@ -374,9 +375,10 @@ def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:
     return [replace(step, allowed=False, reason=_STAYS) if step.part is Part.ABORT else step for step in steps]
 
 
-def check_view(store: Store, effort: Effort = _ALONE) -> list[Finding]:
-    """Return what is wrong with a store; notices are nothing to be repaired."""
-    found = [finding for finding in Check(store, effort=effort) if finding.severity is not Severity.NOTICE]
+def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> list[Finding]:
+    """Return what is wrong with a store, whose log ``extract`` may have; notices are nothing to be repaired."""
+    check = Check(store, effort=effort, extract=extract)
+    found = [finding for finding in check if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()
     store.commit_log.close()
     return found

@@ -63,8 +63,9 @@ def repair(
                 raise _needs_leave(plan, root)
             plan.undo = _apply(areas, plan, journal)
         plan.applied = True
-    with open_store() as store:
-        plan.left = check_view(store, effort)
+        # Queues and index are read again, and what was changed of the log; the rest of it is as it was.
+        with open_store() as repaired:
+            plan.left = check_view(repaired, areas.extract, effort)
     return plan
 
 

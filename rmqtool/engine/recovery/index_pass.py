@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.engine.index_file import IndexFileWriter, IndexService
-from rmqtool.engine.recovery.log_pass import LogBatch
 from rmqtool.files.filesystem import WritableFileSystem, join
 from rmqtool.formats import index, layouts
-from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.formats.paths import INDEX
 from rmqtool.store.index_files import Geometry, open_index
 from rmqtool.store.segments import SegmentQueue
 
 if TYPE_CHECKING:
+    from rmqtool.audit.due import Batch
     from rmqtool.columns.index_build import Keys
 
 _FIRST = 1
@@ -95,8 +93,8 @@ def read_entries(files: WritableFileSystem, path: str, hints: Sequence[Geometry]
 class IndexCheck:
     """The index while the log is read. ``before_write`` is told every file and what is done to it.
 
-    ``as_left`` is True for a store that its broker closed: then the index may lack what a broker's recovery did not
-    make anew, all records before the segment that it began with.
+    ``has_tags``: entries for tags are made too. ``as_left`` is True for a store that its broker closed: then the
+    index may lack what a broker's recovery did not make again, all records before the segment that it began with.
     """
 
     def __init__(
@@ -104,10 +102,10 @@ class IndexCheck:
         files: WritableFileSystem,
         names: Sequence[str],
         service: IndexService,
-        rules: DispatchRules,
         before_write: Callable[[str, str], None],
         log: SegmentQueue,
         *,
+        has_tags: bool,
         as_left: bool,
     ) -> None:
         # The first file that is wrong, when that was seen too late: the log has to be read once more.
@@ -116,7 +114,7 @@ class IndexCheck:
         self._files = files
         self._names = list(names)
         self._service = service
-        self._rules = rules
+        self._has_tags = has_tags
         self._before_write = before_write
         self._log = log
         self._as_left = as_left
@@ -131,17 +129,17 @@ class IndexCheck:
         self._covered = Covered(-1, 0)
         self._rest: Keys | None = None
 
-    def take(self, batch: LogBatch) -> None:
+    def take(self, batch: Batch) -> None:
         """Compare the keys of some records, or put them."""
         if self.wrong_file is not None:
             return
-        last_place = int(batch.records.column("physical_offset")[-1])
+        last_place = int(batch.physical_offsets[-1])
         if not self.is_rewriting:
-            self._compare(self._keys(batch, replace(self._rules, tag_entries=False)), last_place)
+            self._compare(_keys(batch, tagged=False), last_place)
         if not self.is_rewriting:
             self._keep_rest(batch)
         else:
-            keys = self._with_rest(self._beyond(self._keys(batch, self._rules)))
+            keys = self._with_rest(self._beyond(_keys(batch, tagged=self._has_tags)))
             known = set(self._service.names)
             if len(keys.key_hashes):
                 self._service.put_keys(keys, last_place)
@@ -164,14 +162,6 @@ class IndexCheck:
         self.wrong_file = None
         return max(self._covered.place, 0)
 
-    def _keys(self, batch: LogBatch, rules: DispatchRules) -> Keys:
-        from rmqtool.columns.index_build import Keys
-        from rmqtool.columns.keys import index_keys
-
-        found = index_keys(batch.records, batch.properties, rules)
-        places, times = (batch.records.column(name) for name in ("physical_offset", "store_timestamp"))
-        return Keys(found.key_hashes, places[found.rows], times[found.rows])
-
     def _beyond(self, keys: Keys) -> Keys:
         """Return the keys that are not in the index yet."""
         import numpy as np
@@ -183,10 +173,10 @@ class IndexCheck:
         new = (places > self._covered.place) | ((places == self._covered.place) & (rank > self._covered.keys))
         return Keys(keys.key_hashes[new], places[new], keys.store_timestamps[new])
 
-    def _keep_rest(self, batch: LogBatch) -> None:
+    def _keep_rest(self, batch: Batch) -> None:
         """Keep what the index lacks of the record that it ends in: only a later batch may tell that more is missing."""
-        if self._next_file == len(self._names) and self._covered.place >= batch.records.column("physical_offset")[0]:
-            keys = self._beyond(self._keys(batch, self._rules))
+        if self._next_file == len(self._names) and self._covered.place >= batch.physical_offsets[0]:
+            keys = self._beyond(_keys(batch, tagged=self._has_tags))
             self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
 
     def _with_rest(self, keys: Keys) -> Keys:
@@ -280,3 +270,15 @@ class IndexCheck:
         # The index may end within the keys of a record: what is there already is left out here, by number.
         self._service.indexed_offset = min(self._service.indexed_offset, self._covered.place - 1)
         self.is_rewriting = True
+
+
+def _keys(batch: Batch, *, tagged: bool) -> Keys:
+    """Return the keys of some records in the order in which a broker makes their entries: the tag is the last."""
+    import numpy as np
+
+    from rmqtool.columns.index_build import Keys
+
+    parts = [batch.keys, batch.tag_keys] if tagged else [batch.keys]
+    places, hashes, times = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(places, kind="stable") if tagged else slice(None)
+    return Keys(hashes[order].astype(np.int32), places[order], times[order])

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from rmqtool.engine.consume_queue import DerivedQueue
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.message import QueueKey
-from rmqtool.engine.recovery.log_pass import Bridge, LogPass
 from rmqtool.engine.recovery.report import Misfit
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
@@ -37,6 +36,8 @@ from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
+    from rmqtool.audit.damage import Bridge
+    from rmqtool.audit.log_pass import LogPass
     from rmqtool.columns.queues import QueueRun
     from rmqtool.store.segments import SegmentQueue
 

@@ -21,7 +21,7 @@ upstream: RocksDBConsumeQueueStore.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -29,7 +29,6 @@ from rmqtool.config import StoreConfig
 from rmqtool.engine.consume_queue import DerivedFiles, DerivedQueue, QueueSizes
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.message import QueueKey
-from rmqtool.engine.recovery.log_pass import LogBatch, LogPass
 from rmqtool.engine.recovery.places import BeforeWrite
 from rmqtool.engine.recovery.queue_pass import FILLER_UNIT, Evidence, QueueCheck, Write
 from rmqtool.engine.recovery.report import Misfit, RecoveryReport
@@ -38,9 +37,7 @@ from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, is_written
-from rmqtool.formats.dispatch import DispatchRules, batch_unit
 from rmqtool.formats.java import INT_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.formats.paths import CONSUME_QUEUE, FileKind, segment_directory, segment_name
@@ -51,6 +48,8 @@ from rmqtool.store.rocksdb import Database, iter_bound_rows, iter_queue_rows
 from rmqtool.store.segments import Segment, usual_size
 
 if TYPE_CHECKING:
+    from rmqtool.audit.due import Batch
+    from rmqtool.audit.log_pass import LogPass
     from rmqtool.columns.queues import QueueRun
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -181,9 +180,8 @@ class ListedStore(NamedTuple):
 class DatabaseQueuesCheck:
     """The rows of all queues while the log is read."""
 
-    def __init__(self, database: Database, rules: DispatchRules) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._rules = rules
         self._bounds = _last_places(database)
         self._dispatched = max(self._bounds.values(), default=-1)
         # Messages that a broker dispatches at its next start: how many, and the first one's place.
@@ -195,11 +193,11 @@ class DatabaseQueuesCheck:
         """Whether a broker has something to dispatch."""
         return self._waiting[0] > 0
 
-    def take(self, batch: LogBatch) -> None:
+    def take(self, batch: Batch) -> None:
         """Take the records of a part of the log."""
-        from rmqtool.columns.queues import queue_runs
+        from rmqtool.columns.queues import runs_of
 
-        for run in queue_runs(batch.records, batch.properties, self._rules):
+        for run in runs_of(batch.entries):
             self._take_run(run)
 
     def _take_run(self, run: QueueRun) -> None:
@@ -261,13 +259,11 @@ class QueuesCheck:
         files: DerivedFiles,
         config: StoreConfig,
         log: LogPass,
-        rules: DispatchRules,
         before_write: BeforeWrite,
-        batch_topics: Iterable[str],
+        batch_topics: Collection[str],
     ) -> None:
         self._files = files
         self._log = log
-        self._rules = rules
         self._before_write = before_write
         self._simple_on_disk = listing.queues(FileKind.CONSUME_QUEUE)
         self._ext_on_disk = listing.queues(FileKind.CONSUME_QUEUE_EXT)
@@ -277,32 +273,33 @@ class QueuesCheck:
             config.mapped_file_size_consume_queue_ext,
             _size_of(listing, FileKind.BATCH_CONSUME_QUEUE) or config.mapper_file_size_batch_consume_queue,
         )
-        self._batch_topics = {*batch_topics, *(queue.topic for queue in self._batch_on_disk)}
+        self._batch_topics = batch_topics
         self._evidence = Evidence()
         self._simple: dict[QueueKey, QueueCheck] = {}
         self._batch: dict[QueueKey, BatchQueueCheck] = {}
 
-    def take(self, batch: LogBatch) -> None:
+    def take(self, batch: Batch) -> None:
         """Take the records of a part of the log."""
-        from rmqtool.columns.queues import queue_runs
+        from rmqtool.columns.queues import runs_of
 
-        for run in queue_runs(batch.records, batch.properties, self._rules):
-            key = (run.topic, run.queue_id)
-            if not is_directory_name(run.topic) or not 0 <= run.queue_id <= INT_MAX:
-                for offset, unit in zip(run.queue_offsets.tolist(), run.units.tolist(), strict=True):
-                    misfit = Misfit(unit[0], run.topic, run.queue_id, offset, "no queue can have this name")
-                    self._evidence.misfits.append(misfit)
-            elif run.topic in self._batch_topics:
-                places = run.units["physical_offset"].tolist()
-                self._batch_check(key).take([self._batch_unit(batch, place) for place in places])
-            else:
-                self._simple_check(key).take(run)
+        for run in runs_of(batch.entries):
+            if self._is_queue(run):
+                self._simple_check((run.topic, run.queue_id)).take(run)
+        for run in batch.batch_runs:
+            if self._is_queue(run):
+                units = [BatchConsumeQueueUnit(*unit) for unit in run.units.tolist()]
+                self._batch_check((run.topic, run.queue_id)).take(units)
 
-    def _batch_unit(self, batch: LogBatch, physical_offset: int) -> BatchConsumeQueueUnit:
-        row = int(batch.records.column("physical_offset").searchsorted(physical_offset))
-        message = decode_record(batch.records.data.data, int(batch.records.file_offsets[row]))
-        assert isinstance(message, Message), "the columns hold whole messages only"
-        return batch_unit(message, self._rules.delays)
+    def _is_queue(self, run: QueueRun) -> bool:
+        """Return whether a queue can have this name; the records of a name that none can have are misfits."""
+        if is_directory_name(run.topic) and 0 <= run.queue_id <= INT_MAX:
+            return True
+        places = run.units["physical_offset"].tolist()
+        self._evidence.misfits += [
+            Misfit(place, run.topic, run.queue_id, offset, "no queue can have this name")
+            for offset, place in zip(run.queue_offsets.tolist(), places, strict=True)
+        ]
+        return False
 
     def _simple_check(self, key: QueueKey) -> QueueCheck:
         check = self._simple.get(key)

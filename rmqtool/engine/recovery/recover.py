@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
 from rmqtool.config import Version
 from rmqtool.engine.commit_log import LogDirectory
@@ -21,7 +22,6 @@ from rmqtool.engine.index_file import IndexService
 from rmqtool.engine.load import mark_open, refuse_linked, refuse_without_log, without_log
 from rmqtool.engine.parts import Setup, log_directories, read_only_directories
 from rmqtool.engine.recovery.index_pass import IndexCheck
-from rmqtool.engine.recovery.log_pass import Damage, LogPass, LogTail
 from rmqtool.engine.recovery.places import (
     BeforeWrite,
     remove_directories,
@@ -41,7 +41,6 @@ from rmqtool.findings.finding import counted
 from rmqtool.formats import paths
 from rmqtool.formats.checkpoints import PAGE_SIZE, check_checkpoint, decode_checkpoint, encode_checkpoint
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
-from rmqtool.formats.dispatch import DispatchRules, parse_delay_levels, rules_of
 from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import ABORT, CHECKPOINT, INDEX, FileKind
 from rmqtool.log.walk import SegmentWalk
@@ -49,6 +48,11 @@ from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
 from rmqtool.store.rocksdb import has_rows, open_database
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
+
+if TYPE_CHECKING:
+    from rmqtool.audit.damage import Damage
+    from rmqtool.audit.extract import LogExtract, LogReading
+    from rmqtool.audit.log_pass import LogPass, LogTail
 
 # The clock of a broker may be set back; no clock is set back by more than this without anybody noticing.
 _AHEAD_MS = 3_600_000
@@ -122,26 +126,37 @@ Advance = Callable[[int], None]
 _ZEROS = 1 << 20
 
 
-def recover(setup: Setup, advance: Advance | None = None, *, room: int = 0) -> RecoveryReport:
+def recover(
+    setup: Setup, advance: Advance | None = None, extract: LogExtract | None = None, *, room: int = 0
+) -> RecoveryReport:
     """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read first.
 
-    Where fewer than ``room`` bytes are free and something is to be written, nothing is.
+    What ``extract`` has of the log is not read again. Where fewer than ``room`` bytes are free and something is to be
+    written, nothing is.
     """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
     with lock_store(setup.files, directories):
-        return _Recovery(setup, directories, advance, room).run()
+        return _Recovery(setup, directories, advance, extract, room).run()
 
 
 class _Recovery:
-    def __init__(self, setup: Setup, directories: tuple[LogDirectory, ...], advance: Advance | None, room: int) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        directories: tuple[LogDirectory, ...],
+        advance: Advance | None,
+        extract: LogExtract | None,
+        room: int,
+    ) -> None:
         self.setup = setup
         self.files = setup.files
         self.config = setup.config
         self.directories = directories
         self.advance = advance
+        self.extract = extract
         self.room = room
         self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
         self._is_marked = self.report.abnormal
@@ -209,10 +224,19 @@ class _Recovery:
             changed |= self._find(restore_queue_files(self.files, listing, kind, queue_size, self._before_write))
         return (self._list() if changed else listing), size
 
-    def _rules(self) -> DispatchRules:
-        """Return how records are dispatched. Extra queues stand in a record only where the broker numbered them."""
-        delays = parse_delay_levels(self.config.message_delay_level)
-        return rules_of(self.config.version.value, delays)
+    def _source(self, listing: StoreListing) -> LogReading:
+        """Return what reads the log."""
+        from rmqtool.audit.due import Wanted, rules_for
+        from rmqtool.audit.extract import LogReading
+
+        topics = self.setup.batch_topics
+        topics = read_batch_topics(self.files) if topics is None else topics
+        topics |= {queue.topic for queue in listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
+        rules = rules_for(self.config)
+        wanted = Wanted(rules, topics, tag_keys=rules.tag_entries)
+        if self.extract is not None and self.extract.serves(wanted):
+            return self.extract
+        return LogReading(wanted, self._dledger)
 
     @contextmanager
     def _database(self, listing: StoreListing) -> Iterator[DatabaseQueuesCheck | None]:
@@ -225,7 +249,7 @@ class _Recovery:
             check = None
             try:
                 database = stack.enter_context(open_database(store, paths.CONSUME_QUEUE))
-                check = DatabaseQueuesCheck(database, self._rules())
+                check = DatabaseQueuesCheck(database)
             except OptionalMissing as error:
                 self.report.missing = error
             except ReadFailed as error:
@@ -247,14 +271,14 @@ class _Recovery:
         database: DatabaseQueuesCheck | None,
     ) -> None:
         """Read the log, and put queues, index and checkpoint right."""
-        report, config = self.report, self.config
-        now = self.setup.clock.now()
-        reading = LogPass(log, now, self.advance, self._dledger)
+        from rmqtool.audit.log_pass import LogPass
+
+        report, source = self.report, self._source(listing)
+        reading = LogPass(log, self.setup.clock.now(), source, self.advance)
         has_queues = self._has_file_queues(listing)
-        batch_topics = self.setup.batch_topics
-        topics = read_batch_topics(self.files) if batch_topics is None else batch_topics
-        queues = QueuesCheck(listing, derived, config, reading, self._rules(), self._before_write, topics)
-        index = self._index(listing, log)
+        topics = source.wanted.batch_topics
+        queues = QueuesCheck(listing, derived, self.config, reading, self._before_write, topics)
+        index = self._index(listing, log, has_tags=source.wanted.rules.tag_entries)
         for batch in reading.batches():
             if has_queues:
                 queues.take(batch)
@@ -266,7 +290,7 @@ class _Recovery:
         self._refuse_without_records(reading, queues)
         report.findings += [_finding_of(damage) for damage in reading.damage.spans]
         if index is not None:
-            self._finish_index(*index, log, now)
+            self._finish_index(*index, LogPass(log, self.setup.clock.now(), source))
         was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
         # Units may lead to bytes that a broker has cut off and left. Where nothing is left, the log has lost its end.
         thorough = was_cut or report.abnormal or tail.stale is None
@@ -284,7 +308,9 @@ class _Recovery:
         )
         report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
 
-    def _index(self, listing: StoreListing, log: SegmentQueue) -> tuple[IndexCheck, IndexService] | None:
+    def _index(
+        self, listing: StoreListing, log: SegmentQueue, *, has_tags: bool
+    ) -> tuple[IndexCheck, IndexService] | None:
         config = self.config
         if not (config.message_index_enable and config.index_file_write_enable):
             return None
@@ -295,16 +321,13 @@ class _Recovery:
         service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
         names = sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX))
         as_left = not self.report.abnormal
-        check = IndexCheck(self.files, names, service, self._rules(), self._before_write, log, as_left=as_left)
+        check = IndexCheck(self.files, names, service, self._before_write, log, has_tags=has_tags, as_left=as_left)
         return check, service
 
-    def _finish_index(self, check: IndexCheck, service: IndexService, log: SegmentQueue, now: int) -> None:
+    def _finish_index(self, check: IndexCheck, service: IndexService, again: LogPass) -> None:
         check.finish()
         if check.wrong_file is not None:
-            start = check.restart()
-            segment = log.find(start)
-            again = LogPass(log, now, dledger=self._dledger)
-            for batch in again.batches(segment.base_offset if segment else log.min_offset):
+            for batch in again.batches(check.restart()):
                 check.take(batch)
         if check.is_rewriting:
             service.flush()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from rmqtool.files.filesystem import Extent, ReadableFile, Status
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.log import end as log_end
 from rmqtool.log import walk
@@ -20,48 +19,12 @@ from rmqtool.store.open import open_store
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue
 from tests.builders import blank, queue_unit, record
+from tests.counted_files import CountedFiles
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.seeded_stores import make_segment
 
 SEGMENT = 1 << 20
 START = 1_700_000_000_000
-
-
-class _CountingFile(ReadableFile):
-    """Another file; what is read of it is added to a sum."""
-
-    def __init__(self, file: ReadableFile, read: list[int]) -> None:
-        self._file = file
-        self._read = read
-        self.path, self.shown = file.path, file.shown
-
-    def pread(self, length: int, file_offset: int) -> bytes:
-        found = self._file.pread(length, file_offset)
-        self._read.append(len(found))
-        return found
-
-    def pread_into(self, buffer: bytearray | memoryview, file_offset: int) -> int:
-        raise NotImplementedError
-
-    def stat(self) -> Status:
-        return self._file.stat()
-
-    def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
-        return self._file.iter_data(file_offset, end)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _CountingFiles(PosixReadableFileSystem):
-    """Files whose reading is counted, in bytes for each call."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(str(root))
-        self.read: list[int] = []
-
-    def open_read(self, path: str) -> ReadableFile:
-        return _CountingFile(super().open_read(path), self.read)
 
 
 class _Laid(NamedTuple):
@@ -107,7 +70,7 @@ def _write(root: Path, laid: _Laid) -> None:
 
 def _find(root: Path) -> tuple[LogEnd, list[int]]:
     """Return the end of the log, and how many bytes each call read."""
-    with _CountingFiles(root) as files:
+    with CountedFiles(root) as files:
         log = SegmentQueue(
             [Segment(int(one.name), SEGMENT, f"commitlog/{one.name}", files) for one in (root / "commitlog").iterdir()]
         )
@@ -123,7 +86,7 @@ def _find(root: Path) -> tuple[LogEnd, list[int]]:
         log.close()
         for queue in queues:
             queue.segments.close()
-        return found, files.read
+        return found, [count for _, count in files.read]
 
 
 @pytest.fixture

@@ -1,0 +1,203 @@
+"""The log read through once, in order: what its records say, and the damage between them.
+
+A record behind damage is as good as any other, so nothing is called the end of the log while a valid record follows.
+
+upstream: CommitLog.recoverNormally and recoverAbnormally take the first bad record for the end and destroy the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqtool.audit.damage import Bridge, Damage, DamageMap
+from rmqtool.audit.due import Batch
+from rmqtool.audit.extract import LogReading
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, decode_record
+from rmqtool.formats.flaws import Flaw
+from rmqtool.log.end import read_record
+from rmqtool.log.walk import Place, SegmentWalk
+from rmqtool.store.segments import Segment, SegmentQueue
+
+# A record whose structure and place are right keeps its unit: what is wrong with it is its reader's matter.
+_STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
+_DAY_MS = 86_400_000
+
+
+@dataclass
+class LogTail:
+    """Where the log ends, and what stands behind that."""
+
+    offset: int
+    store_timestamp: int
+    # Bytes behind the end that are no record's, and whether they are the remains of a record that begins there.
+    torn: list[Damage] = field(default_factory=list)
+    stale: Damage | None = None
+
+    @property
+    def has_torn_record(self) -> bool:
+        """Return whether a record stands at the end whose structure is whole."""
+        return any(damage.start == self.offset and damage.record is not None for damage in self.torn)
+
+
+class LogPass:
+    """One pass over a log, whose segments ``source`` reads; ``now`` bounds the store times that are believed."""
+
+    def __init__(
+        self, log: SegmentQueue, now: int, source: LogReading, advance: Callable[[int], None] | None = None
+    ) -> None:
+        self.log = log
+        self.damage = DamageMap()
+        self.records = 0
+        self.end = log.min_offset
+        self.last_timestamp = 0
+        self.newest_timestamp = 0
+        self.stale: Damage | None = None
+        self._source = source
+        self._advance = advance
+        self._latest_credible = now + _DAY_MS
+        # Damage that is within the log only if a valid record follows it.
+        self._held: list[Damage] = []
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Yield all records from the segment on that holds ``start``."""
+        reached: int | None = None
+        for segment in self.log:
+            if segment.end_offset <= start:
+                continue
+            if reached is not None and reached < segment.base_offset:
+                text = f"no segment holds the {segment.base_offset - reached} bytes from {reached} on"
+                self._hold(Damage(reached, segment.base_offset, None, Flaw("CL-GAP", text)))
+            reached = segment.end_offset
+            at: int | None = 0
+            while at is not None:
+                at = yield from self._segment(segment, at)
+            if self._advance is not None:
+                self._advance(segment.size)
+            if self.stale is not None:
+                return
+
+    def tail(self) -> LogTail:
+        """Return how the log ends, after everything was read."""
+        end = self.end
+        segment = self.log.find(end)
+        if segment is not None and segment.base_offset != end and segment.path not in self._source.dledger:
+            what = decode_record(self.log.read(end, BLANK_SIZE))
+            if isinstance(what, Blank) and what.total_size == segment.end_offset - end:
+                end = segment.end_offset
+        torn = [held for held in self._held if held.start >= end and held.segment is not None and not held.is_empty]
+        return LogTail(end, self.last_timestamp, torn, self.stale)
+
+    def find_record(self, physical_offset: int) -> Message | None:
+        """Return the valid record at an offset of the log proper."""
+        inside = self.log.min_offset <= physical_offset < self.end
+        return read_record(self.log, physical_offset) if inside else None
+
+    def _segment(self, segment: Segment, at: int) -> Generator[Batch, None, int | None]:
+        """Yield what a segment holds from ``at`` on; return where to go on behind what only seemed to be its end."""
+        go_on: int | None = None
+        for found in self._source.pieces(segment, at):
+            if isinstance(found, Batch):
+                yield from self._take(found)
+                continue
+            if isinstance(found.what, Flaw) and found.what.code == "CL-STALE":
+                following = self._find_record(segment, found.file_offset + 1)
+                if following is not None and not self._is_stale(segment, found, following):
+                    start = segment.base_offset
+                    flaw = Flaw("CL-MAGIC", "no record stands here, and older ones follow")
+                    self._hold(Damage(start + found.file_offset, start + following, segment, flaw))
+                    go_on = following
+                if following is not None:
+                    continue
+            if isinstance(found.what, Flaw) or segment.path not in self._source.dledger:
+                self._hold(_damage_at(segment, found))
+        return go_on
+
+    def _take(self, batch: Batch) -> Iterator[Batch]:
+        """Yield the records of a batch, and before them those behind damage that they prove to be within the log.
+
+        A record without a store time proves nothing: it waits, as damage, for one that follows it.
+        """
+        sound = np.flatnonzero(batch.store_timestamps > 0)
+        if not len(sound):
+            return
+        last = int(sound[-1])
+        if last + 1 < len(batch.sizes):
+            batch = batch.before(int(batch.physical_offsets[last + 1]))
+        yield from self._release(int(batch.physical_offsets[0]), int(batch.physical_offsets[last]))
+        self._count(batch, len(sound))
+        yield batch
+
+    def _hold(self, damage: Damage) -> None:
+        if damage.end > damage.start:
+            self._held.append(damage)
+
+    def _release(self, first: int, last: int) -> Iterator[Batch]:
+        """Take what was held for damage within the log, since valid records follow it, from ``first`` to ``last``."""
+        within = [damage for damage in self._held if damage.start < last]
+        self._held = [damage for damage in self._held if damage.start >= last]
+        self.damage.spans += within
+        for damage in within:
+            if damage.record is not None and damage.segment is not None and damage.start < first:
+                place = damage.start - damage.segment.base_offset, damage.record.total_size
+                yield self._source.record(damage.segment, *place)
+
+    def _count(self, batch: Batch, sound: int) -> None:
+        times = batch.store_timestamps
+        self.records += sound
+        self.end = int(batch.physical_offsets[-1] + batch.sizes[-1])
+        self._learn_bridges(batch)
+        self.last_timestamp = int(times[-1])
+        credible = times[times <= self._latest_credible]
+        if len(credible):
+            self.newest_timestamp = max(self.newest_timestamp, int(credible.max()))
+
+    def _learn_bridges(self, batch: Batch) -> None:
+        for place, size, flaw in batch.heads:
+            if flaw.code == "CL-BRIDGE":
+                segment = self.log.find(place + size)
+                behind = decode_record(self.log.read(place + size, BLANK_SIZE))
+                is_last = segment is not None and isinstance(behind, Blank)
+                covered = segment.end_offset if segment is not None and is_last else place + size
+                self.damage.bridges.append(Bridge(place, size, covered))
+
+    def _find_record(self, segment: Segment, file_offset: int) -> int | None:
+        with segment.filesystem.open_read(segment.path) as file:
+            return SegmentWalk(file, segment.base_offset).find_record(file_offset)
+
+    def _is_stale(self, segment: Segment, place: Place, following: int) -> bool:
+        """Tell whether the records from ``following`` on were left behind when a broker cut the log here before.
+
+        Then they are all older than the last one in front, and the last there are. When in doubt they are valid.
+        """
+        last = self.last_timestamp
+        if last > self._latest_credible:
+            return False
+        with segment.filesystem.open_read(segment.path) as file:
+            behind = SegmentWalk(file, segment.base_offset).places(following)
+            if any(isinstance(one.what, Message) and one.what.store_timestamp >= last for one in behind):
+                return False
+        if any(_holds_record(later) for later in self.log if later.base_offset > segment.base_offset):
+            return False
+        text = f"records older than the last one lie behind the end of the log, first at {following}"
+        start = segment.base_offset + place.file_offset
+        self.stale = Damage(start, segment.end_offset, segment, Flaw("CL-STALE", text))
+        return True
+
+
+def _damage_at(segment: Segment, place: Place) -> Damage:
+    start = segment.base_offset + place.file_offset
+    if isinstance(place.what, Flaw):
+        record = place.damaged if place.what.code in _STANDS else None
+        if record is not None and record.physical_offset != start:
+            record = None
+        return Damage(start, start + place.length, segment, place.what, record)
+    length = 0 if isinstance(place.what, Blank) else place.length
+    return Damage(start, start + length, segment, Flaw("CL-MID", "the segment ends without a blank"), is_empty=True)
+
+
+def _holds_record(segment: Segment) -> bool:
+    with segment.filesystem.open_read(segment.path) as file:
+        return any(isinstance(place.what, Message) for place in SegmentWalk(file, segment.base_offset).places())
