@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn, Self, dataclass_transform
 
-from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, parse_int, parse_long
+from rmqtool.formats.java import parse_int, parse_long
 
 # Java's types: what mypy sees is on the right.
 String = str
@@ -127,21 +127,21 @@ def _read_boolean(text: str) -> bool:
     return text == "true" or text.lower() == "true"
 
 
+# Nearly all numbers are a few digits; Java's other spellings take the longer way.
+_INT_DIGITS: Final = 10
+_LONG_DIGITS: Final = 19
+
+
 def _read_int(text: str) -> int | None:
-    # Python reads blanks, underscores and other digits too: only what it would write again is taken from it.
-    try:
-        value = int(text)
-    except ValueError:
-        return parse_int(text)
-    return value if INT_MIN <= value <= INT_MAX and str(value) == text else parse_int(text)
+    if len(text) < _INT_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
+    return parse_int(text)
 
 
 def _read_long(text: str) -> int | None:
-    try:
-        value = int(text)
-    except ValueError:
-        return parse_long(text)
-    return value if LONG_MIN <= value <= LONG_MAX and str(value) == text else parse_long(text)
+    if len(text) < _LONG_DIGITS and text.isdecimal() and text.isascii():
+        return int(text)
+    return parse_long(text)
 
 
 def _read_boundary(text: str) -> BoundaryType | None:

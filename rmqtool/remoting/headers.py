@@ -82,7 +82,7 @@ class Header(Declared):
     """The fields of a request or of an answer.
 
     ``java`` and ``java_short`` are upstream's classes of the long and the short form, ``java_since`` the release that
-    brought them. ``strict``: upstream reads it by code of its own.
+    brought them. ``strict``: upstream reads it by code of its own; of two forms the short one.
     """
 
     java: ClassVar[str] = ""
@@ -94,36 +94,37 @@ class Header(Declared):
     @classmethod
     def decode(cls, ext: Mapping[str, str], *, short: bool = False) -> Self:
         """Return the value of a request's fields; unknown ones are ignored. Raises HeaderError."""
-        value, flaw = cls._read(ext, short)
-        needed = cls._reading().needed
-        if flaw or not needed.issubset(value.__dict__):
-            raise HeaderError(flaw or cls._missing(needed - value.__dict__.keys()))
+        plan = cls._reading()
+        value, flaw = cls._read(ext, plan.short if short else plan.long)
+        if flaw is not None and cls.strict and (short or not cls.java_short):
+            raise HeaderError(f'java.lang.NumberFormatException: For input string: "{flaw}"')
+        if not plan.needed.issubset(value.__dict__):
+            raise HeaderError(cls._missing(plan.needed - value.__dict__.keys()))
         return value
 
     @classmethod
     def decode_answer(cls, ext: Mapping[str, str]) -> Self:
         """Return the value of an answer's fields, as a client reads it: what is missing is None, whatever it is."""
-        return cls._read(ext, False)[0]
+        return cls._read(ext, cls._reading().long)[0]
 
     @classmethod
-    def _read(cls, ext: Mapping[str, str], short: bool) -> tuple[Self, str]:
-        """Return what can be read, and the text of what a strict reader stops at."""
-        plan = cls._reading()
-        readers = plan.short if short else plan.long
-        values: dict[str, Any] = {}
-        flaw = ""
-        for wire, text in ext.items():
-            if wire not in readers:
-                continue
-            name, read = readers[wire]
-            if read is None:
-                values[name] = text
-            elif (found := read(text)) is not None:
-                values[name] = found
-            elif cls.strict:
-                flaw = flaw or f'java.lang.NumberFormatException: For input string: "{text}"'
+    def _read(cls, ext: Mapping[str, str], readers: Mapping[str, tuple[str, Reader | None]]) -> tuple[Self, str | None]:
+        """Return what can be read, and the first text that could not."""
         value = cls.__new__(cls)
-        value.__dict__.update(values)
+        given = value.__dict__
+        reader_of = readers.get
+        flaw = None
+        for wire, text in ext.items():
+            entry = reader_of(wire)
+            if entry is None:
+                continue
+            name, read = entry
+            if read is None:
+                given[name] = text
+            elif (found := read(text)) is not None:
+                given[name] = found
+            elif flaw is None:
+                flaw = text
         return value, flaw
 
     @classmethod

@@ -189,7 +189,7 @@ def test_every_header_is_that_of_the_real_class(version: str, tmp_path: Path) ->
             continue
         found = real.headers[name]
         assert expected(header, version, short=short) == found.fields, name
-        assert header.strict >= found.fast, name
+        assert (header.strict and (short or not header.java_short)) == found.fast, name
         compared["headers"] += 1
         compared["fields"] += len(found.fields)
         if issubclass(header, Request) and found.action != ("-",):

@@ -88,6 +88,16 @@ def test_a_strict_header_with_a_number_that_is_none_is_refused_as_java_does() ->
         PullMessage.decode({**PULL, "maxMsgBytes": ""})
 
 
+def test_of_a_send_only_the_short_form_is_strict() -> None:
+    """Java reads the long names by reflection."""
+    with pytest.raises(HeaderError, match="NumberFormatException"):
+        REQUESTS[310].decode({**SEND, "j": "many"})
+    long = {**REQUESTS[10].encode(REQUESTS[310].decode(SEND)), "reconsumeTimes": "many"}
+    found = REQUESTS[10].decode(long)
+    assert isinstance(found, SendMessage)
+    assert found.reconsume_times is None
+
+
 def test_other_headers_go_on_where_java_goes_on() -> None:
     """Reflection only logs: a plain number has its zero, an optional one is null."""
     pop = PopMessage.decode({"consumerGroup": "g", "topic": "t", "queueId": "?", "maxMsgNums": "1"})
