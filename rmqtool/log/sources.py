@@ -19,7 +19,7 @@ from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileKind
 from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.files import LogDirectory, LogFile, LogKind, directories_of, list_logs, logs_of
 from rmqtool.log.queue_entries import QueueFiles, queue_files_of
-from rmqtool.store.open import CONF_ENDINGS, Store, locate, open_store
+from rmqtool.store.open import CONF_ENDINGS, Store, locate, open_store, require_path
 from rmqtool.store.queues import ConsumeQueueFiles
 
 _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE)
@@ -74,6 +74,7 @@ class CompactionLog(NamedTuple):
 
 def find_compaction_log(path: str) -> CompactionLog | None:
     """Return the compaction log that ``path`` leads to, None where it leads to something else."""
+    require_path(path)
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
     if what.kind is not FileKind.COMPACTION_LOG:
@@ -87,6 +88,7 @@ def find_compaction_log(path: str) -> CompactionLog | None:
 
 def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
     """Open what ``path`` leads to."""
+    require_path(path)
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
     if what.kind in _QUEUES:

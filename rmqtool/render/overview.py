@@ -83,7 +83,7 @@ def _time(output: Output, timestamp_ms: int) -> str:
 
 
 def _broker_words(shown: Mapping[str, Any]) -> str:
-    host = shown["broker"].get("host", "host not known: the log holds no message")
+    host = shown["broker"].get("host", "host not known: no message of the log was read")
     if shown["lock"] == "held":
         return f"{host}   in use: a broker, or another rmqtool, holds the lock"
     return f"{host}   not running (the lock is free){'; abort is present' if shown['abort'] else ''}"
@@ -96,7 +96,8 @@ def _log_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
         return
     files = f"{text.counted(log['files'], 'file')} of {text.size(log['fileSize'])}"
     yield from _lines(output, "commit log", f"{files}   offsets {log['minOffset']} to {log['maxOffset']}")
-    if "firstStoreTimestamp" in log:
+    # A file that cannot be read may take either end away.
+    if "firstStoreTimestamp" in log and "lastStoreTimestamp" in log:
         first, last = _time(output, log["firstStoreTimestamp"]), _time(output, log["lastStoreTimestamp"])
         yield from _lines(output, "", f"stored {first} to {last}")
 

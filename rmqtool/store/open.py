@@ -182,6 +182,12 @@ def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
     return PosixReadableFileSystem("/".join(parts[:-1]) or "/"), parts[-1], what
 
 
+def require_path(path: str) -> None:
+    """Refuse a path that leads nowhere."""
+    if not os.path.lexists(path):
+        raise StoreError(f"{path} does not exist", file=path, hint="give the storePathRootDir of a broker")
+
+
 def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
     if os.path.isfile(path) and path.endswith(CONF_ENDINGS):
         own_root = StoreConfig.default().with_broker_conf(_read_conf(path) or b"", path)
@@ -190,8 +196,8 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
             root = os.path.dirname(path) or "."
         return root, path
     if not os.path.isdir(path):
-        words = "is no directory" if os.path.lexists(path) else "does not exist"
-        raise StoreError(f"{path} {words}", file=path, hint="give the storePathRootDir of a broker")
+        require_path(path)
+        raise StoreError(f"{path} is no directory", file=path, hint="give the storePathRootDir of a broker")
     root = _climb(os.path.abspath(path)) or path
     _refuse_what_is_no_store(root)
     inside = os.path.join(root, BROKER_CONF)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,8 +77,8 @@ def test_no_file_system_stays_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) ->
     is_open: set[int] = set()
     begin, end = PosixReadableFileSystem.__init__, PosixReadableFileSystem.close
 
-    def begun(self: PosixReadableFileSystem, root: str) -> None:
-        begin(self, root)
+    def begun(self: PosixReadableFileSystem, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
         is_open.add(id(self))
 
     def ended(self: PosixReadableFileSystem) -> None:

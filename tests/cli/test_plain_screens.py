@@ -258,3 +258,12 @@ def test_a_message_that_expired_is_said_to_be_older_than_the_log(what, store, ca
     said = f"the log begins at 98304 with the message stored at {when.replace('+00:00', 'Z')}; retention deletes"
     assert status == Exit.NO
     assert f"{said} what is older" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("words", [["cat"], ["info"], ["stat"], ["check"], ["export", "--to", "lake"], ["query", "k"]])
+def test_a_path_that_is_not_there_is_said_so_by_every_command(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nowhere" / "at" / "all"
+    assert main([words[0], str(path), *words[1:]]) == Exit.NOT_A_STORE
+    assert f"{path} does not exist" in capsys.readouterr().err
