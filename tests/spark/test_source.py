@@ -105,18 +105,15 @@ def test_reading_leaves_the_store_alone(spark: Any, writable_store: Unpacker) ->
 
 
 def test_segment_that_vanished_is_named(spark: Any, writable_store: Unpacker) -> None:
+    """A file that is not where the plan saw it is no damage: no way of dealing with damage passes over it."""
     root = writable_store("49-basic")
-    frame = read(spark, root)
-    told = read(spark, root, onCorrupt="emit")
-    assert frame.count() == 683
-    assert told.count() == 683
+    frames = [read(spark, root), read(spark, root, onCorrupt="skip"), read(spark, root, onCorrupt="emit")]
+    assert [frame.count() for frame in frames] == [683, 683, 683]
     os.unlink(root / "commitlog" / "00000000000000065536")
-    with pytest.raises(Exception, match=r"cannot open .*00000000000000065536: No such file") as gone:
-        frame.count()
-    assert "every machine must see the store at this path" in str(gone.value)
-    statuses = [row["record_status"] for row in rows_of(told.toArrow())]
-    assert [status.partition(":")[0] for status in statuses if status is not None] == ["ST-READ"]
-    assert len(statuses) > 500
+    for frame in frames:
+        with pytest.raises(Exception, match=r"cannot open .*00000000000000065536: No such file") as gone:
+            frame.count()
+        assert "every machine must see the store at this path" in str(gone.value)
 
 
 SENTENCES = {
