@@ -90,7 +90,10 @@ def _fetch(version: str, home: Path) -> None:
     )
     print(f"oracle: fetching RocketMQ {version} through Maven ...", file=sys.stderr, flush=True)
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
-    if subprocess.run(command, cwd=home, stdout=sys.stderr, check=False).returncode:
+    # Not handed on as it is: whoever asks may have put something else in place of stderr.
+    done = subprocess.run(command, cwd=home, stdout=subprocess.PIPE, text=True, check=False)
+    print(done.stdout, file=sys.stderr, end="", flush=True)
+    if done.returncode:
         shutil.rmtree(home / "lib", ignore_errors=True)
         raise OracleError(f"Maven could not fetch RocketMQ {version}")
 
