@@ -20,9 +20,11 @@ in its buffer).
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import NamedTuple
 
 from rmqtool.engine.clock import Clock
@@ -145,6 +147,30 @@ class CommitLog:
         self.wrote_offset = self.committed_offset = offset + len(data)
         self._committed_timestamp = store_timestamp
 
+    def place(self, size: int) -> int:
+        """Return where ``size`` bytes go: the log goes on in the next segment where they do not fit into this one.
+
+        A blank must fit after them. NoSpace: the next segment cannot be made, and nothing has changed.
+        """
+        if self.wrote_offset + size > self.last_end:
+            self.prepare_next()
+            self._roll()
+        return self.wrote_offset
+
+    def place_many(self, ends: Sequence[int], at: int) -> int:
+        """Return up to which record they go into one segment, in their order, from record ``at`` on: one at least.
+
+        ``ends`` is where each of them ends, counted from the beginning of the first.
+        """
+        begin = int(ends[at - 1]) if at else 0
+        position = self.place(int(ends[at]) - begin)
+        return bisect_right(ends, begin + self.last_end - position, at)
+
+    @property
+    def has_next(self) -> bool:
+        """Whether the segment behind the one that is written is made already."""
+        return self._prepared is not None
+
     def prepare_next(self) -> None:
         """Make the segment behind the one that is written, or the first one; any thread may do it ahead of time.
 
@@ -156,7 +182,7 @@ class CommitLog:
                 is_first = self._current is None
                 self._prepared = self._create(self._base if is_first else self._base + self.segment_size)
 
-    def roll(self) -> None:
+    def _roll(self) -> None:
         """Go on in the segment that was prepared; a blank ends the one before."""
         # Held to the end: who prepares a segment meanwhile must not take the old place for the current one.
         with self._creation:
@@ -395,12 +421,8 @@ class Writer:
         # Store times never go backwards, whatever the clock does: searches by time and recovery rely on it.
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         try:
-            at = 0
-            while at < len(group):
-                at = self._place_plain(group, at, store_timestamp)
-                if at < len(group):
-                    self._place(group[at], store_timestamp)
-                    at += 1
+            for ticket in group:
+                self._append(ticket, store_timestamp)
             if self._commit_at_once:
                 log.commit()
         except BaseException as error:
@@ -420,27 +442,19 @@ class Writer:
     def _write_one(self, ticket: PutTicket) -> bool:
         """Write a ready record that fits, as a group of one; False when there is more to it.
 
-        The lone producer's way, and the shorter for it: here the time of a put goes.
+        This is the way of a lone producer: a put spends its time here.
         """
         log = self._log
-        record = ticket.records[0]
-        size, position = record[0], log.wrote_offset
-        if position + size > log.last_end or not self._commit_at_once or self._health.failure is not None:
+        position = log.wrote_offset
+        if position + ticket.records[0][0] > log.last_end or not self._commit_at_once:
+            return False
+        if self._health.failure is not None:
             return False
         # It came just now.
         self.busy_since = now = ticket.store_timestamp
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
-        queue_offset = 0
         try:
-            if ticket.count:
-                table, queue = self._offsets.table, ticket.queue
-                queue_offset = table.get(queue, 0)
-                table[queue] = queue_offset + ticket.count
-            log.write(encode_record(record, queue_offset, position, store_timestamp), store_timestamp)
-            ticket.physical_offset = position
-            ticket.queue_offset = queue_offset
-            ticket.store_timestamp = store_timestamp
-            ticket.size = size
+            log.write(self._numbered(ticket, position, store_timestamp), store_timestamp)
             ticket.is_written = True
             ticket.status = self._status_when_written if ticket.waits else PutStatus.PUT_OK
         except BaseException as error:
@@ -460,79 +474,51 @@ class Writer:
         if not isinstance(error, WriteFailed):
             raise error
 
-    def _place_plain(self, group: Sequence[PutTicket], at: int, store_timestamp: int) -> int:
-        """Place tickets of one ready record each, as long as they fit; return where in the group that ended."""
-        log, table = self._log, self._offsets.table
-        begin = position = log.wrote_offset
-        last = log.last_end
-        parts: list[bytes] = []
-        count = len(group)
-        while at < count:
-            ticket = group[at]
-            records = ticket.records
-            if len(records) != 1:
-                break
-            record = records[0]
-            size = record[0]
-            if position + size > last:
-                break
-            queue_offset = 0
-            if ticket.count:
-                queue = ticket.queue
-                queue_offset = table.get(queue, 0)
-                table[queue] = queue_offset + ticket.count
-            parts.append(encode_record(record, queue_offset, position, store_timestamp))
-            ticket.physical_offset = position
-            ticket.queue_offset = queue_offset
-            ticket.store_timestamp = store_timestamp
-            ticket.size = size
-            position += size
-            at += 1
-        if parts:
-            data = b"".join(parts)
-            if self._commit_at_once and log.committed_offset == begin:
-                log.write(data, store_timestamp)
-            else:
-                log.append(data, store_timestamp)
-                if log.pending_size >= _MOST_PENDING:
-                    log.commit()
-        return at
-
-    def _place(self, ticket: PutTicket, store_timestamp: int) -> None:
-        """Place any ticket, in the next segment where it does not fit into this one: a batch as a whole."""
+    def _append(self, ticket: PutTicket, store_timestamp: int) -> None:
+        """Append any ticket, in the next segment where it does not fit into this one: a batch as a whole."""
         log, offsets = self._log, self._offsets
-        targets: Sequence[QueueKey] = ()
+        further: Sequence[QueueKey] = ()
         if ticket.late is not None:
             made = ticket.late(offsets)
             if isinstance(made, PutStatus):
                 ticket.refuse(made)
                 return
-            record, targets = made
+            record, further = made
             ticket.records = (record,)
-        size = sum(record[0] for record in ticket.records)
-        if size + BLANK_SIZE > log.room:
-            try:
-                log.prepare_next()
-            except NoSpace:
-                # Nothing has been written for it: the store goes on when there is room again.
-                ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
-                return
-            log.roll()
-        ticket.physical_offset = position = log.wrote_offset
-        ticket.queue_offset = queue_offset = offsets.next(ticket.queue) if ticket.count else 0
-        ticket.store_timestamp, ticket.size = store_timestamp, size
-        record_offsets = []
-        for number, record in enumerate(ticket.records):
-            record_offsets.append(position)
-            log.append(encode_record(record, queue_offset + number, position, store_timestamp), store_timestamp)
-            position += record[0]
-        ticket.record_offsets = record_offsets
+        records = ticket.records
+        try:
+            position = log.place(records[0][0] if len(records) == 1 else sum(record[0] for record in records))
+        except NoSpace:
+            # Nothing has been written for it: the store goes on when there is room again.
+            ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
+            return
+        log.append(self._numbered(ticket, position, store_timestamp), store_timestamp)
         if ticket.count:
-            offsets.advance(ticket.queue, ticket.count)
-            for queue in targets:
+            for queue in further:
                 offsets.advance(queue, 1)
         if log.pending_size >= _MOST_PENDING:
             log.commit()
+
+    def _numbered(self, ticket: PutTicket, position: int, store_timestamp: int) -> bytes:
+        """Give a ticket its place and its queue offsets; return the bytes of its records."""
+        queue_offset = 0
+        if ticket.count:
+            table, queue = self._offsets.table, ticket.queue
+            queue_offset = table.get(queue, 0)
+            table[queue] = queue_offset + ticket.count
+        records = ticket.records
+        if len(records) == 1:
+            data = encode_record(records[0], queue_offset, position, store_timestamp)
+        else:
+            places = list(accumulate((record[0] for record in records[:-1]), initial=position))
+            ticket.record_offsets = places
+            numbered = enumerate(zip(records, places, strict=True), queue_offset)
+            data = b"".join(encode_record(one, number, place, store_timestamp) for number, (one, place) in numbered)
+        ticket.physical_offset = position
+        ticket.queue_offset = queue_offset
+        ticket.store_timestamp = store_timestamp
+        ticket.size = len(data)
+        return data
 
 
 def _do_nothing() -> None:

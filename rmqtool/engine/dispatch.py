@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -35,13 +35,14 @@ from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexService
 from rmqtool.engine.message import QueueKey
 from rmqtool.engine.stored_config import read_config
-from rmqtool.errors import RmqtoolError
+from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
+from rmqtool.files.salvaged import is_of_the_disk
 from rmqtool.filters.bloom import BITS, make_bit_map
 from rmqtool.filters.sql92 import Dialect, Selector, parse_selector
 from rmqtool.findings import Finding, registry
 from rmqtool.formats import paths
-from rmqtool.formats.commit_log import Message
+from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
@@ -174,6 +175,8 @@ def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> N
 # So many records, or bytes of them, are dispatched before their units and entries go to the files.
 _PASS = 4096
 _PIECE = 4 << 20
+# Records one by one are read in pieces of this size; in larger ones where a piece holds fewer than two records.
+_WINDOW, _WIDEST_WINDOW = 1 << 20, 16 << 20
 # Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
 _PIECE_BESIDE_PUTS = 1 << 20
 # Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
@@ -194,6 +197,10 @@ class DispatchOptions:
     with_ext: bool
     # The bloom bits of a message, for the extension; upstream: CommitLogDispatcherCalcBitMap
     bit_map: Callable[[Message], bytes]
+
+
+def _is_in_place(message: Message, physical_offset: int) -> bool:
+    return message.physical_offset == physical_offset and message.store_timestamp > 0
 
 
 class Dispatcher:
@@ -307,11 +314,9 @@ class Dispatcher:
 
     def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
         store_timestamp = self.dispatched.store_timestamp
-        walk = SegmentWalk(self._opened(segment), segment.base_offset, end - segment.base_offset)
         count = 0
-        for place in walk.places(position - segment.base_offset):
-            position = segment.base_offset + place.file_offset + place.length
-            message = self._message_of(place, segment)
+        for message, reached in self._iter_records(segment, position, end):
+            position = reached
             if message is not None:
                 self._dispatch_record(message)
                 store_timestamp = max(store_timestamp, message.store_timestamp)
@@ -320,6 +325,41 @@ class Dispatcher:
                     break
         self._finish_pass(Tail(position, store_timestamp))
         return count
+
+    def _iter_records(self, segment: Segment, position: int, end: int) -> Iterator[tuple[Message | None, int]]:
+        """Yield the records from a position on and where each ends; None is what was stepped over.
+
+        Only their structure is looked at, as upstream does: a wrong checksum of a body is the consumer's matter. A
+        record is yielded once another one follows it, or the end. What is before a break is left to the tolerant walk,
+        which may find that the size of the last record is wrong.
+        """
+        file, base, window = self._opened(segment), segment.base_offset, _WINDOW
+        while position < end:
+            try:
+                data = file.pread(min(end - position, window), position - base)
+            except ReadFailed as error:
+                if not is_of_the_disk(error):
+                    raise
+                break
+            at, last = 0, None
+            while isinstance(found := decode_record(data, at), Message) and _is_in_place(found, position + at):
+                if last is not None:
+                    yield last, position + at
+                at += found.total_size
+                last = found
+            if last is not None and position + at == end:
+                yield last, end
+                return
+            if last is not None and at > last.total_size:
+                # The last one is read again with what follows it.
+                position += at - last.total_size
+            elif window < min(end - position, _WIDEST_WINDOW):
+                window *= 4
+            else:
+                break
+        walk = SegmentWalk(file, base, end - base)
+        for place in walk.places(position - base):
+            yield self._message_of(place, segment), base + place.file_offset + place.length
 
     def _message_of(self, place: Place, segment: Segment) -> Message | None:
         """Return the record of a place; what is none is stepped over, and said.
@@ -332,7 +372,6 @@ class Dispatcher:
         if not isinstance(what, Flaw):
             return None
         if what.code == "CL-CRC":
-            # The dispatch reads no bodies: a wrong checksum is the consumer's matter.
             return place.damaged
         at = place.file_offset + what.at
         self._health.report(

@@ -36,25 +36,22 @@ class Health:
     def __init__(self) -> None:
         self.flags = RunningFlag(0)
         self.failure: BaseException | None = None
-        # Whether puts are taken: asked by every one, so known ahead.
-        self.is_writeable = True
+        # Whether puts are taken, and whether the dispatch goes on; each message asks both, so they are known ahead. A
+        # full disk does not end the dispatch: what it could not write it tries again.
+        self.is_writeable = self.is_queue_writeable = True
         self.findings: deque[Finding] = deque(maxlen=_MOST_FINDINGS)
-
-    @property
-    def is_queue_writeable(self) -> bool:
-        """Whether the dispatch goes on; a full disk does not end it, and what it could not write it tries again."""
-        return self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
 
     def poison(self, failure: BaseException) -> None:
         """Remember the first failure; from now on nothing is written."""
         if self.failure is None:
             self.failure = failure
-            self.is_writeable = False
+            self.is_writeable = self.is_queue_writeable = False
 
     def set(self, flag: RunningFlag, on: bool = True) -> None:
         """Set or clear a flag."""
         self.flags = self.flags | flag if on else self.flags & ~flag
         self.is_writeable = self.failure is None and not self.flags & _NO_PUTS
+        self.is_queue_writeable = self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
 
     def report(self, finding: Finding) -> None:
         """Keep a finding for whoever asks."""

@@ -60,7 +60,8 @@ class IndexFileWriter:
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
         """Take an entry; the file is not full."""
-        old, number = self.header, self.next_entry
+        old = self.header
+        number = max(old.index_count, _FIRST)
         slot = key_hash % self.geometry.slots
         previous = self.slot(slot)
         seconds = index.time_diff(store_timestamp, old.begin_timestamp)

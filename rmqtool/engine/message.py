@@ -75,6 +75,24 @@ class NewMessage:
         """Return the properties as a mapping."""
         return decode_properties(self.properties) if isinstance(self.properties, bytes) else self.properties
 
+    def with_properties(self, properties: Mapping[str, str], text: bytes | None = None) -> NewMessage:
+        """Return the message with other properties; ``dataclasses.replace`` takes ten times as long."""
+        return NewMessage(
+            self.topic,
+            self.body,
+            self.queue_id,
+            properties,
+            self.flag,
+            self.sys_flag,
+            self.born_timestamp,
+            self.born_host,
+            self.store_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+            self.property_bins,
+            self.property_text if text is None else text,
+        )
+
 
 def compressed(message: NewMessage, codec: BodyCodec, over: int = COMPRESS_OVER) -> NewMessage:
     """Return ``message`` as a client of that codec sends it: with its body compressed if it is that large."""

@@ -17,13 +17,13 @@ from rmqtool.engine.message import Host, NewMessage, PutStatus, QueueOffsets, en
 from rmqtool.engine.put import MATTERS, Intake, PutTicket
 from rmqtool.errors import NoSpace, StoreError
 from rmqtool.formats.codes import HOST_BITS, TRANSACTION_MASK, SysFlag
-from rmqtool.formats.commit_log import BLANK_SIZE, record_size
+from rmqtool.formats.commit_log import record_size
 from rmqtool.formats.hosts import IPV4_LENGTH
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from rmqtool.formats.properties import MAX_PROPERTIES_LENGTH, NAME_VALUE_SEPARATOR
 
 if TYPE_CHECKING:
-    from rmqtool.columns.encode import Numbers, Outgoing
+    from rmqtool.columns.encode import Numbers, Outgoing, Slab
     from rmqtool.columns.gather import Ints
     from rmqtool.columns.rewriting import Packed
     from rmqtool.engine.commit_log import CommitLog
@@ -289,33 +289,32 @@ def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOf
     ends = np.cumsum(ready.sizes)
     at, count = 0, len(ready.rows)
     while at < count:
-        done = int(ends[at - 1]) if at else 0
-        room = min(log.room - BLANK_SIZE, _SLAB)
-        until = int(np.searchsorted(ends, done + room, side="right"))
-        if until == at and log.room - BLANK_SIZE < ready.sizes[at]:
-            try:
-                log.prepare_next()
-            except NoSpace:
-                for row in ready.rows[at:].tolist():
-                    put.refused[row] = PutStatus.CREATE_MAPPED_FILE_FAILED
-                return
-            log.roll()
-            continue
+        try:
+            until = log.place_many(ends, at)
+        except NoSpace:
+            for row in ready.rows[at:].tolist():
+                put.refused[row] = PutStatus.CREATE_MAPPED_FILE_FAILED
+            return
         # A record larger than a slab is one of its own.
-        _write_slab(ready, slice(at, max(until, at + 1)), put, (log, offsets), store_timestamp)
-        at = max(until, at + 1)
+        slab = int(np.searchsorted(ends, (ends[at - 1] if at else 0) + _SLAB, side="right"))
+        part = slice(at, min(until, max(slab, at + 1)))
+        numbers = _number(ready.queue_codes[part], ready.queues, offsets)
+        encoded = _encode_slab(ready.outgoing, part, numbers, log.wrote_offset, store_timestamp)
+        log.append(encoded.data, store_timestamp)
+        log.commit()
+        rows = ready.rows[part]
+        put.physical_offsets[rows] = encoded.physical_offsets
+        put.queue_offsets[rows] = numbers
+        put.sizes[rows] = ready.sizes[part]
+        at = part.stop
 
 
-def _write_slab(
-    ready: _Ready, part: slice, put: PutColumns, into: tuple[CommitLog, QueueOffsets], store_timestamp: int
-) -> None:
+def _encode_slab(whole: Outgoing, part: slice, numbers: Ints, position: int, store_timestamp: int) -> Slab:
+    """Return the bytes of some of the messages, to be stored at ``position``."""
     from dataclasses import replace
 
     from rmqtool.columns.encode import encode_records
 
-    log, offsets = into
-    numbers = _number(ready.queue_codes[part], ready.queues, offsets)
-    whole = ready.outgoing
     slab = replace(
         whole,
         bodies=whole.bodies[part],
@@ -330,13 +329,7 @@ def _write_slab(
         reconsume_times=_cut(whole.reconsume_times, part),
         born_hosts=whole.born_hosts[part] if len(whole.born_hosts) > 1 else whole.born_hosts,
     )
-    encoded = encode_records(slab, log.wrote_offset)
-    log.append(encoded.data, store_timestamp)
-    log.commit()
-    rows = ready.rows[part]
-    put.physical_offsets[rows] = encoded.physical_offsets
-    put.queue_offsets[rows] = numbers
-    put.sizes[rows] = ready.sizes[part]
+    return encode_records(slab, position)
 
 
 def _cut(column: Numbers, part: slice) -> Numbers:
@@ -394,12 +387,7 @@ def append_packed(packed: Packed, log: CommitLog) -> Ints:
     places = np.empty(len(packed), np.int64)
     at = 0
     while at < len(packed):
-        done = int(ends[at - 1]) if at else 0
-        until = int(np.searchsorted(ends, done + log.room - BLANK_SIZE, side="right"))
-        if until <= at:
-            log.prepare_next()
-            log.roll()
-            continue
+        until = log.place_many(ends, at)
         part = packed.part(at, until)
         places[at:until] = log.wrote_offset + part.starts
         part.put("physical_offset", places[at:until])

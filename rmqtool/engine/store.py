@@ -224,11 +224,14 @@ class MessageStore:
 
     @to_the_end
     def _put_chunk(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
+        if len(messages) == 1:
+            return [self._write(self._ticket(messages[0], self._accept))]
         return self._put_slab(messages) or [self.put_async(message) for message in messages]
 
     @to_the_end
     def _settle_all(self, tickets: Sequence[PutTicket]) -> None:
-        self._engine.writer.write_waiting()
+        if self._writer.waiting:
+            self._writer.write_waiting()
         for ticket in reversed(tickets):
             self._settle(ticket)
 
@@ -331,8 +334,9 @@ class MessageStore:
         except WriteFailed as error:
             engine.health.poison(error)
             return 0
-        self._without_room = None
-        engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
+        if self._without_room is not None:
+            self._without_room = None
+            engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, False)
         return count
 
     @to_the_end
@@ -349,7 +353,8 @@ class MessageStore:
     @to_the_end
     def tick(self) -> None:
         """Do everything that is due by the clock."""
-        self._engine.writer.write_waiting()
+        if self._writer.waiting:
+            self._writer.write_waiting()
         if self._first.is_done:
             self._engine.upkeep.do_due()
         self.dispatch_now()

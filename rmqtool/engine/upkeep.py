@@ -156,7 +156,7 @@ class Upkeep:
 
     def _prepare_next(self) -> None:
         """Make the next segment ahead of time."""
-        if self._parts.log.room:
+        if self._parts.log.room and not self._parts.log.has_next:
             try:
                 self._parts.log.prepare_next()
             except NoSpace:

@@ -41,6 +41,7 @@ def is_retried(code: ResponseCode, version: Version) -> bool:
 
 
 _COUNTER_DIGITS = 4
+_MINUTE = 60_000
 # Keys of one millisecond differ by their counter alone.
 MOST_KEYS = 1 << 4 * _COUNTER_DIGITS
 
@@ -111,6 +112,8 @@ class UniqKeys:
         self._counter = 0
         # The time of the last key, and what all keys of that time begin with.
         self._now, self._prefix = -1, ""
+        # Months begin with a minute in every time zone, so the zone is asked once a minute: (minute, beginning).
+        self._month = (-1, 0)
 
     def next(self) -> str:
         """Return the key of the next message; it keeps it through all attempts to send it."""
@@ -120,8 +123,11 @@ class UniqKeys:
         """Return the keys of the next messages, at most ``MOST_KEYS``."""
         now = self._clock.now()
         if now != self._now:
-            span = uniq_key_span(now, self._clock.zone) or 0
-            key = encode_uniq_key(self._maker._replace(month_span=span))
+            minute, month_start = self._month
+            if now // _MINUTE != minute:
+                month_start = now - (uniq_key_span(now, self._clock.zone) or 0)
+                self._month = now // _MINUTE, month_start
+            key = encode_uniq_key(self._maker._replace(month_span=(now - month_start) & 0xFFFFFFFF))
             self._now, self._prefix = now, key[:-_COUNTER_DIGITS]
         first, prefix = self._counter, self._prefix
         self._counter = (first + count) % MOST_KEYS

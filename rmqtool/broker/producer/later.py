@@ -104,7 +104,7 @@ class LaterProducer(Producer):
     def _wished(self, message: NewMessage) -> NewMessage:
         if self._wish is None or is_for_later(message.property_map()):
             return message
-        return replace(message, properties={**message.property_map(), self._wish[0]: self._wish[1]})
+        return message.with_properties({**message.property_map(), self._wish[0]: self._wish[1]})
 
     def _send_halves(self, messages: Sequence[NewMessage], outcome: Outcome) -> Sent:
         placed = [self._compressed(self._placed(message)) for message in messages]

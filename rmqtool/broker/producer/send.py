@@ -60,10 +60,10 @@ def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewM
         properties |= broker_properties(config)
         stored = {name: value for name, value in properties.items() if name != WAIT}
         text = property_text(stored, BUILT_BINS, terminated=False)
-        return replace(message, properties=properties, property_text=text)
+        return message.with_properties(properties, text)
     properties.setdefault(UNIQ_KEY, uniq_key)
     properties |= broker_properties(config)
-    return replace(message, properties=properties)
+    return message.with_properties(properties)
 
 
 # Queues of a topic that nobody has created: what a client asks for.
@@ -307,7 +307,7 @@ class Producer:
 
     def _received(self, message: NewMessage, key: str) -> NewMessage:
         properties = {WAIT: "true", **message.property_map(), UNIQ_KEY: key}
-        return as_received(replace(message, properties=properties), self._config, key)
+        return as_received(message.with_properties(properties), self._config, key)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
         """Return plain messages by columns, as the broker stores them; None when one of them is more than that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace, Refused, StoreError
 from rmqtool.files.filesystem import Space, WritableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from rmqtool.formats.commit_log import Message, decode_record
+from rmqtool.formats.commit_log import BLANK_SIZE, Message, decode_record
 from rmqtool.store.segments import Segment
 from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, read_bytes, small_setup, small_store
 from tests.faulty import FaultyFileSystem
@@ -102,12 +103,44 @@ def test_a_log_may_begin_anywhere() -> None:
     """C3.6."""
     files = FaultyFileSystem(FaultyDisk())
     log = CommitLog([LogDirectory(files, "commitlog")], SEGMENT, tail=Tail(3 * SEGMENT + 10, 0))
-    log.prepare_next()
-    log.roll()
+    assert log.place(6) == 3 * SEGMENT + 10
     log.append(b"copied", 1)
     log.commit()
     assert log_names(files) == [3 * SEGMENT]
     assert read_bytes(files, f"commitlog/{3 * SEGMENT:020d}")[:20] == bytes(10) + b"copied" + bytes(4)
+
+
+def test_records_go_into_one_segment_until_no_blank_fits_after_them() -> None:
+    files = FaultyFileSystem(FaultyDisk())
+    log = CommitLog([LogDirectory(files, "commitlog")], SEGMENT)
+    sizes = [100, SEGMENT - 100 - BLANK_SIZE, 50, SEGMENT - BLANK_SIZE, 1]
+    ends = list(accumulate(sizes))
+    at, placed = 0, []
+    while at < len(sizes):
+        until = log.place_many(ends, at)
+        placed.append((at, until, log.wrote_offset))
+        log.append(bytes(sum(sizes[at:until])), 1)
+        at = until
+    assert placed == [(0, 2, 0), (2, 3, SEGMENT), (3, 4, 2 * SEGMENT), (4, 5, 3 * SEGMENT)]
+
+
+def test_without_room_for_the_next_segment_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FaultyFileSystem(FaultyDisk())
+    log = CommitLog([LogDirectory(files, "commitlog")], SEGMENT)
+    log.place(100)
+    log.append(bytes(100), 1)
+    log.commit()
+    before = log.wrote_offset, log_names(files), read_bytes(files, FIRST)
+
+    def full(*_arguments: object) -> None:
+        raise NoSpace("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FaultyFileSystem, "create", full)
+        with pytest.raises(NoSpace):
+            log.place(SEGMENT - 100)
+    assert (log.wrote_offset, log_names(files), read_bytes(files, FIRST)) == before
+    assert log.place(SEGMENT - 100) == SEGMENT
 
 
 def test_after_a_kill_the_segment_made_ahead_is_still_there() -> None:

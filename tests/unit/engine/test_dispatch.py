@@ -223,6 +223,47 @@ def test_a_body_with_a_wrong_checksum_is_dispatched() -> None:
         assert store.condition().findings == ()
 
 
+def test_the_dispatch_computes_no_checksum_where_the_log_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dispatching uses no CRC: only the structure of records is read (engine.md, 6.4)."""
+    files = FaultyFileSystem(FaultyDisk())
+    computed = []
+
+    def counted(data: bytes) -> int:
+        computed.append(len(data))
+        return 0
+
+    with small_store(files=files) as store:
+        puts = [store.put(a_message(number, body=bytes(500))) for number in range(20)]
+        with files.open_write(f"commitlog/{0:020d}") as file:
+            file.pwrite(b"X", puts[1].physical_offset + 88)
+        monkeypatch.setattr("rmqtool.formats.commit_log.crc31", counted)
+        # In the first segment only the walk over the blank at its end reads a body: that of the last record.
+        segments = len({put.physical_offset // SEGMENT for put in puts})
+        assert segments > 1
+        assert store.dispatch_now() == len(puts)
+        assert computed == [500] * (segments - 1)
+        found = [unit for unit in units(files, "T", 0) if unit.size]
+        assert [unit.physical_offset for unit in found] == [put.physical_offset for put in puts]
+        assert store.condition().findings == ()
+
+
+def test_a_record_is_not_dispatched_before_it_is_known_where_the_next_one_begins() -> None:
+    """A record that reaches into the next one has a wrong size; both are stepped over, or found, by the walk."""
+    files, offsets = a_log_without_queues(V5_3, 4)
+    size = offsets[2] - offsets[1]
+    with files.open_write(f"commitlog/{0:020d}") as file:
+        data = file.pread(size, offsets[1])
+        # Its size and the length of its properties grow by ten bytes: the lengths still add up.
+        length_at = data.index(b"T", 88) + 1
+        grown = int.from_bytes(data[length_at : length_at + 2], "big") + 10
+        file.pwrite((size + 10).to_bytes(4, "big"), offsets[1])
+        file.pwrite(grown.to_bytes(2, "big"), offsets[1] + length_at)
+    with MessageStore.open(small_setup(files=files)) as store:
+        found = [unit.physical_offset for unit in units(files, "T", 0) if unit != FILLER]
+        assert found == [offset for offset in offsets if offset != offsets[1]]
+        assert "CL-LEN" in [finding.code for finding in store.condition().findings]
+
+
 def test_listeners_are_told_of_every_queue_that_grew() -> None:
     with small_store() as store:
         told: list[tuple[tuple[str, int], int]] = []
