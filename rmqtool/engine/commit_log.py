@@ -22,10 +22,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.health import Health
@@ -58,6 +58,14 @@ class Tail(NamedTuple):
 EMPTY = Tail(0, 0)
 
 
+class Ends(Protocol):
+    """Ascending numbers: a list or an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int, /) -> Any: ...
+
+
 class _NewSegment(NamedTuple):
     directory: LogDirectory
     segment: Segment
@@ -73,6 +81,7 @@ class CommitLog:
         segment_size: int,
         segments: Iterable[Segment] = (),
         tail: Tail = EMPTY,
+        full_directories: Callable[[], Collection[LogDirectory]] = tuple,
     ) -> None:
         self.directories = tuple(directories)
         self.segment_size = segment_size
@@ -81,7 +90,7 @@ class CommitLog:
         # Store times of the last record that was appended, and of the last one that is committed.
         self.store_timestamp = self._committed_timestamp = tail.store_timestamp
         # Directories whose disks are too full for a new segment.
-        self.full_directories: Callable[[], frozenset[LogDirectory]] = frozenset
+        self.full_directories = full_directories
         self._pending: list[bytes | bytearray] = []
         # Where a record may end at most: a blank must fit behind it. Without a segment no record fits.
         self.last_end = -1
@@ -157,7 +166,7 @@ class CommitLog:
             self._roll()
         return self.wrote_offset
 
-    def place_many(self, ends: Sequence[int], at: int) -> int:
+    def place_many(self, ends: Ends, at: int) -> int:
         """Return up to which record they go into one segment, in their order, from record ``at`` on: one at least.
 
         ``ends`` is where each of them ends, counted from the beginning of the first.

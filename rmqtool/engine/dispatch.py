@@ -179,7 +179,7 @@ _PIECE = 4 << 20
 _WINDOW, _WIDEST_WINDOW = 1 << 20, 16 << 20
 # Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
 _PIECE_BESIDE_PUTS = 1 << 20
-# Columns are worth what they cost from so many bytes on; or from so many, when their libraries are not loaded yet.
+# Columns pay from this many bytes on. Their libraries are loaded for a piece, or after pieces, of this many bytes.
 LEAST_FOR_BULK = 16 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
@@ -192,7 +192,7 @@ class DispatchOptions:
     """What settings and topics decide about the dispatch."""
 
     rules: DispatchRules
-    is_batch_topic: Callable[[str], bool]
+    batch_topics: frozenset[str]
     with_index: bool
     with_ext: bool
     # The bloom bits of a message, for the extension; upstream: CommitLogDispatcherCalcBitMap
@@ -228,6 +228,7 @@ class Dispatcher:
         self._without_puts: AbstractContextManager[object] = nullcontext()
         self._piece = _PIECE
         self._reading: tuple[Segment, ReadableFile] | None = None
+        self._dispatched_bytes = 0
 
     @property
     def behind(self) -> int:
@@ -287,10 +288,13 @@ class Dispatcher:
         return self._dispatch_records(segment, position, end)
 
     def _least_for_bulk(self) -> int:
-        """Return from how many bytes on columns pay; the libraries they need cost something at first."""
+        """Return from how many bytes on columns pay; the libraries they need cost something at first.
+
+        Who has dispatched many bytes has loaded them, or has reason to.
+        """
         if self._options.with_ext:
             return sys.maxsize
-        return LEAST_FOR_BULK if "rmqtool.columns.queues" in sys.modules else LEAST_TO_LOAD_BULK
+        return LEAST_FOR_BULK if self._dispatched_bytes >= LEAST_TO_LOAD_BULK else LEAST_TO_LOAD_BULK
 
     def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
         """Dispatch a piece of a segment by columns; None where they are not clean."""
@@ -301,7 +305,7 @@ class Dispatcher:
             piece = decode_piece(data, position, options.rules)
             if piece is None:
                 return None
-            if any(options.is_batch_topic(topic) or not is_directory_name(topic) for topic, _ in queues_of(piece)):
+            if any(topic in options.batch_topics or not is_directory_name(topic) for topic, _ in queues_of(piece)):
                 return None
             taken = dispatch_piece(piece, self.queues)
             keys = keys_of(piece, options.rules) if options.with_index else None
@@ -382,7 +386,7 @@ class Dispatcher:
     def _dispatch_record(self, message: Message) -> None:
         options = self._options
         if has_queue_unit(message.sys_flag):
-            if options.is_batch_topic(message.topic):
+            if message.topic in options.batch_topics:
                 self._put_batch_unit(message)
             else:
                 self._put_units(message)
@@ -425,6 +429,7 @@ class Dispatcher:
     def _finish_pass(self, reached: Tail) -> None:
         grown = self.queues.write_pending()
         self.index.write_pending()
+        self._dispatched_bytes += reached.offset - self.dispatched.offset
         self.dispatched = reached
         for queue in grown:
             for listener in self.listeners:

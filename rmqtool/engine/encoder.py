@@ -59,7 +59,7 @@ class Encoder:
     """Knows the limits, the order of properties, and what a record of this store looks like."""
 
     def __init__(
-        self, config: StoreConfig, store_host: Host, largest_record: int, is_batch_topic: Callable[[str], bool]
+        self, config: StoreConfig, store_host: Host, largest_record: int, batch_topics: frozenset[str]
     ) -> None:
         self.config = config
         self.is_4_9 = config.version is Version.V4_9
@@ -68,7 +68,7 @@ class Encoder:
         # upstream: a record that fits into no segment is answered PUT_OK and burns two segments.
         self.largest_record = largest_record
         self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
-        self._is_batch_topic = is_batch_topic
+        self._batch_topics = batch_topics
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
         self.topics: dict[str, TopicRules] = {}
@@ -81,10 +81,6 @@ class Encoder:
                 self.topics.clear()
             rules = self.topics[topic] = self._make_topic_rules(topic)
         return rules
-
-    def forget_topics(self) -> None:
-        """Forget what was known of topics: their settings changed."""
-        self.topics.clear()
 
     def _make_topic_rules(self, topic: str) -> TopicRules:
         raw = encode_text(topic)
@@ -99,7 +95,7 @@ class Encoder:
         magic = MESSAGE_MAGIC_V2 if long else MESSAGE_MAGIC_V1
         if illegal:
             return TopicRules(PutStatus.MESSAGE_ILLEGAL, magic, b"", 0, False)
-        return TopicRules(None, magic, encode_topic(raw, magic), len(raw), self._is_batch_topic(topic))
+        return TopicRules(None, magic, encode_topic(raw, magic), len(raw), topic in self._batch_topics)
 
     def do_numbers_fit(self, message: NewMessage, queue_id: int) -> bool:
         """Return whether every number of a message fits its field."""

@@ -21,9 +21,8 @@ from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.engine.load import StoreState
 from rmqtool.engine.message import QueueOffsets
 from rmqtool.engine.put import Intake
-from rmqtool.engine.retention import DiskSpace, Retention
+from rmqtool.engine.retention import DiskSpace
 from rmqtool.engine.stored_config import read_batch_topics
-from rmqtool.engine.upkeep import Parts, Upkeep
 from rmqtool.errors import StoreError
 from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem, join
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -99,23 +98,20 @@ def read_only_directories(setup: Setup) -> tuple[tuple[str, ReadableFileSystem],
     return tuple(found)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Engine:
     """The parts of one store."""
 
     health: Health
+    disks: DiskSpace
     log: CommitLog
     offsets: QueueOffsets
     encoder: Encoder
     intake: Intake
     writer: Writer
+    checkpoint: Checkpoint
     flusher: Flusher
     dispatcher: Dispatcher
-    checkpoint: Checkpoint
-    disks: DiskSpace
-    upkeep: Upkeep
-    retention: Retention
-    batch_topics: frozenset[str] = frozenset()
 
     def close_files(self) -> None:
         """Close all files; nothing is written."""
@@ -125,67 +121,62 @@ class Engine:
         self.dispatcher.index.close()
         self.checkpoint.close()
 
-    def set_batch_topics(self, topics: frozenset[str]) -> None:
-        """Learn which topics have batch queues."""
-        self.batch_topics = topics
-        self.encoder.forget_topics()
-
 
 def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) -> Engine:
     """Return the parts of a store that holds ``state``."""
     config, clock, health = setup.config, setup.clock, Health()
-    log = CommitLog(directories, state.segment_size, state.segments, state.tail)
-    offsets = QueueOffsets()
     disks = DiskSpace(directories, config, health)
-    log.full_directories = lambda: disks.full_directories
-    topics = setup.batch_topics
-    if topics is None:
-        # Where the settings of topics are not in a file, the queues that are there tell.
-        topics = read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}
-    host = store_host(config, state.store_host)
-    encoder = Encoder(config, host, log.largest_record, lambda topic: topic in engine.batch_topics)
+    log = CommitLog(directories, state.segment_size, state.segments, state.tail, lambda: disks.full_directories)
+    offsets = QueueOffsets()
+    batch_topics = _batch_topics(setup, state)
+    encoder = Encoder(config, store_host(config, state.store_host), log.largest_record, batch_topics)
     writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
     checkpoint = Checkpoint(setup.files)
-    flusher = Flusher(log, writer, checkpoint, health, clock, config)
     dispatcher = Dispatcher(
         log,
         _queues(setup, state),
         _index(setup, state),
         health,
-        DispatchOptions(
-            rules=rules_of(
-                config.version.value,
-                parse_delay_levels(config.message_delay_level),
-                multi_dispatch=config.enable_multi_dispatch,
-                lmq=config.enable_lmq,
-            ),
-            is_batch_topic=lambda topic: topic in engine.batch_topics,
-            with_index=config.message_index_enable and config.index_file_write_enable,
-            with_ext=config.enable_consume_queue_ext,
-            bit_map=setup.bit_map or _bit_map(setup),
-        ),
+        _dispatch_options(setup, batch_topics),
         (lambda: log.flushed_offset) if setup.is_sync else (lambda: log.committed_offset),
     )
     dispatcher.restart_at(state.dispatched)
-    retention = Retention(setup.files, config, clock, dispatcher, disks)
-    parts = Parts(log, flusher, dispatcher, checkpoint, disks, retention if setup.expires else None)
-    upkeep = Upkeep(parts, health, clock, config, sync=setup.is_sync, pool=setup.has_pool)
-    engine = Engine(
-        health,
-        log,
-        offsets,
-        encoder,
-        Intake(encoder),
-        writer,
-        flusher,
-        dispatcher,
-        checkpoint,
-        disks,
-        upkeep,
-        retention,
-        topics,
+    return Engine(
+        health=health,
+        disks=disks,
+        log=log,
+        offsets=offsets,
+        encoder=encoder,
+        intake=Intake(encoder),
+        writer=writer,
+        checkpoint=checkpoint,
+        flusher=Flusher(log, writer, checkpoint, health, clock, config),
+        dispatcher=dispatcher,
     )
-    return engine
+
+
+def _batch_topics(setup: Setup, state: StoreState) -> frozenset[str]:
+    """Return the topics with batch queues; where no file has the settings of topics, the queues that exist tell."""
+    if setup.batch_topics is not None:
+        return setup.batch_topics
+    return read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}
+
+
+def _dispatch_options(setup: Setup, batch_topics: frozenset[str]) -> DispatchOptions:
+    config = setup.config
+    rules = rules_of(
+        config.version.value,
+        parse_delay_levels(config.message_delay_level),
+        multi_dispatch=config.enable_multi_dispatch,
+        lmq=config.enable_lmq,
+    )
+    return DispatchOptions(
+        rules=rules,
+        batch_topics=batch_topics,
+        with_index=config.message_index_enable and config.index_file_write_enable,
+        with_ext=config.enable_consume_queue_ext,
+        bit_map=setup.bit_map or _bit_map(setup),
+    )
 
 
 def _bit_map(setup: Setup) -> Callable[[Message], bytes]:

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.clock import Clock
 from rmqtool.engine.commit_log import CommitLog, LogDirectory
-from rmqtool.engine.dispatch import Dispatcher
 from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health, RunningFlag
 from rmqtool.engine.load import count_messages
@@ -43,6 +41,9 @@ from rmqtool.formats.paths import (
 )
 from rmqtool.store.index_files import read_header
 from rmqtool.store.segments import Segment
+
+if TYPE_CHECKING:
+    from rmqtool.engine.parts import Engine, Setup
 
 
 def remove_queues(files: WritableFileSystem, topic: str) -> None:
@@ -144,18 +145,17 @@ class Retention:
     """Removes what a broker of these settings would remove. One thread at a time."""
 
     def __init__(
-        self, files: WritableFileSystem, config: StoreConfig, clock: Clock, dispatcher: Dispatcher, disks: DiskSpace
+        self, engine: Engine, setup: Setup, *, before_removing: Callable[[], None], on_removed: Callable[[], None]
     ) -> None:
-        # Called when files of queues or index were removed.
-        self.on_removed: Callable[[], None] = _do_nothing
-        # Called before a segment is removed.
-        self.before_removing: Callable[[], None] = _do_nothing
-        self._files = files
-        self._config = config
-        self._clock = clock
-        self._dispatcher = dispatcher
-        self._disks = disks
-        self._started = clock.monotonic()
+        # Called before a segment is removed, and when files of queues or index were.
+        self._before_removing = before_removing
+        self._on_removed = on_removed
+        self._files = setup.files
+        self._config = setup.config
+        self._clock = setup.clock
+        self._dispatcher = engine.dispatcher
+        self._disks = engine.disks
+        self._started = self._clock.monotonic()
         self._manual_runs = 0
         self._cleaned_to = -1
 
@@ -175,7 +175,7 @@ class Retention:
         removed = []
         for segment in asked_for:
             messages = count_messages(log.segments.open(segment), segment.size)
-            self.before_removing()
+            self._before_removing()
             if not log.remove_first():
                 break
             removed.append((segment, messages))
@@ -235,7 +235,7 @@ class Retention:
                 removed.append(join(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), segment_name(base)))
         removed += self._remove_index(log_min)
         if removed:
-            self.on_removed()
+            self._on_removed()
         return removed
 
     def _behind(self, kind: FileKind, key: tuple[str, int], unit_size: int, log_min: int) -> list[int]:
@@ -278,7 +278,3 @@ def _expired(segments: list[tuple[Segment, int]], files: list[str], used: int | 
         (*(segment.path for segment, _ in segments), *files),
         used if segments else None,
     )
-
-
-def _do_nothing() -> None:
-    """Nobody wants to know."""

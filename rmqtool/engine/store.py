@@ -7,7 +7,6 @@ adds the threads.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -35,8 +34,8 @@ from rmqtool.engine.put_columns import (
     write_ready,
 )
 from rmqtool.engine.reader import StoreReader
-from rmqtool.engine.retention import Expired
-from rmqtool.engine.upkeep import Worker
+from rmqtool.engine.retention import Expired, Retention
+from rmqtool.engine.upkeep import Upkeep, Worker
 from rmqtool.errors import NoSpace, Refused, WriteFailed
 from rmqtool.files.filesystem import Closable, make_directories
 from rmqtool.files.posix_write import PosixWritableFileSystem
@@ -45,8 +44,7 @@ from rmqtool.store.listing import lock_store
 
 # A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
 _WINDOW = 512
-# So many messages make a slab at most; and from so many on columns pay, or from so many, if their libraries are not
-# loaded yet.
+# The most messages of a slab; from how many on columns pay; and after how many their libraries are loaded.
 _SLAB, _LEAST_FOR_SLAB, _LEAST_TO_LOAD = 8192, 128, 4096
 # Puts go on while the queues cannot be written, until they are so far behind the log.
 _MOST_BEHIND = 64 << 20
@@ -85,7 +83,6 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         derived = engine.dispatcher
         self.reader = StoreReader(setup.files, setup.config, engine.log, derived.queues, derived.index)
-        engine.retention.on_removed = self.reader.forget
         # What every put needs.
         self._now = setup.clock.now
         self._writer, self._health = engine.writer, engine.health
@@ -95,9 +92,11 @@ class MessageStore:
         # Where the store was when it was opened: one that nobody has changed is closed as it was.
         self._opened_at = self._reached()
         self._first = FirstChange(setup, engine, state)
-        engine.retention.before_removing = self._first.prepare
+        self._retention = Retention(engine, setup, before_removing=self._first.prepare, on_removed=self.reader.forget)
+        self._upkeep = Upkeep(engine, setup, self._retention)
         # Why the queues are behind the log.
         self._without_room: NoSpace | None = None
+        self._put_many_count = 0
 
     @classmethod
     def create(cls, setup: Setup) -> Self:
@@ -237,8 +236,9 @@ class MessageStore:
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
         """Store messages by columns, if they are plain, and so many that columns pay; else nothing is done."""
-        least = _LEAST_FOR_SLAB if "rmqtool.columns.encode" in sys.modules else _LEAST_TO_LOAD
-        if len(messages) < least or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
+        self._put_many_count += len(messages)
+        is_worth = len(messages) >= _LEAST_FOR_SLAB and self._put_many_count >= _LEAST_TO_LOAD
+        if not is_worth or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
             return []
         columns = columns_of(messages, self._engine.intake, self._now())
         if columns is None or not self._first.prepare_put():
@@ -348,7 +348,7 @@ class MessageStore:
     def checkpoint_now(self) -> None:
         """Force the queues and the index, and write down how far everything is durable."""
         self._first.prepare()
-        self._engine.upkeep.flush_queues()
+        self._upkeep.flush_queues()
 
     @to_the_end
     def tick(self) -> None:
@@ -356,21 +356,21 @@ class MessageStore:
         if self._writer.waiting:
             self._writer.write_waiting()
         if self._first.is_done:
-            self._engine.upkeep.do_due()
+            self._upkeep.do_due()
         self.dispatch_now()
 
     @to_the_end
     def clean_now(self) -> Expired:
         """Remove what is expired if it is time to, and what leads to it; return what went."""
-        return self._engine.retention.run(self._engine.log)
+        return self._retention.run(self._engine.log)
 
     def find_expired(self) -> Expired:
         """Return what ``clean_now`` would remove of the log; nothing is removed."""
-        return self._engine.retention.find_expired(self._engine.log)
+        return self._retention.find_expired(self._engine.log)
 
     def clean_at_any_hour(self) -> None:
         """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
-        self._engine.retention.ask()
+        self._retention.ask()
 
     @to_the_end
     def start(self) -> None:
@@ -395,7 +395,7 @@ class MessageStore:
         return 0
 
     def _upkeep_in_thread(self) -> float:
-        self._engine.upkeep.do_due()
+        self._upkeep.do_due()
         return 0
 
     def _dispatch_in_thread(self) -> float:
@@ -476,7 +476,7 @@ class MessageStore:
                 self.flush_now()
                 self.dispatch_now()
                 self._first.clear_leftovers()
-                engine.upkeep.flush_queues()
+                self._upkeep.flush_queues()
             self._first.finish(is_changed=is_changed)
         except WriteFailed as error:
             engine.health.poison(error)

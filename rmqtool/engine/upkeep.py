@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
-from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.clock import Clock
-from rmqtool.engine.commit_log import CommitLog
-from rmqtool.engine.dispatch import Dispatcher
-from rmqtool.engine.flush import Checkpoint, Flusher
+from rmqtool.config import Version
 from rmqtool.engine.health import Health
-from rmqtool.engine.retention import DiskSpace, Retention
+from rmqtool.engine.parts import Engine, Setup
+from rmqtool.engine.retention import Retention
 from rmqtool.errors import NoSpace, WriteFailed
 
 
@@ -72,39 +68,29 @@ class Worker:
 _CHECKPOINT_INTERVAL = 1000
 
 
-class Parts(NamedTuple):
-    """What the upkeep works on; without ``retention`` nothing expires by itself."""
-
-    log: CommitLog
-    flusher: Flusher
-    dispatcher: Dispatcher
-    checkpoint: Checkpoint
-    disks: DiskSpace
-    retention: Retention | None
-
-
 class Upkeep:
-    """Knows when each of these things was done last."""
+    """Knows when each of these things was done last. What is expired is removed only where ``setup`` says so."""
 
-    def __init__(self, parts: Parts, health: Health, clock: Clock, config: StoreConfig, *, sync: bool, pool: bool):
-        self._parts = parts
-        self._health = health
-        self._clock = clock
-        self._config = config
-        self._sync = sync
-        self._pool = pool
+    def __init__(self, engine: Engine, setup: Setup, retention: Retention) -> None:
+        self._engine = engine
+        self._health = engine.health
+        self._clock = setup.clock
+        self._config = setup.config
+        self._sync = setup.is_sync
+        self._pool = setup.has_pool
+        self._retention = retention if setup.expires else None
         self._lock = threading.RLock()
-        now = clock.monotonic()
+        now = self._clock.monotonic()
         self._last_queue_flush = self._last_thorough = self._last_checkpoint = self._last_look = now
 
     def do_due(self) -> None:
         """Do what is due now."""
         if self._health.failure is not None:
             return
-        parts, now = self._parts, self._clock.monotonic()
+        engine, now = self._engine, self._clock.monotonic()
         if self._pool:
-            parts.flusher.commit_if_due()
-        parts.flusher.flush_if_due(sync=self._sync)
+            engine.flusher.commit_if_due()
+        engine.flusher.flush_if_due(sync=self._sync)
         self._prepare_next()
         if now - self._last_queue_flush >= self._config.flush_interval_consume_queue:
             self._last_queue_flush = now
@@ -117,13 +103,13 @@ class Upkeep:
         due = self._config.version is not Version.V4_9 and now - self._last_checkpoint >= _CHECKPOINT_INTERVAL
         if due:
             self._last_checkpoint = now
-        if due or parts.dispatcher.index.durable_timestamp > parts.checkpoint.fields.index_msg_timestamp:
+        if due or engine.dispatcher.index.durable_timestamp > engine.checkpoint.fields.index_msg_timestamp:
             self.flush_checkpoint()
         if now - self._last_look >= self._config.clean_resource_interval:
             self._last_look = now
-            parts.disks.look()
-            if parts.retention is not None:
-                parts.retention.run_if_due(parts.log)
+            engine.disks.look()
+            if self._retention is not None:
+                self._retention.run_if_due(engine.log)
 
     def flush_queues(self, least_pages: int = 0) -> None:
         """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so.
@@ -131,34 +117,34 @@ class Upkeep:
         One at a time: what one is forcing the other finds clean, and must not call durable yet.
         """
         with self._lock:
-            dispatched = self._parts.dispatcher.dispatched
+            dispatched = self._engine.dispatcher.dispatched
             try:
-                self._parts.dispatcher.queues.files.flush(least_pages)
+                self._engine.dispatcher.queues.files.flush(least_pages)
                 if not least_pages:
-                    self._parts.dispatcher.index.flush()
+                    self._engine.dispatcher.index.flush()
             except WriteFailed as error:
                 self._health.poison(error)
                 return
             if not least_pages:
-                self._parts.checkpoint.advance(logics=dispatched.store_timestamp)
+                self._engine.checkpoint.advance(logics=dispatched.store_timestamp)
                 self.flush_checkpoint()
 
     def flush_checkpoint(self) -> None:
         """Write the checkpoint; on a full disk the old one stays, which is only older."""
-        parts = self._parts
+        engine = self._engine
         with self._lock:
             if self._health.failure is None:
-                parts.checkpoint.advance(index=parts.dispatcher.index.durable_timestamp)
+                engine.checkpoint.advance(index=engine.dispatcher.index.durable_timestamp)
                 try:
-                    parts.checkpoint.flush()
+                    engine.checkpoint.flush()
                 except WriteFailed as error:
                     self._health.poison(error)
 
     def _prepare_next(self) -> None:
         """Make the next segment ahead of time."""
-        if self._parts.log.room and not self._parts.log.has_next:
+        if self._engine.log.room and not self._engine.log.has_next:
             try:
-                self._parts.log.prepare_next()
+                self._engine.log.prepare_next()
             except NoSpace:
                 # There may be room again when it is needed; if not, that put says so.
                 return

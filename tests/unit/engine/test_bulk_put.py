@@ -111,6 +111,7 @@ def test_many_messages_are_stored_as_one_by_one(
     version: Version, flush: FlushDiskType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_TO_LOAD", 1)
     monkeypatch.setattr("rmqtool.engine.store._SLAB", 70)
     messages = a_mix(400, 3)
     with (
@@ -144,6 +145,7 @@ def test_many_messages_are_stored_as_one_by_one(
 )
 def test_one_that_is_not_plain_is_stored_as_it_is(special: NewMessage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_TO_LOAD", 1)
     messages = [a_message(1), special, a_message(2)]
     with small_store() as one, small_store() as many:
         expected = [one.put(message) for message in messages]
@@ -153,6 +155,7 @@ def test_one_that_is_not_plain_is_stored_as_it_is(special: NewMessage, monkeypat
 
 def test_a_slab_that_cannot_be_written_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rmqtool.engine.store._LEAST_FOR_SLAB", 1)
+    monkeypatch.setattr("rmqtool.engine.store._LEAST_TO_LOAD", 1)
     disk = FaultyDisk()
     store = small_store(files=FaultyFileSystem(disk))
     store.put(a_message())

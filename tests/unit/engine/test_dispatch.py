@@ -295,9 +295,8 @@ class Held:
 def test_puts_are_held_off_while_columns_are_computed_and_never_while_a_file_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import rmqtool.columns.queues  # noqa: F401
-
     monkeypatch.setattr("rmqtool.engine.dispatch.LEAST_FOR_BULK", 1)
+    monkeypatch.setattr("rmqtool.engine.dispatch.LEAST_TO_LOAD_BULK", 1)
     held, seen = Held(), list[bool]()
     for operation in ("pwrite", "fdatasync"):
         real = getattr(FaultyWritableFile, operation)
