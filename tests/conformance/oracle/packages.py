@@ -6,6 +6,7 @@ They are kept in ``$RMQTOOL_ORACLE`` (by default ``~/.cache/rmqtool-oracle``), a
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -64,17 +65,25 @@ def prepare(version: str) -> Path:
     home = cache() / version
     home.mkdir(parents=True, exist_ok=True)
     stamp = home / "ready"
-    newest = max(path.stat().st_mtime for path in _JAVA.iterdir())
+    # By content: another copy of the programs may have been compiled here, later than these were written.
+    wanted = _digest_of_programs()
     with (home / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs may want the same packages
-        if stamp.exists() and stamp.stat().st_mtime >= newest:
+        if stamp.exists() and stamp.read_text(encoding="ascii") == wanted:
             return home
         if not any(home.glob("lib/rocketmq-store-*.jar")):
             _fetch(version, home)
         _compile(version, home)
         (home / "logback.xml").write_text(_LOGBACK)
-        stamp.touch()
+        stamp.write_text(wanted, encoding="ascii")
     return home
+
+
+def _digest_of_programs() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(_JAVA.iterdir()):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _fetch(version: str, home: Path) -> None:
@@ -148,5 +157,5 @@ def run_java(version: str, program: str, arguments: Sequence[object], *, logs: b
     command += [f"-D{prefix}{setting}" for setting in configured for prefix in ("", "rmq.")]
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-cp", f"{home}/classes:{home}/lib/*", program, *map(str, arguments)]
-    shown = sys.stderr if os.environ.get("ORACLE_VERBOSE") else subprocess.DEVNULL
+    shown = None if os.environ.get("ORACLE_VERBOSE") else subprocess.DEVNULL
     return subprocess.run(command, stdout=shown, stderr=shown, check=False).returncode
