@@ -18,6 +18,10 @@ FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "wire"
 _NAMES = {language.name: language for language in Language}
 
 
+# Fields that belong to no request: hooks of clients add them to any.
+HOOKS = frozenset({"ReqT", "_UNIQUE_KEY_QUERY", "AccessKey", "Signature", "OnsChannel", "SecurityToken"})
+
+
 class Decoded(NamedTuple):
     """A frame of ``decoded.jsonl.xz``: what it said, and how long its parts were."""
 

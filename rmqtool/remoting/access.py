@@ -2,7 +2,8 @@
 
 Access control 2.0 (5.x) asks for a right on each topic or group that a field names, or on the cluster. That of 4.x asks
 for one of two rights on topics and groups of a few requests, for an administrator in a few others, and for no more than
-a valid signature in the rest. Both see a retry topic as the group that it belongs to.
+a valid signature in the rest. Both see a retry topic as the group that it belongs to. Where 5.3 asks for a topic of the
+group's name (14 and 15), a group is meant and asked for here.
 
 Upstream: ``DefaultAuthorizationContextBuilder``, ``PlainAccessValidator``, ``Permission``.
 """

@@ -14,8 +14,6 @@ from rmqtool.remoting.json_header import encode_json_header
 from tests import wire
 from tests.wire import Decoded
 
-# Fields that belong to no request: hooks of clients add them to any.
-HOOKS = {"ReqT", "_UNIQUE_KEY_QUERY", "AccessKey", "Signature", "OnsChannel", "SecurityToken"}
 FRAMES = 6451
 
 # What the recording does not have whole: values were cut at 300 characters, bodies at 600 and remarks at 160, and a
@@ -72,7 +70,7 @@ def test_fields_become_typed_values_and_equal_fields_again(frames: list[Decoded]
     for frame, row in wire.with_rows(frames):
         if row is None:
             continue
-        own = {name: text for name, text in frame.ext.items() if name not in HOOKS}
+        own = {name: text for name, text in frame.ext.items() if name not in wire.HOOKS}
         if frame.flag & ANSWER:
             answer = row.request.answer.decode_answer(frame.ext)
             assert answer.encode() == own, frame

@@ -141,6 +141,7 @@ class ConsumeQueueData(Body):
 
     bit_map: String | None = None
     eval: Boolean
+    extend_data_json: String | None = None
     msg: String | None = None
     physic_offset: Long
     physic_size: Integer

@@ -253,7 +253,7 @@ class GetConsumerStatusBody(Body):
 
 
 class BatchAck(Body):
-    """Messages of one pop of one queue: ``bit_set`` has a bit for each, as a list of longs in base64."""
+    """Messages of one pop of one queue: ``bit_set`` has a bit for each, the lowest first, as bytes in base64."""
 
     bit_set: String | None = field(default=None, wire="b")
     consumer_group: String = field(wire="c")
