@@ -8,7 +8,7 @@ when it is interrupted, or after ``--seconds``.
 
 Each line has the time, the pair (``link``), the number of the connection, ``from`` (client or broker) and what the
 frame says, secrets masked. ``--raw`` adds the frame itself in base64, from which a test can read all of it: nothing is
-masked there. Bytes that are no frame are passed on too; a line says where the frames ended, and why.
+masked there. Bytes that are not frames are passed on too; a line says where the frames ended, and why.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def parse_link(text: str) -> Link:
     if len(sides) != 2:
         raise ValueError(f"{text} is not LISTEN=TARGET")
     if not ipaddress.ip_address(sides[0][0]).is_loopback:
-        raise ValueError(f"{sides[0][0]} is not a loopback address: whoever reaches it would reach the broker")
+        raise ValueError(f"{sides[0][0]} is not a loopback address: everyone who reaches it would reach the broker")
     return Link(sides[0], sides[1])
 
 
@@ -154,7 +154,7 @@ class Tap:
                 del side.held[:size]
                 command = decode_frame(frame)
             except FrameError as error:
-                self._write(side, {"event": "no frame", "reason": str(error)})
+                self._write(side, {"event": "not a frame", "reason": str(error)})
                 side.has_frames = False
                 side.held.clear()
                 return

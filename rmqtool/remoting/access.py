@@ -83,7 +83,7 @@ def _has_group(request: Request) -> bool:
 
 
 def _need(kind: Resource, name: str, rights: frozenset[Right], *, sends: bool) -> Need:
-    """Return the need of a name: a retry topic is its group's, and whoever sends to it is a consumer."""
+    """Return the need of a name: a retry topic belongs to its group, and only consumers send to it."""
     if kind is TOPIC and name.startswith(RETRY_PREFIX):
         return Need(GROUP, name.removeprefix(RETRY_PREFIX), _ANY_SUB if sends else rights)
     return Need(kind, name, rights)

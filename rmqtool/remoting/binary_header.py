@@ -12,7 +12,7 @@ offset size   field
 ...    4 + n  length of all fields, and for each: length (2), name, length (4), value
 ====== ====== ==========================================================================
 
-A text of length 0 is no text: a field without a value is absent, a remark too. A code above 32767 does not fit: the
+An empty text is the same as none: a field without a value is absent, a remark too. A code above 32767 does not fit: the
 requests of POP, 200050 and on, arrive as other numbers, and a broker answers 3.
 
 Upstream: ``RocketMQSerializable``.

@@ -1,13 +1,13 @@
-"""Bodies: JSON as Java's clients and brokers write and read it, and what is no JSON at all.
+"""Bodies: JSON as Java's clients and brokers write and read it, and the few that are not JSON.
 
 What is written here is read by all of them: one line without blanks (the Go client cuts routes by string operations),
 names in alphabetical order as fastjson writes them, ids in quotes. A map whose keys are message queues is written with
-the objects themselves for keys: that is no JSON, but the only form that fastjson 2 (5.4 on) reads, and the one that
-fastjson 1 writes. What is read may also have bare numbers for keys, and enumerations by number as the C++ client
+the objects themselves as keys: that is not JSON, but it is the only form that fastjson 2 (5.4 on) reads, and the one
+that fastjson 1 writes. What is read may also have bare numbers as keys, and enumerations by number as the C++ client
 writes them.
 
 A value keeps the members it was given; only these are written. Unknown members are ignored; one that is declared
-without a default must be there, so that whoever reads a value need not ask.
+without a default must be there, so that a reader of the value need not ask.
 
 Upstream: ``RemotingSerializable``.
 """
@@ -31,7 +31,7 @@ from rmqtool.remoting.declared import Declared
 
 
 class Content(Enum):
-    """A body that is no object of JSON: what it is instead."""
+    """What a body is that is not a JSON object."""
 
     MESSAGE = "the message, or a batch of them"
     RECORDS = "records as they are stored, one after the other"
@@ -80,7 +80,7 @@ def read_json(data: bytes) -> Any:
     try:
         return json.loads(_KEY.sub(_quoted_key, text))
     except (ValueError, RecursionError):
-        raise BodyError(f"the body is no JSON: {text[:60]}") from None
+        raise BodyError(f"the body is not JSON: {text[:60]}") from None
 
 
 def _quoted_key(match: re.Match[str]) -> str:
@@ -102,7 +102,7 @@ class Body(Declared):
     def read(cls, members: Any) -> Self:
         """Return the value of a JSON object that is parsed already. Raises BodyError."""
         if not isinstance(members, dict):
-            raise BodyError(f"{cls.__name__} is no JSON object")
+            raise BodyError(f"{cls.__name__} is not a JSON object")
         readers, _, needed = cls._codecs()
         value = cls.__new__(cls)
         for wire, member in members.items():
@@ -163,7 +163,7 @@ def _codec(hint: Any) -> tuple[Read, Write]:
 def _list_codec(read: Read, write: Write) -> tuple[Read, Write]:
     def read_list(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise BodyError("no JSON array")
+            raise BodyError("not a JSON array")
         return [read(item) for item in value if item is not None]
 
     return read_list, lambda value: "[" + ",".join(map(write, value)) + "]"
@@ -175,7 +175,7 @@ def _map_codec(key: Any, read: Read, write: Write) -> tuple[Read, Write]:
 
     def read_map(value: Any) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise BodyError("no JSON object")
+            raise BodyError("not a JSON object")
         return {read_key(name): read(item) for name, item in value.items() if item is not None}
 
     def write_map(value: dict[Any, Any]) -> str:
@@ -193,7 +193,7 @@ def _enum_reader(kind: type[StrEnum]) -> Read:
         try:
             return kind(value)
         except ValueError:
-            raise BodyError(f"{str(value)[:60]!r} is no {kind.__name__}") from None
+            raise BodyError(f"{str(value)[:60]!r} is not a {kind.__name__}") from None
 
     return read
 
@@ -209,14 +209,14 @@ def _read_int(value: Any) -> int:
         return value
     found = parse_long(value) if isinstance(value, str) else None
     if found is None:
-        raise BodyError(f"{str(value)[:60]!r} is no number")
+        raise BodyError(f"{str(value)[:60]!r} is not a number")
     return found
 
 
 def _read_float(value: Any) -> float:
     if type(value) in (int, float):
         return float(value)
-    raise BodyError(f"{str(value)[:60]!r} is no number")
+    raise BodyError(f"{str(value)[:60]!r} is not a number")
 
 
 def _read_bool(value: Any) -> bool:
@@ -229,7 +229,7 @@ def _read_bool(value: Any) -> bool:
 
 def _read_queue(value: Any) -> MessageQueue:
     if not isinstance(value, dict):
-        raise BodyError("no message queue")
+        raise BodyError("not a message queue")
     return MessageQueue(
         _read_text(value.get("topic", "")), _read_text(value.get("brokerName", "")), _read_int(value.get("queueId", 0))
     )
@@ -239,7 +239,7 @@ def _read_queue_key(text: str) -> MessageQueue:
     try:
         return _read_queue(json.loads(text))
     except (ValueError, RecursionError):
-        raise BodyError(f"the key {text[:60]!r} names no message queue") from None
+        raise BodyError(f"the key {text[:60]!r} does not name a message queue") from None
 
 
 def _write_queue(queue: MessageQueue) -> str:

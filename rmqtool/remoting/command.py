@@ -50,7 +50,7 @@ class SerializeType(IntEnum):
 
 
 class FrameError(ValueError):
-    """Bytes that are no frame, or a frame beyond a limit. Upstream closes the connection and answers nothing."""
+    """Bytes that are not a frame, or a frame beyond a limit. Upstream closes the connection and answers nothing."""
 
 
 def version_ordinal(version: str) -> int:
@@ -106,7 +106,7 @@ class RemotingCommand(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """Whether this answers a request, and is none itself."""
+        """Whether this is an answer, not a request."""
         return bool(self.flag & ANSWER)
 
     @property

@@ -1,6 +1,6 @@
 """Values with declared fields: what every header and body of the protocol is.
 
-A class body declares each field once, by an annotation and, where more is to be said, ``field(...)``::
+A class body declares each field once, by an annotation and, where there is more to declare, ``field(...)``::
 
     class SearchOffset(TopicQueueRequest):
         codes = (Code(29, "SEARCH_OFFSET_BY_TIMESTAMP"),)
@@ -11,8 +11,9 @@ A class body declares each field once, by an annotation and, where more is to be
         boundary_type: BoundaryType | None = field(default=None, since="5.0.0")
 
 The annotation names the type in Java: ``String``, ``Integer``, ``Long``, ``Boolean`` are objects that may be null, and
-``int``, ``long``, ``bool`` and ``float`` are not: a field of these has a value even where nobody sent one. A field
-without a default is one that upstream insists on. The name on the wire is the attribute's in camel case unless said.
+``int``, ``long``, ``bool`` and ``float`` are not: a field of these has a value even where none was sent. A field
+without a default is one that upstream insists on. The name on the wire is that of the attribute in camel case, unless
+``wire`` gives another.
 
 A value knows which fields it was given; only these are written. The others have their default when they are read.
 """
@@ -109,7 +110,7 @@ class _Marks(NamedTuple):
 
 
 def field(*, default: Any = NEEDED, wire: str = "", **marks: Any) -> Any:
-    """Say more of a field than its type: see ``Field`` for the marks.
+    """Declare more of a field than its type: see ``Field`` for the marks.
 
     ``since`` and ``until`` are the releases that brought it and took it away; ``short`` is its name in the short
     form. ``acl`` marks the name of a topic or group, or several with a ``splitter`` between them; ``acl_since`` is
@@ -166,7 +167,7 @@ READERS: Final[Mapping[str, Reader | None]] = {
     "float": _read_double,
     "BoundaryType": _read_boundary,
 }
-# What a field of these has when nobody sent it.
+# The value of such a field when none was sent.
 _ZEROS: Final[Mapping[str, Any]] = {"int": 0, "long": 0, "bool": False, "float": 0.0}
 
 

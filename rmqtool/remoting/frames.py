@@ -55,7 +55,7 @@ def join_frame(header: bytes, body: bytes, serialize_type: SerializeType) -> byt
 def decode_frame(data: bytes) -> RemotingCommand:
     """Return the command of exactly one frame. Raises FrameError."""
     if len(data) < HEAD.size:
-        raise FrameError(f"{len(data)} bytes are no frame")
+        raise FrameError(f"{len(data)} bytes are not a frame")
     size = frame_size(data, 0)
     if size != len(data):
         raise FrameError(f"a frame of {size} bytes in {len(data)}")

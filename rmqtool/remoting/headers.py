@@ -5,9 +5,9 @@ request is derived from there: reading and writing in both kinds of header, whic
 manual, the lines of the wire log, and what the tests throw at it.
 
 Java reads headers in two ways. Those of sending and pulling are read by code of their own (``FastCodesHeader``), which
-refuses a header without a needed field. All others are read by reflection, which only logs what is missing or no
-number and goes on: a field of a plain type then has its zero, another one is null, and whoever needs it fails later.
-Here both end as the caller sees them: with code 1 where the value is needed, with the default where there is one.
+refuses a header without a needed field. All others are read by reflection, which only logs what is missing or not a
+number and goes on: a field of a plain type then has its zero, another one is null, and the code that needs it fails
+later. Here both end as a client sees it: with code 1 where the value is needed, with the default where there is one.
 
 Upstream: ``CommandCustomHeader``, ``RemotingCommand.decodeCommandCustomHeader``, ``RequestCode``, ``RocketMQAction``.
 """
@@ -186,7 +186,7 @@ class Request(Header):
 
 
 class Row(NamedTuple):
-    """A row of the table: a code, and the request that it stands for."""
+    """A row of the table: a code and its request."""
 
     code: int
     name: str

@@ -66,7 +66,7 @@ def _members(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise FrameError("the header is not JSON") from None
     if type(members) is not dict:
-        raise FrameError("the header is no JSON object")
+        raise FrameError("the header is not a JSON object")
     if end != len(text):
         raise FrameError("bytes after the end of the header's JSON")
     return members
@@ -78,13 +78,13 @@ def _number(members: dict[str, Any], name: str) -> int:
         return value
     if value is None:
         return 0
-    raise FrameError(f"{name} of the header is no int")
+    raise FrameError(f"{name} of the header is not an int")
 
 
 def _texts(fields: Any) -> dict[str, str]:
     """Return the fields as texts; those that are null are as good as absent."""
     if type(fields) is not dict:
-        raise FrameError("extFields of the header is no object")
+        raise FrameError("extFields of the header is not an object")
     if len(fields) > limits.FIELDS:
         raise FrameError(f"{len(fields)} fields, {limits.FIELDS} are allowed")
     for value in fields.values():

@@ -5,7 +5,7 @@ is named in it. ``answer`` makes any answer: it goes back with the request's num
 as a 4.9 broker does and every client reads it.
 
 A frame that cannot be read is answered nothing at all, as upstream: the connection is closed (``FrameError``). A header
-or body that cannot be read is answered 1 with the reason (``HeaderError``, ``BodyError``), and a code that nobody knows
+or body that cannot be read is answered 1 with the reason (``HeaderError``, ``BodyError``), and an unknown code
 3; that a 4.9 name server answers nothing to those, so that its clients wait in vain, is left to it.
 
 Upstream: the processors of ``broker`` and ``namesrv``, ``NettyRemotingAbstract``, ``FAQUrl``.

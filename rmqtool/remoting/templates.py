@@ -16,10 +16,10 @@ from rmqtool.remoting.frames import join_frame
 from rmqtool.remoting.headers import Header
 from rmqtool.remoting.json_header import encode_json_header, quote
 
-# It stands where a value goes; upstream has no value like it.
+# The placeholder of a value; upstream has no value like it.
 _HOLE: Final = "\ufffc"
 _INT: Final = struct.Struct(">i")
-# In a ROCKETMQ header: behind code, language and version.
+# In a ROCKETMQ header: after code, language and version.
 _OPAQUE_AT: Final = 5
 
 

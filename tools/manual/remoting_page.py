@@ -47,10 +47,10 @@ _MEMBERS = (
 )
 _JAVA = (
     "Fields are texts on the wire. `Integer`, `Long`, `Boolean` and `String` may be null in Java; `int`, `long` and "
-    "`boolean` have 0 or false where nobody sent a value. ! marks what upstream insists on. A request without such a "
+    "`boolean` have 0 or false where none was sent. ! marks what upstream insists on. A request without such a "
     "field is answered 1 where Java reads it by code of its own (sends and pulls); in other requests Java only logs "
     "it, and fails later if it needs the value.",
-    "Fields that nobody knows are ignored, but they are signed: `ReqT` of pulling clients, `AccessKey` and `Signature` "
+    "Unknown fields are ignored, but they are signed: `ReqT` of pulling clients, `AccessKey` and `Signature` "
     "of those with a key, `__ZONE_NAME` of zones.",
 )
 _TYPES: dict[object, str] = {str: "text", int: "number", float: "number", bool: "boolean", typing.Any: "any"}

@@ -1,4 +1,4 @@
-"""What clients say of themselves, what they lock, and what is said of them."""
+"""What clients report about themselves and lock, and what brokers report about them."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class MessageRequestMode(StrEnum):
 
 
 class MessageQueueAssignment(Body):
-    """A queue to take. A queue id of -1 stands for all."""
+    """A queue to take. A queue id of -1 means all."""
 
     attachments: dict[str, str] | None = None
     message_queue: MessageQueue

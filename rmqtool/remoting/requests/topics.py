@@ -163,7 +163,7 @@ class GetSystemTopicListFromBroker(Request):
 
 
 class CleanUnusedTopic(Request):
-    """Delete queues of topics that are no more."""
+    """Delete queues whose topics no longer exist."""
 
     codes = (Code(316, "CLEAN_UNUSED_TOPIC"),)
 

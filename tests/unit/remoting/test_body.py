@@ -118,17 +118,17 @@ def test_null_is_absent_and_numbers_may_be_texts() -> None:
 
 
 WRONG = {
-    "nothing": (b"", "no JSON"),
-    "no object": (b"[]", "HeartbeatData is no JSON object"),
-    "cut": (b'{"clientID":"x"', "no JSON"),
-    "a list that is none": (b'{"clientID":"x","consumerDataSet":{}}', "consumerDataSet: no JSON array"),
-    "an enumeration": (b'{"consumerDataSet":[{"consumeType":"SLOWLY"}]}', "'SLOWLY' is no ConsumeType"),
-    "a number beyond an enumeration": (b'{"consumerDataSet":[{"consumeType":9}]}', "'9' is no ConsumeType"),
-    "no number": (b'{"heartbeatFingerprint":"x"}', "heartbeatFingerprint: 'x' is no number"),
+    "nothing": (b"", "not JSON"),
+    "no object": (b"[]", "HeartbeatData is not a JSON object"),
+    "cut": (b'{"clientID":"x"', "not JSON"),
+    "a list that is none": (b'{"clientID":"x","consumerDataSet":{}}', "consumerDataSet: not a JSON array"),
+    "an enumeration": (b'{"consumerDataSet":[{"consumeType":"SLOWLY"}]}', "'SLOWLY' is not a ConsumeType"),
+    "a number beyond an enumeration": (b'{"consumerDataSet":[{"consumeType":9}]}', "'9' is not a ConsumeType"),
+    "no number": (b'{"heartbeatFingerprint":"x"}', "heartbeatFingerprint: 'x' is not a number"),
     "neither": (b'{"withoutSub":7}', "withoutSub: '7' is neither true nor false"),
     "deep": (b'{"x":' + b"[" * 40 + b"]" * 40 + b"}", "nested deeper than 32"),
     "very deep": (b'{"x":' + b"[" * 100_000, "nested deeper than 32"),
-    "an object as a key": (b'{{"a":{}}:1}', "no JSON"),
+    "an object as a key": (b'{{"a":{}}:1}', "not JSON"),
 }
 
 

@@ -87,7 +87,7 @@ def test_what_is_no_frame_passes_too() -> None:
     noise = b"\x16\x03\x01 hello, this is TLS" * 100
     server_got, client_got, lines = recorded(sending(noise), noise[::-1])
     assert (server_got, client_got) == (noise, noise[::-1])
-    stopped = [line for line in lines if line.get("event") == "no frame"]
+    stopped = [line for line in lines if line.get("event") == "not a frame"]
     assert {line["from"]: "TLS" in line["reason"] for line in stopped} == {"client": True, "broker": False}
 
 
