@@ -186,10 +186,18 @@ def stat(store: Place, by: str | Sequence[str] = "topic", *, jobs: int = 1, **wh
         return read_statistics(opened, _selection(which), [Wish(names)], _effort(jobs))[0].as_json()
 
 
-def dump(target: str | os.PathLike[str]) -> Json:
-    """Name every byte of a file, of a part of it ("FILE@START-END"), or of the record at "STORE@OFFSET"."""
+def dump(target: str | os.PathLike[str], *, as_declared: bool = False) -> Json:
+    """Name every byte of a file, of a part of it ("FILE@START-END"), or of the record at "STORE@OFFSET".
+
+    With ``as_declared`` the layouts of ``rmqtool.formats.declarations`` parse it; what has none is refused.
+    """
     from rmqtool.look.dump import open_target, parse_target
 
+    if as_declared:
+        from rmqtool.look.as_declared import open_declared
+
+        with open_declared(parse_target(os.fspath(target))) as found:
+            return {**found.head, "layouts": [parsed.as_json() for parsed in found.parsed]}
     with open_target(parse_target(os.fspath(target))) as shown:
         head = {"file": shown.dump.file, "size": shown.dump.size, "kind": shown.dump.kind.value}
         rows = {} if shown.rows is None else {"rows": [row.as_json() for row in shown.rows]}

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
+from construct import Bytes, Construct, Container, FormatField, Renamed, Struct
 
 from rmqtool.formats import declarations, layout
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, TRANSACTION_MASK, SysFlag, TransactionType
@@ -47,7 +47,7 @@ def fields_of(declared: Construct[Any, Any], context: Container[Any] | None = No
 def _walk(declared: Construct[Any, Any], context: Container[Any], prefix: str, at: int) -> Iterator[Field]:
     for part in declared.subcons:
         name, doc = prefix + part.name, str(part.docs).strip()
-        inner = _bare(part, context)
+        inner = declarations.bare(part, context)
         if isinstance(inner, Struct):
             for field in _walk(inner, context, f"{name}_", at):
                 yield field._replace(doc=doc)
@@ -80,17 +80,6 @@ def variable_fields(declared: Construct[Any, Any]) -> Iterator[tuple[str, str, s
             yield "/".join(sizes), "/".join(kinds), part.name, doc
 
 
-def _bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
-    while isinstance(part, Renamed | IfThenElse):
-        if isinstance(part, Renamed):
-            part = part.subcon
-        elif "sys_flag" in context or "magic" in context:
-            part = part.thensubcon if part.condfunc(context) else part.elsesubcon
-        else:
-            break
-    return part
-
-
 def message_prefixes() -> Iterator[tuple[str, tuple[Field, ...], str]]:
     """Yield the four prefixes of a message record, up to the length of its body."""
     words = {0: "V4", declarations.BORN_HOST_V6: "V6"}, {0: "V4", declarations.STORE_HOST_V6: "V6"}
@@ -114,7 +103,7 @@ def _value_class(name: str, fields: tuple[Field, ...], doc: str) -> str:
 
 def _record_class(name: str, prefix: tuple[Field, ...], declared: Construct[Any, Any]) -> str:
     """The prefix, then the variable parts as raw bytes; their lengths are theirs and need no field."""
-    variable = [part.name for part in declared.subcons if isinstance(_bare(part, Container()), Bytes)]
+    variable = [part.name for part in declared.subcons if isinstance(declarations.bare(part, Container()), Bytes)]
     parts = tuple(Field(f"raw_{part}", 0, 0, "bytes", "") for part in variable)
     return _value_class(name, prefix + parts, "Message record: prefix, then body, topic and properties as stored")
 

@@ -124,6 +124,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     )),
     ('dump', 'Every byte of a file or a record, named.', ('any', 'any', 'any'), (
         (('--refs',), 'Also list what points at the record: queues, index, timers.', ''),
+        (('--as-declared',), "Parse with the declared layouts: each field's name, value and meaning.", ''),
         (('--json',), 'One JSON document.', ''),
         (('--jsonl',), 'One JSON object per line.', ''),
         (('--csv',), 'CSV with a header line.', ''),

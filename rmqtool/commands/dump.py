@@ -29,6 +29,10 @@ def dump(
     refs: Annotated[
         bool, typer.Option("--refs", help="Also list what points at the record: queues, index, timers.")
     ] = False,
+    as_declared: Annotated[
+        bool,
+        typer.Option("--as-declared", help="Parse with the declared layouts: each field's name, value and meaning."),
+    ] = False,
     show: Show,
 ) -> Exit:
     """Name every byte of a file or of one record: offset, bytes, field, value, meaning, and whether a checksum agrees.
@@ -37,6 +41,11 @@ def dump(
     """
     from rmqtool.look.dump import open_target, parse_target
 
+    if as_declared:
+        if refs:
+            raise UsageError("--refs and --as-declared do not go together", hint="give one of them")
+        _show_declared(show, target)
+        return Exit.DONE
     with show.output() as output, open_target(parse_target(target)) as shown:
         if refs and (shown.store is None or shown.rows is not None):
             raise UsageError("--refs is about one record", hint="name the record: STORE@OFFSET")
@@ -46,6 +55,21 @@ def dump(
         else:
             _show_regions(output, head, shown, refs=refs)
     return Exit.DONE
+
+
+def _show_declared(show: Show, target: str) -> None:
+    from rmqtool.look.as_declared import open_declared
+    from rmqtool.look.dump import parse_target
+    from rmqtool.render.dump import dump_lines
+
+    with show.output() as output, open_declared(parse_target(target)) as found:
+        if not output.is_human:
+            output.long_single(found.head, "layouts", (parsed.as_json() for parsed in found.parsed))
+            return
+        output.line("{file}  {kind}, {size} bytes".format_map(found.head))
+        regions = (parsed.as_region() for parsed in found.parsed)
+        for line in dump_lines(output, regions, lambda at, length: found.file.pread(length, at)):
+            output.line(line)
 
 
 def _show_rows(output: Output, head: dict[str, Any], rows: Iterator[DatabaseRow]) -> None:

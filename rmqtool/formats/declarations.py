@@ -4,18 +4,37 @@ Everything else that knows a field's place is derived from here: ``layouts`` (st
 value classes) by ``derive``, the pages of the manual from the texts beside the fields. Integers are big-endian and
 signed, as Java writes them; nothing is aligned or padded.
 
-``FIXED`` lists the layouts of one size in the order of the manual. ``MESSAGE`` is the one record whose size varies; its
-four prefixes (two hosts, each 4 or 16 bytes of address) are cut out of it by ``derive``.
+Programs may parse and build with them: each is a construct ``Struct``, and docs/library.md shows how. ``LAYOUTS`` has
+all of them by name: ``FIXED`` those of one size in the order of the manual, ``VARIABLE`` the others. The four prefixes
+of ``MESSAGE`` (two hosts, each 4 or 16 bytes of address) are cut out of it by ``derive``.
+
+This module loads construct, so only those import it who parse as declared; what has to be fast uses ``layouts``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import crcmod
-from construct import Bytes, Construct, IfThenElse, Int8sb, Int16sb, Int32sb, Int32ub, Int64sb, Struct, this
+from construct import (
+    Bytes,
+    Construct,
+    ConstructError,
+    Container,
+    IfThenElse,
+    Int8sb,
+    Int16sb,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    Renamed,
+    Struct,
+    this,
+)
 
 from rmqtool.formats.codes import MESSAGE_MAGIC_V2, SysFlag
+from rmqtool.formats.layout import LayoutError
 
 BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
@@ -85,6 +104,11 @@ CONSUME_QUEUE_EXT_HEAD = Struct(
     "tags_code" / Int64sb * "The real tags code",
     "msg_store_time" / Int64sb * "Store timestamp, ms",
     "bit_map_size" / Int16sb * "Bytes of the bit map that follows",
+)
+
+CONSUME_QUEUE_EXT_UNIT = Struct(
+    *CONSUME_QUEUE_EXT_HEAD.subcons,
+    "filter_bit_map" / Bytes(this.bit_map_size) * "Bits of the groups whose filter the message passes",
 )
 
 BATCH_CONSUME_QUEUE_UNIT = Struct(
@@ -275,3 +299,59 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "TieredIndexItem": (TIERED_INDEX_ITEM, "Item of a tiered index file"),
     "TieredCoda": (TIERED_CODA, "End of an uploaded commit log segment"),
 }
+
+VARIABLE: dict[str, tuple[Construct[Any, Any], str]] = {
+    "MessageRecord": (MESSAGE, "A message of the commit log"),
+    "BatchItem": (BATCH_ITEM, "A message of a batch, as clients send it"),
+    "ConsumeQueueExtUnit": (CONSUME_QUEUE_EXT_UNIT, "Unit of the queue's extension"),
+}
+
+LAYOUTS = FIXED | VARIABLE
+
+
+class ParsedField(NamedTuple):
+    """A field as its declaration parses it: ``offset`` is from the layout's first byte; a host has ``fields``."""
+
+    name: str
+    offset: int
+    length: int
+    value: int | bytes | None
+    doc: str
+    fields: tuple[ParsedField, ...] = ()
+
+
+def parse_fields(layout: str, data: bytes) -> tuple[ParsedField, ...]:
+    """Return the fields of the layout of this name at the beginning of ``data``; bytes after it are ignored."""
+    declared, _ = LAYOUTS[layout]
+    try:
+        parsed: Container[Any] = declared.parse(data)
+    except ConstructError as error:
+        raise LayoutError(f"{layout} does not fit these {len(data)} bytes: {error}") from error
+    return _fields_of(declared, parsed, parsed, 0)
+
+
+def _fields_of(
+    declared: Construct[Any, Any], parsed: Mapping[str, Any], record: Container[Any], at: int
+) -> tuple[ParsedField, ...]:
+    """Return the fields of a struct at ``at``; ``record`` is the outermost one, on which sizes and branches depend."""
+    context = {name: value for name, value in record.items() if name != "_io"}
+    fields = []
+    for part in declared.subcons:
+        length, value, doc = part.sizeof(**context), parsed[part.name], str(part.docs).strip()
+        inner = bare(part, record)
+        nested = _fields_of(inner, value, record, at) if isinstance(inner, Struct) else ()
+        fields.append(ParsedField(part.name, at, length, None if nested else value, doc, nested))
+        at += length
+    return tuple(fields)
+
+
+def bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
+    """Return what a field is without its name, and of two branches the one that the values of ``context`` choose."""
+    while isinstance(part, Renamed | IfThenElse):
+        if isinstance(part, Renamed):
+            part = part.subcon
+        elif "sys_flag" in context or "magic" in context:
+            part = part.thensubcon if part.condfunc(context) else part.elsesubcon
+        else:
+            break
+    return part

@@ -21,6 +21,9 @@ PROMISED = {
     "info": "store layout broker lock abort commitLog topics index checkpoint groups findings",
     "dump": "file size kind regions",
     "region": "offset length kind label",
+    "dump-declared": "file size kind layouts",
+    "declared-layout": "layout offset length doc fields",
+    "declared-field": "name offset length doc",
     "query": "query kind messages answeredBy searched complete",
     "stat": "by rows total damaged",
     "finding": "code severity file message data",
@@ -95,6 +98,8 @@ def test_the_dump_of_every_file_is_of_its_shape(name, store, capsysbinary):
             folders[path.parent.parent if path.name.isdigit() else path] = path
     for path in folders.values():
         validate("dump", json.loads(printed(capsysbinary, "dump", path, "--json")))
+        if declared := printed(capsysbinary, "dump", path, "--as-declared", "--json"):
+            validate("dump-declared", json.loads(declared))
 
 
 def test_the_answer_to_a_query_is_of_its_shape(store, capsysbinary):

@@ -57,6 +57,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "dump": (
         Example("The checkpoint, byte by byte:", "rmqtool dump store/checkpoint --tz UTC"),
         Example("The first unit of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
+        Example("The checkpoint by its declared layout:", "rmqtool dump store/checkpoint --as-declared"),
     ),
     "check": (
         Example("A store whose broker was killed:", "rmqtool check store", "49-killed-torn", status=Exit.NO),
