@@ -12,8 +12,8 @@ from tests.conformance.oracle.packages import cache
 
 
 def class_path(version: str) -> str:
-    """Return the class path of a version's client; the test is skipped where Maven cannot fetch it."""
-    for home in (cache() / version, cache() / f"client-{version}"):
+    """Return the class path of a version's client and tools; the test is skipped where Maven cannot fetch it."""
+    for home in (cache() / version, cache() / f"tools-{version}"):
         if any(home.glob(f"lib/rocketmq-client-{version}.jar")):
             break
     else:
@@ -23,10 +23,10 @@ def class_path(version: str) -> str:
         (home / "pom.xml").write_text(
             "<project xmlns='http://maven.apache.org/POM/4.0.0'><modelVersion>4.0.0</modelVersion>"
             "<groupId>rmqtool</groupId><artifactId>client</artifactId><version>1</version><dependencies><dependency>"
-            f"<groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-client</artifactId><version>{version}</version>"
+            f"<groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-tools</artifactId><version>{version}</version>"
             "</dependency></dependencies></project>"
         )
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
         if subprocess.run(command, cwd=home, check=False).returncode:
-            pytest.skip(f"Maven could not fetch rocketmq-client {version}")
+            pytest.skip(f"Maven could not fetch rocketmq-tools {version}")
     return os.pathsep.join(sorted(str(jar) for jar in home.glob("lib/*.jar")))
