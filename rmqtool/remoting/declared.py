@@ -20,7 +20,6 @@ A value knows which fields it was given; only these are written. The others have
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from enum import Enum, StrEnum
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn, Self, dataclass_transform
@@ -149,10 +148,6 @@ def _read_boundary(text: str) -> BoundaryType | None:
     return BoundaryType(text) if text in ("LOWER", "UPPER") else None
 
 
-def _read_double(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text, re.ASCII) else None
-
-
 Reader = Callable[[str], Any]
 
 # How a text becomes a value; a text as it is needs nothing. None is what Java does not read.
@@ -164,7 +159,6 @@ READERS: Final[Mapping[str, Reader | None]] = {
     "long": _read_long,
     "Boolean": _read_boolean,
     "bool": _read_boolean,
-    "float": _read_double,
     "BoundaryType": _read_boundary,
 }
 # The value of such a field when none was sent.

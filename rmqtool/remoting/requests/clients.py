@@ -58,10 +58,7 @@ class UnregisterClient(RpcRequest):
 
     codes = (Code(35, "UNREGISTER_CLIENT"),)
     java = "UnregisterClientRequestHeader"
-    rights = (
-        Right.PUB,
-        Right.SUB,
-    )
+    rights = (Right.PUB, Right.SUB)
     old_right = OldRight.SUB
 
     client_id: String = field(wire="clientID")
@@ -75,10 +72,7 @@ class GetConsumerListByGroup(RpcRequest):
     codes = (Code(38, "GET_CONSUMER_LIST_BY_GROUP"),)
     java = "GetConsumerListByGroupRequestHeader"
     answer_body = GetConsumerListByGroupResponseBody
-    rights = (
-        Right.SUB,
-        Right.GET,
-    )
+    rights = (Right.SUB, Right.GET)
     old_right = OldRight.SUB
 
     consumer_group: String = field(acl=GROUP)
@@ -201,10 +195,7 @@ class ResetOffset(TopicQueueRequest):
     A 4.9 broker tells the members (220).
     """
 
-    codes = (
-        Code(222, "INVOKE_BROKER_TO_RESET_OFFSET"),
-        Code(220, "RESET_CONSUMER_CLIENT_OFFSET"),
-    )
+    codes = (Code(222, "INVOKE_BROKER_TO_RESET_OFFSET"), Code(220, "RESET_CONSUMER_CLIENT_OFFSET"))
     java = "ResetOffsetRequestHeader"
     body = ResetOffsetBody
     answer_body = ResetOffsetBody
@@ -221,10 +212,7 @@ class ResetOffset(TopicQueueRequest):
 class GetConsumerStatus(TopicRequest):
     """Ask members which offsets they have in memory."""
 
-    codes = (
-        Code(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS"),
-        Code(221, "GET_CONSUMER_STATUS_FROM_CLIENT"),
-    )
+    codes = (Code(223, "INVOKE_BROKER_TO_GET_CONSUMER_STATUS"), Code(221, "GET_CONSUMER_STATUS_FROM_CLIENT"))
     java = "GetConsumerStatusRequestHeader"
     answer_body = GetConsumerStatusBody
     rights = (Right.GET,)

@@ -93,10 +93,7 @@ class PullMessage(TopicQueueRequest):
     The broker may hold the request until there are some (`sysFlag` 2); `sysFlag` 1 says that `commitOffset` counts.
     """
 
-    codes = (
-        Code(11, "PULL_MESSAGE"),
-        Code(361, "LITE_PULL_MESSAGE", since="5.0.0"),
-    )
+    codes = (Code(11, "PULL_MESSAGE"), Code(361, "LITE_PULL_MESSAGE", since="5.0.0"))
     java = "PullMessageRequestHeader"
     strict = True
     answer = PullMessageAnswer
@@ -138,10 +135,7 @@ class QueryMessage(TopicRequest):
     java = "QueryMessageRequestHeader"
     answer = QueryMessageAnswer
     answer_body = Content.RECORDS
-    rights = (
-        Right.SUB,
-        Right.GET,
-    )
+    rights = (Right.SUB, Right.GET)
     old_right = OldRight.SUB
 
     topic: String = field(acl=TOPIC)

@@ -22,10 +22,7 @@ class QueryConsumerOffset(TopicQueueRequest):
     codes = (Code(14, "QUERY_CONSUMER_OFFSET"),)
     java = "QueryConsumerOffsetRequestHeader"
     answer = QueryConsumerOffsetAnswer
-    rights = (
-        Right.SUB,
-        Right.GET,
-    )
+    rights = (Right.SUB, Right.GET)
 
     consumer_group: String = field(acl=GROUP)
     topic: String = field(acl=TOPIC)
@@ -39,10 +36,7 @@ class UpdateConsumerOffset(TopicQueueRequest):
 
     codes = (Code(15, "UPDATE_CONSUMER_OFFSET"),)
     java = "UpdateConsumerOffsetRequestHeader"
-    rights = (
-        Right.SUB,
-        Right.UPDATE,
-    )
+    rights = (Right.SUB, Right.UPDATE)
     old_right = OldRight.SUB
 
     consumer_group: String = field(acl=GROUP)

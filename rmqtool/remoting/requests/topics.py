@@ -175,11 +175,7 @@ class GetRouteInfo(TopicRequest):
     java = "GetRouteInfoRequestHeader"
     to = Role.NAME_SERVER
     answer_body = TopicRouteData
-    rights = (
-        Right.PUB,
-        Right.SUB,
-        Right.GET,
-    )
+    rights = (Right.PUB, Right.SUB, Right.GET)
 
     topic: String
     accept_standard_json_only: Boolean | None = None
