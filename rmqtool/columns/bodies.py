@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.columns.gather import Mask
 from rmqtool.columns.pieces import pieces
@@ -15,6 +13,12 @@ from rmqtool.columns.records import Records
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.compression import DEFAULT_BODY_CAP, inflate_body
 from rmqtool.formats.flaws import Flaw
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pa, pc
 
 
 class RowFlaw(NamedTuple):

@@ -7,15 +7,19 @@ from where a piece begins, and its length matters only in the end.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rmqtool.columns.gather import WINDOW_BYTES, Bytes, Ints, find_bytes, gather, iter_window_groups
 from rmqtool.columns.pieces import values_of
 from rmqtool.formats.java import decode_text, string_hash, string_length
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from rmqtool.columns.arrow import pa
 
 Hash = npt.NDArray[np.uint32]
 

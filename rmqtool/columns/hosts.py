@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.columns.gather import Bytes, Mask
 from rmqtool.columns.pieces import Coded, coded
@@ -14,6 +12,12 @@ from rmqtool.columns.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.hosts import IPV4_LENGTH, IPV6_LENGTH, format_host
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pa, pc
 
 Which = Literal["born_host", "store_host"]
 

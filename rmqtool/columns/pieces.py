@@ -7,15 +7,19 @@ turn, a wanted piece and what lies up to the next; taking every other value copi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.columns.gather import Bytes, Ints, Mask
 from rmqtool.formats.java import decode_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pa, pc
 
 
 def pieces(data: Bytes, file_offsets: Ints, lengths: Ints, present: Mask | None = None) -> pa.LargeBinaryArray:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.columns.gather import Bytes, Ints, Mask, find_bytes, gather, windows
 from rmqtool.columns.pieces import Coded, as_text, coded_texts, pieces, values_of
 from rmqtool.columns.records import Records
 from rmqtool.formats.java import encode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pa, pc
 
 _NAME_VALUE = ord(NAME_VALUE_SEPARATOR)
 _PIECE_END = ord(PROPERTY_SEPARATOR)

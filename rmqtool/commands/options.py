@@ -269,9 +269,11 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.processes() > 1:
+            from rmqtool import kernel
             from rmqtool.log.workers import load_without_threads
 
-            load_without_threads()
+            # By the kernel most work needs no Arrow; what stands in for it needs it at once, and shared by all.
+            load_without_threads(with_arrow=kernel.NATIVE is None)
 
     def processes(self) -> int:
         """Return how many processes to use."""

@@ -9,11 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.columns.gather import Bytes, Ints, Mask, as_bytes, windows
 from rmqtool.columns.pieces import pieces, values_of
@@ -26,6 +24,12 @@ from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
 from rmqtool.log.stream import iter_parts
 from rmqtool.log.workers import Write
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pa, pc
 
 # Looking for bytes makes so little of so much that its ranges are larger.
 _RANGE = 8 * RANGE

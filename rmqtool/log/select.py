@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from rmqtool.columns.bodies import DEFAULT_BOUNDS, iter_parts
 from rmqtool.columns.gather import Ints, Mask
@@ -29,6 +28,11 @@ from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.formats.properties import key_tokens
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH, KEYS, UNIQ_KEY
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    from rmqtool.columns.arrow import pc
 
 Queue = tuple[str, int]
 

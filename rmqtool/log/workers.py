@@ -27,6 +27,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from rmqtool.columns import arrow
 from rmqtool.errors import Bug, RmqtoolError
 from rmqtool.formats.layout import Buffer
 
@@ -38,18 +39,21 @@ _THREADLESS = {**FRUGAL, "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _FAILED = 1
 
 
-def load_without_threads() -> None:
-    """Load the large libraries, if nobody has, so that they start no threads; the environment stays as it is."""
+def load_without_threads(*, with_arrow: bool = True) -> None:
+    """Load the large libraries, if nobody has, so that they start no threads; the environment stays as it is.
+
+    Without Arrow that is loaded in the same way when somebody needs it.
+    """
+    arrow.SURROUNDINGS.update(_THREADLESS)
     before = os.environ.copy()
     os.environ.update({**_THREADLESS, **before})
     try:
         import numpy  # noqa: F401  (loaded for others)
-        import pyarrow
-
-        pyarrow.default_memory_pool()  # it is chosen when it is first asked for
     finally:
         os.environ.clear()
         os.environ.update(before)
+    if with_arrow:
+        arrow.load()
 
 
 def can_copy() -> bool:

@@ -1,0 +1,210 @@
+"""The contract's Message lines of many records, joined column by column.
+
+A line is constants and columns in turn; Arrow joins them for all records at once, and the joined column's bytes are
+the output. What is the same in all records joins the constants. Only strings with characters that JSON escapes pass
+through Python's encoder.
+"""
+
+from __future__ import annotations
+
+import binascii
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.columns.bodies import Bodies
+from rmqtool.columns.gather import Bytes, Ints, Mask, find_bytes, rows_with
+from rmqtool.columns.hosts import coded_hosts, offset_msg_ids
+from rmqtool.columns.json_parts import (
+    TEXT,
+    Piece,
+    are_special,
+    as_column,
+    coded_pieces,
+    escape_text,
+    join_pieces,
+    number_pieces,
+    spell_json,
+    text_pieces,
+)
+from rmqtool.columns.pieces import as_text, coded, pieces, values_of
+from rmqtool.columns.properties import Properties, decode_properties
+from rmqtool.columns.records import Records
+from rmqtool.formats.compression import body_codec
+from rmqtool.formats.property_names import KEYS, TAGS, UNIQ_KEY
+
+# No UTF-8 holds the bytes from 0xF5 on, nor 0xC0 and 0xC1.
+_FIRST_BEYOND_UTF8 = 0xF5
+_OVERLONG = 0xC0
+# What stands in JSON for the separators of properties, and for the one that ends a record's, which is marked.
+_OBJECT_END = 0x03
+_IN_JSON = {b"\x01": b'": "', b"\x02": b'", "', bytes([_OBJECT_END]): b'"}'}
+
+
+def join_lines(records: Records, bodies: Bodies) -> tuple[Bytes, Ints]:
+    """Return a line for each record, back to back, and where each begins (one more: the end)."""
+    properties = decode_properties(records)
+    fields = _place(records) | _times_and_hosts(records) | _names(records, properties) | _body(records, bodies)
+    parts: list[Piece] = []
+    opening = "{"
+    for name, value in fields.items():
+        parts += [f'{opening}"{name}": ', *value]
+        opening = ", "
+    return values_of(join_pieces([*parts, "}\n"]))
+
+
+def _place(records: Records) -> dict[str, list[Piece]]:
+    topics = records.topics
+    return {
+        "commitLogOffset": number_pieces(records.column("physical_offset")),
+        "storeSize": number_pieces(records.column("total_size")),
+        "magic": coded_pieces(coded(pa.array(records.column("magic"))), lambda magic: f"{magic:#010x}"),
+        "topic": coded_pieces(topics),
+        "queueId": number_pieces(records.column("queue_id")),
+        "queueOffset": number_pieces(records.column("queue_offset")),
+        "flag": number_pieces(records.column("flag")),
+        "sysFlag": number_pieces(records.column("sys_flag")),
+    }
+
+
+def _times_and_hosts(records: Records) -> dict[str, list[Piece]]:
+    return {
+        "bornTimestamp": number_pieces(records.column("born_timestamp")),
+        "bornHost": coded_pieces(coded_hosts(records, "born_host")),
+        "storeTimestamp": number_pieces(records.column("store_timestamp")),
+        "storeHost": coded_pieces(coded_hosts(records, "store_host")),
+        "reconsumeTimes": number_pieces(records.column("reconsume_times")),
+        "preparedTransactionOffset": number_pieces(records.column("prepared_transaction_offset")),
+        "bodyCRC": number_pieces(records.column("body_crc")),
+    }
+
+
+def _names(records: Records, properties: Properties) -> dict[str, list[Piece]]:
+    is_plain = properties.are_in_turn(are_special)
+    return {
+        "offsetMsgId": text_pieces(offset_msg_ids(records), is_plain=True),
+        "uniqKey": text_pieces(properties.values(UNIQ_KEY), is_plain=is_plain),
+        "tags": text_pieces(properties.values(TAGS), is_plain=is_plain),
+        "keys": text_pieces(properties.values(KEYS), is_plain=is_plain),
+        "properties": (_plain_objects(properties) if is_plain else None) or _property_objects(properties),
+    }
+
+
+def _body(records: Records, bodies: Bodies) -> dict[str, list[Piece]]:
+    text, encodings = _body_texts(bodies)
+    codecs = coded(pa.array(records.column("sys_flag")))
+    _, offsets = values_of(bodies.column)
+    lengths: list[Piece] = number_pieces(np.diff(offsets))
+    if bodies.failed_rows:
+        unknown = np.zeros(len(records), np.bool_)
+        unknown[bodies.failed_rows] = True
+        lengths = [pc.if_else(pa.array(unknown), pa.scalar("null", TEXT), as_column(lengths, len(records)))]
+    return {
+        "body": text,
+        "bodyEncoding": encodings,
+        "bodyCodec": coded_pieces(codecs, body_codec),
+        "bodyLength": lengths,
+        "storedBodyLength": number_pieces(records.column("body_length")),
+    }
+
+
+def _plain_objects(properties: Properties) -> list[Piece] | None:
+    """Return the properties of each record as a JSON object, made of the text where nothing in it is to be escaped.
+
+    Then the separators alone become what stands there in JSON. None where a record has no properties, or might have
+    two of one name, or the text is no UTF-8.
+    """
+    counts = np.bincount(properties.rows, minlength=properties.count)
+    if not counts.all() or properties.may_repeat_names():
+        return None
+    pairs = np.cumsum(counts)
+    text = properties.text.copy()
+    ends = (properties.value_offsets + properties.value_lengths)[pairs - 1]
+    text[ends] = _OBJECT_END
+    values = text.tobytes()
+    for separator, spelled in _IN_JSON.items():
+        values = values.replace(separator, spelled)
+    # The first separator grows by three bytes, the second one too but at the end of an object, where it grows by one.
+    offsets = np.concatenate((np.zeros(1, np.int64), ends + 1 + 6 * pairs - 2 * np.arange(1, len(pairs) + 1)))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    try:
+        objects = pa.Array.from_buffers(pa.large_binary(), len(pairs), buffers).cast(TEXT)
+    except pa.ArrowInvalid:
+        return None
+    return ['{"', objects]
+
+
+def _property_objects(properties: Properties) -> list[Piece]:
+    """Return the properties of each record as a JSON object.
+
+    The pairs of all records are joined in one column; what parts a value from the next name stands before the name.
+    A record's object is the stretch from its first pair to its last.
+    """
+    names, kept, given = properties.distinct()
+    rows = properties.rows[kept]
+    if not len(kept):
+        return ["{}"]
+    opens = np.append(True, rows[1:] != rows[:-1])
+    spelled = [spell_json(name) + ': "' for name in names.values]
+    heads = pa.array([*('", ' + head for head in spelled), *("{" + head for head in spelled)], TEXT)
+    codes = names.codes[kept] + np.where(opens, np.int32(len(spelled)), np.int32(0))
+    values = as_text(pieces(properties.text, properties.value_offsets[given], properties.value_lengths[given]))
+    pairs = join_pieces([heads.take(pa.array(codes)), escape_text(values)])
+    _, bounds = values_of(pairs)
+    counts = np.bincount(rows, minlength=properties.count)
+    offsets = bounds[np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))]
+    buffers = [None, pa.py_buffer(offsets), pairs.buffers()[2]]
+    objects = pa.Array.from_buffers(TEXT, properties.count, buffers)
+    if counts.all():
+        return [objects, '"}']
+    return [objects, pa.array(["{}", '"}'], TEXT).take(pa.array((counts > 0).astype(np.int8)))]
+
+
+def _body_texts(bodies: Bodies) -> tuple[list[Piece], list[Piece]]:
+    """Return the bodies as JSON strings and how each is encoded: as text where it is UTF-8, else in base 64."""
+    are_text = _are_utf8(bodies.column)
+    are_text[bodies.failed_rows] = False
+    if are_text.all():
+        return text_pieces(bodies.column.cast(TEXT)), ['"utf8"']
+    other = pa.array(~are_text)
+    texts = pc.replace_with_mask(bodies.column, other, _base64(bodies.column.filter(other)))
+    spelled = pa.array(['"base64"', '"utf8"'], TEXT).take(pa.array(are_text.astype(np.int8)))
+    return text_pieces(texts.cast(TEXT)), [spelled]
+
+
+def _are_utf8(column: pa.LargeBinaryArray) -> Mask:
+    """Return which values are UTF-8."""
+    good = np.ones(len(column), np.bool_)
+    try:
+        column.cast(TEXT)
+    except pa.ArrowInvalid:
+        values, offsets = values_of(column)
+        # Bytes that no UTF-8 holds settle it for most of what is not text; the rest is tried one by one.
+        impossible = find_bytes(values, lambda some: (some >= _FIRST_BEYOND_UTF8) | (some & 0xFE == _OVERLONG))
+        good = ~rows_with(impossible, offsets)
+        for row in np.flatnonzero(good).tolist():
+            try:
+                str(column[row].as_buffer(), "utf-8")
+            except UnicodeDecodeError:
+                good[row] = False
+    return good
+
+
+def _base64(column: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """Return the values in base 64, encoded in one go.
+
+    Each is filled up to whole groups of three bytes, so that none shares a group with the next; the digits that the
+    filling gave become the padding.
+    """
+    _, offsets = values_of(column)
+    missing = -np.diff(offsets) % 3
+    fillings = pa.array([b"", b"\0", b"\0\0"], pa.large_binary()).take(pa.array(missing))
+    filled, bounds = values_of(pc.binary_join_element_wise(column, fillings, pa.scalar(b"", pa.large_binary())))
+    digits = np.frombuffer(bytearray(binascii.b2a_base64(filled.data, newline=False)), np.uint8)
+    ends = bounds[1:] // 3 * 4
+    digits[ends[missing >= 1] - 1] = ord("=")
+    digits[ends[missing == 2] - 2] = ord("=")
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(column), [None, pa.py_buffer(bounds // 3 * 4), pa.py_buffer(digits)]
+    )
