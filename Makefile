@@ -11,7 +11,7 @@ export PYTHONUNBUFFERED = 1
 # Compiled once and kept, also where the surroundings forbid it: hundreds of processes are started here.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help tier demo test lint unit agreement agreement-short conformance bench docs slow clean
+.PHONY: help pure tier demo test lint unit agreement agreement-short conformance bench docs slow clean
 .DEFAULT_GOAL := help
 
 help:
@@ -63,8 +63,14 @@ agreement: $(KERNEL)
 agreement-short: $(KERNEL)
 	$(BIN)/python -m tests.agreement --short
 
-conformance: $(KERNEL)
+conformance: $(KERNEL) pure
 	$(BIN)/python -m pytest -m "conformance and not slow" --timeout 1200 tests/conformance
+
+# The rooms that differ without the kernel, and what they say of stores of real brokers.
+pure: $(READY)
+	RMQTOOL_PURE=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup \
+	  tests/unit/columns tests/unit/log tests/unit/audit tests/unit/engine tests/unit/formats tests/golden/test_bulk.py tests/golden/test_replay.py
+	RMQTOOL_PURE=1 $(BIN)/python -m tests.agreement --short
 
 slow: $(KERNEL)
 	$(BIN)/python -m pytest -m slow --timeout 3600
@@ -77,4 +83,4 @@ docs: $(READY)
 	$(BIN)/python -m tests.docs
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf rmqtool/_native.abi3.so .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
