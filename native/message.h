@@ -70,26 +70,29 @@ static PyObject *message_of(Decoder *d, const uint8_t *p, const Parts *r) {
     return NULL;
 }
 
-/* decode(data, file_offset=0, end=None), as formats.commit_log.decode_record */
+/* Return a number of any size as the nearest one that fits, NULL and None as ``otherwise``. */
+static int64_t nearest(PyObject *given, int64_t otherwise) {
+    if (!given || given == Py_None) return otherwise;
+    int over;
+    long long value = PyLong_AsLongLongAndOverflow(given, &over);
+    return over > 0 ? INT64_MAX : over < 0 ? INT64_MIN : value;
+}
+
+/* decode(data, file_offset=0, end=None), as formats.commit_log.decode_record_in_python */
 static PyObject *decode_one(PyObject *self, PyObject *args, PyObject *named) {
     static char *words[] = {"data", "file_offset", "end", NULL};
     Decoder *d = (Decoder *)self;
-    PyObject *given, *end_given = Py_None;
-    long long at = 0, end;
+    PyObject *given, *at_given = NULL, *end_given = NULL;
     Py_buffer data;
     if (!named && PyTuple_Size(args) == 1) given = PyTuple_GetItem(args, 0);
-    else if (!PyArg_ParseTupleAndKeywords(args, named, "O|LO", words, &given, &at, &end_given)) return NULL;
-    if (PyObject_GetBuffer(given, &data, PyBUF_SIMPLE)) return NULL;
-    end = data.len;
-    if (end_given != Py_None) {
-        long long asked = PyLong_AsLongLong(end_given);
-        if (asked == -1 && PyErr_Occurred()) { PyBuffer_Release(&data); return NULL; }
-        end = asked < end ? asked : end;
-    }
+    else if (!PyArg_ParseTupleAndKeywords(args, named, "O|OO", words, &given, &at_given, &end_given)) return NULL;
+    int64_t at = nearest(at_given, 0), end = nearest(end_given, INT64_MAX);
+    if (PyErr_Occurred() || PyObject_GetBuffer(given, &data, PyBUF_SIMPLE)) return NULL;
+    if (end > data.len) end = data.len;
     Parts r;
     PyObject *found = look_within(data.buf, end, at, &r) ? message_of(d, (const uint8_t *)data.buf + at, &r) : NULL;
     PyBuffer_Release(&data);
-    return found || PyErr_Occurred() ? found : PyObject_CallFunction(d->other, "OLL", given, at, end);
+    return found || PyErr_Occurred() ? found : PyObject_CallFunction(d->other, "OLL", given, (long long)at, (long long)end);
 }
 
 static void drop_decoder(PyObject *self) {

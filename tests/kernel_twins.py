@@ -17,7 +17,8 @@ import numpy as np
 from rmqtool.columns import table
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import SysFlag
-from rmqtool.formats.commit_log import Message, check_record, decode_record
+from rmqtool.formats.commit_log import Message, check_record
+from rmqtool.formats.commit_log import decode_record_in_python as decode_record
 from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
 from rmqtool.formats.index import key_hash
 from rmqtool.formats.message_json import encode_line, message_json
@@ -109,8 +110,8 @@ class Comparison:
         self.seen["rows"] += len(messages)
 
     def _decode_one(self, data: bytes, offsets: list[int]) -> None:
-        for at in (*offsets[:50], -1, 1, len(data), len(data) + 1):
-            for end in (None, at + 120):
+        for at in (*offsets[:50], -1, 1, len(data), len(data) + 1, 1 << 70, -1 << 70):
+            for end in (None, at + 120, -1, 1 << 70):
                 expected, found = decode_record(data, at, end), self.decode(data, at, end)
                 assert found == expected
                 assert type(found) is type(expected)

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.health import Health
-from rmqtool.engine.message import PutStatus, QueueKey, QueueOffsets, encode_record
+from rmqtool.engine.message import PutStatus, QueueKey, QueueOffsets, fastest_place
 from rmqtool.engine.put import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
 from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories
@@ -346,6 +346,7 @@ class Writer:
         *,
         commit_at_once: bool,
         waits_for_flush: bool,
+        has_crc: bool = False,
     ) -> None:
         self.waiting: deque[PutTicket] = deque()
         self.written_count = 0
@@ -357,6 +358,9 @@ class Writer:
         self._health = health
         self._now = clock.now
         self._commit_at_once = commit_at_once
+        # Whether a checksum property ends each record.
+        self._has_crc = has_crc
+        self._place_record = fastest_place()
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
         # Who has it writes, or wants no put to come between.
         self.lock = threading.Lock()
@@ -455,7 +459,7 @@ class Writer:
         """
         log = self._log
         position = log.wrote_offset
-        if position + ticket.records[0][0] > log.last_end or not self._commit_at_once:
+        if position + len(ticket.records[0]) > log.last_end or not self._commit_at_once:
             return False
         if self._health.failure is not None:
             return False
@@ -496,7 +500,7 @@ class Writer:
             ticket.records = (record,)
         records = ticket.records
         try:
-            position = log.place(records[0][0] if len(records) == 1 else sum(record[0] for record in records))
+            position = log.place(sum(map(len, records)))
         except NoSpace:
             # Nothing has been written for it: the store goes on when there is room again.
             ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
@@ -508,7 +512,7 @@ class Writer:
         if log.pending_size >= _MOST_PENDING:
             log.commit()
 
-    def _numbered(self, ticket: PutTicket, position: int, store_timestamp: int) -> bytes:
+    def _numbered(self, ticket: PutTicket, position: int, store_timestamp: int) -> bytes | bytearray:
         """Give a ticket its place and its queue offsets; return the bytes of its records."""
         queue_offset = 0
         if ticket.count:
@@ -516,13 +520,17 @@ class Writer:
             queue_offset = table.get(queue, 0)
             table[queue] = queue_offset + ticket.count
         records = ticket.records
+        place_record, has_crc = self._place_record, self._has_crc
+        data: bytes | bytearray
         if len(records) == 1:
-            data = encode_record(records[0], queue_offset, position, store_timestamp)
+            data = records[0]
+            place_record(data, queue_offset, position, store_timestamp, has_crc)
         else:
-            places = list(accumulate((record[0] for record in records[:-1]), initial=position))
+            places = list(accumulate(map(len, records[:-1]), initial=position))
             ticket.record_offsets = places
-            numbered = enumerate(zip(records, places, strict=True), queue_offset)
-            data = b"".join(encode_record(one, number, place, store_timestamp) for number, (one, place) in numbered)
+            for number, (record, place) in enumerate(zip(records, places, strict=True), queue_offset):
+                place_record(record, number, place, store_timestamp, has_crc)
+            data = b"".join(records)
         ticket.physical_offset = position
         ticket.queue_offset = queue_offset
         ticket.store_timestamp = store_timestamp

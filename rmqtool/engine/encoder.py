@@ -6,10 +6,20 @@ Upstream: ``MessageExtEncoder``, ``MessageDecoder.messageProperties2String``, ``
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from rmqtool import kernel
 from rmqtool.config import StoreConfig, Version
-from rmqtool.engine.message import Host, NewMessage, PutStatus, Record, encode_length, encode_topic, text_template
+from rmqtool.engine.message import (
+    LENGTH_SIZE,
+    Host,
+    NewMessage,
+    PutStatus,
+    Record,
+    encode_length,
+    encode_topic,
+    text_template,
+)
 from rmqtool.formats.codes import HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.hosts import IPV4_LENGTH, parse_address
@@ -45,6 +55,11 @@ class TopicRules:
     encoded: bytes
     topic_length: int
     is_batch: bool
+    # Whether its messages go the long way.
+    is_special: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_special = self.is_batch or self.refusal is not None
 
 
 def store_host(config: StoreConfig, found: Host | None) -> Host:
@@ -72,6 +87,8 @@ class Encoder:
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
         self.topics: dict[str, TopicRules] = {}
+        # The kernel's way to a record, where it is there.
+        self.compiled: Callable[..., Record] | None = None if kernel.NATIVE is None else kernel.NATIVE.encode
 
     def topic_rules(self, topic: str) -> TopicRules:
         """Return what the name of a topic decides."""
@@ -146,30 +163,20 @@ class Encoder:
         if len(store_ip) != IPV4_LENGTH:
             sys_flag |= _STORE_V6
         pack, size = _PREFIXES[sys_flag & HOST_BITS]
-        tail = rules.encoded + encode_length(length) + text
-        size += len(body) + len(tail) + (CRC_BLOCK_LENGTH if has_crc else 0)
+        size += len(body) + len(rules.encoded) + LENGTH_SIZE + length
         if len(body) > self.max_body or size > self.max_record:
             return PutStatus.MESSAGE_ILLEGAL
-        born_timestamp = message.born_timestamp
-        return (
-            size,
-            pack,
-            rules.magic,
-            crc31(body),
-            queue_id,
-            message.flag,
-            sys_flag,
-            now if born_timestamp is None else born_timestamp,
-            born_ip,
-            born_port,
-            store_ip,
-            store_port,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            body,
-            tail,
-            has_crc,
-        )
+        born = now if message.born_timestamp is None else message.born_timestamp
+        times, prepared = message.reconsume_times, message.prepared_transaction_offset
+        hosts = (born_ip, born_port, store_ip, store_port)
+        # The kernel sets the host bits by the addresses, whatever a message says.
+        if self.compiled is not None and type(body) is bytes and not message.sys_flag & HOST_BITS:
+            numbers = (rules.magic, queue_id, message.flag, sys_flag, born)
+            return self.compiled(*numbers, *hosts, times, prepared, body, rules.encoded, text, has_crc)
+        head = (size, rules.magic, crc31(body), queue_id, message.flag, 0, 0, sys_flag, born)
+        prefix = pack(*head, born_ip, born_port, 0, store_ip, store_port, times, prepared, len(body))
+        rest = bytes(CRC_BLOCK_LENGTH) if has_crc else b""
+        return bytearray().join((prefix, body, rules.encoded, encode_length(length), text, rest))
 
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()

@@ -27,12 +27,14 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import TypeAlias
 
+from rmqtool import kernel
 from rmqtool.config import Version
 from rmqtool.formats import layouts
-from rmqtool.formats.codes import MESSAGE_MAGIC_V1, BodyCodec
+from rmqtool.formats.codes import MESSAGE_MAGIC_V1, BodyCodec, SysFlag
 from rmqtool.formats.compression import compress_body, compression_flag
 from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import (
+    CRC_BLOCK_LENGTH,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     decode_properties,
@@ -190,75 +192,39 @@ class QueueOffsets:
 
 
 encode_length = layouts.SHORT.packer.pack
+LENGTH_SIZE = layouts.SHORT.size
+
+# A record before it has a place: all its bytes, with zeros where queue offset, physical offset and store time go, and
+# where a checksum property goes at its end. The writer puts these in.
+Record: TypeAlias = bytearray
+
+_PLACE_AT = layouts.MESSAGE_PREFIX_V4V4.field("queue_offset").offset
+_FLAG_AT = layouts.MESSAGE_PREFIX_V4V4.field("sys_flag").offset
+_TIME_AT, _TIME_AFTER_V6_AT = (
+    layout.field("store_timestamp").offset for layout in (layouts.MESSAGE_PREFIX_V4V4, layouts.MESSAGE_PREFIX_V6V4)
+)
+_pack_long = layouts.LONG.packer.pack_into
+_unpack_flag = layouts.INT.packer.unpack_from
+_BORN_V6 = int(SysFlag.BORN_HOST_V6)
+
+# Puts a record's queue offset, physical offset and store time into it, and its checksum property where it has one.
+Place: TypeAlias = Callable[[Record, int, int, int, bool], None]
 
 
-# A record before it has a place, as a plain tuple: a named one takes three times as long to make. Its size, which is
-# final; the packer of its prefix, and what that packs around the place: magic, checksum of the body, queue, flag,
-# system flag, birth, born host (address, port), store host (address, port), reconsume times, prepared transaction; the
-# body; topic and properties, each behind its length; and whether a checksum property ends it.
-Record: TypeAlias = tuple[
-    int,
-    Callable[..., bytes],
-    int,
-    int,
-    int,
-    int,
-    int,
-    int,
-    bytes,
-    int,
-    bytes,
-    int,
-    int,
-    int,
-    bytes,
-    bytes,
-    bool,
-]
+def place_record(record: Record, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool) -> None:
+    """Put into a record what only its writer knows."""
+    _pack_long(record, _PLACE_AT, queue_offset)
+    _pack_long(record, _PLACE_AT + layouts.LONG.size, physical_offset)
+    has_long_host = _unpack_flag(record, _FLAG_AT)[0] & _BORN_V6
+    _pack_long(record, _TIME_AFTER_V6_AT if has_long_host else _TIME_AT, store_timestamp)
+    if has_crc:
+        covered = len(record) - CRC_BLOCK_LENGTH
+        record[covered:] = encode_property_crc(crc31(memoryview(record)[:covered]))
 
 
-def encode_record(record: Record, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
-    """Return the bytes of a record at its place."""
-    (
-        size,
-        pack,
-        magic,
-        body_crc,
-        queue_id,
-        flag,
-        sys_flag,
-        born,
-        born_ip,
-        born_port,
-        store_ip,
-        store_port,
-        reconsume_times,
-        prepared,
-        body,
-        tail,
-        has_crc,
-    ) = record
-    prefix = pack(
-        size,
-        magic,
-        body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born,
-        born_ip,
-        born_port,
-        store_timestamp,
-        store_ip,
-        store_port,
-        reconsume_times,
-        prepared,
-        len(body),
-    )
-    data = prefix + body + tail
-    return data + encode_property_crc(crc31(data)) if has_crc else data
+def fastest_place() -> Place:
+    """Return what places records: the kernel where it is there."""
+    return place_record if kernel.NATIVE is None else kernel.NATIVE.place
 
 
 def encode_topic(topic: bytes, magic: int) -> bytes:
@@ -280,4 +246,9 @@ def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callab
     pairs = [f"{name.replace('%', '%%')}{NAME_VALUE_SEPARATOR}%s" for name in ordered]
     template = PROPERTY_SEPARATOR.join(pairs) + (PROPERTY_SEPARATOR if terminated else "")
     values = itemgetter(*ordered)
-    return lambda properties: (template % values(properties)).encode("utf-8", "replace")
+
+    def spell(properties: Mapping[str, str]) -> bytes:
+        text: str = template % values(properties)
+        return text.encode("utf-8", "replace")
+
+    return spell if kernel.NATIVE is None else kernel.NATIVE.text_maker(ordered, terminated, spell)

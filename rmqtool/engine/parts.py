@@ -130,7 +130,15 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
     offsets = QueueOffsets()
     batch_topics = _batch_topics(setup, state)
     encoder = Encoder(config, store_host(config, state.store_host), log.largest_record, batch_topics)
-    writer = Writer(log, offsets, health, clock, commit_at_once=not setup.has_pool, waits_for_flush=setup.is_sync)
+    writer = Writer(
+        log,
+        offsets,
+        health,
+        clock,
+        commit_at_once=not setup.has_pool,
+        waits_for_flush=setup.is_sync,
+        has_crc=encoder.has_property_crc,
+    )
     checkpoint = Checkpoint(setup.files)
     dispatcher = Dispatcher(
         log,

@@ -265,7 +265,7 @@ class MultiDispatchRecord:
         record = self._parts.encode(properties)
         if isinstance(record, PutStatus):
             return record
-        if not encoder.is_4_9 and record[0] > encoder.max_body:
+        if not encoder.is_4_9 and len(record) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
         # upstream: a queue named twice loses a number, and with it the order of its units.
         return record, [target for target in dict.fromkeys(self._targets) if target is not None]
@@ -351,6 +351,12 @@ class Intake:
 
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
         """Return the ticket of ``message``, not yet written, or why it is not stored."""
+        plain = self._plain_record(message, now)
+        if plain is not None:
+            host = message.store_host or self.encoder.store_host
+            ticket = PutTicket((message.topic, message.queue_id), (plain,), 1, host, now)
+            ticket.waits = _waits(message.property_map())
+            return ticket
         encoder = self.encoder
         topic, given = message.topic, message.properties
         rules = encoder.topics.get(topic) or encoder.topic_rules(topic)
@@ -381,6 +387,50 @@ class Intake:
         ticket = PutTicket((topic, queue_id), (record,), 1, store_host, now)
         ticket.waits = _waits(properties)
         return ticket
+
+    def _plain_record(self, message: NewMessage, now: int) -> Record | None:
+        """Return the record of a plain message by the kernel; None where there is more to it, or it is refused."""
+        encoder, given, body = self.encoder, message.properties, message.body
+        rules, compiled = encoder.topics.get(message.topic), encoder.compiled
+        if (
+            compiled is None
+            or rules is None
+            or rules.is_special
+            or type(given) is not dict
+            or type(body) is not bytes
+            or message.sys_flag
+            or message.queue_id < 0
+            or message.property_text is not None
+            or message.property_bins is not None
+            or len(body) > encoder.max_body
+            or encoder.has_property_crc
+        ):
+            return None
+        names = tuple(given)
+        kind = self.kinds.get(names) or self.kind_of(names)
+        if not kind.is_plain:
+            return None
+        host, born = message.store_host or encoder.store_host, message.born_timestamp
+        try:
+            record = compiled(
+                rules.magic,
+                message.queue_id,
+                message.flag,
+                0,
+                now if born is None else born,
+                *(message.born_host or host),
+                *host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                body,
+                rules.encoded,
+                kind.text(given),
+                False,
+            )
+        except (OverflowError, ValueError):
+            # A number or a text that does not fit: the long way says which status that is.
+            return None
+        return record if len(record) <= encoder.max_record else None
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
         """Return what the names of properties decide; messages of one kind share it."""
@@ -464,7 +514,7 @@ class Intake:
             if isinstance(record, PutStatus):
                 return record
             records.append(record)
-        if sum(record[0] for record in records) > encoder.largest_record:
+        if sum(map(len, records)) > encoder.largest_record:
             return PutStatus.MESSAGE_ILLEGAL
         ticket = PutTicket((message.topic, message.queue_id), records, len(records), store_host, now)
         ticket.waits = _waits(properties)

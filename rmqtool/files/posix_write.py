@@ -37,7 +37,7 @@ class PosixWritableFile(PosixReadableFile, WritableFile):
     """A descriptor of a regular file, open for reading and writing."""
 
     def pwrite(self, data: Buffer, file_offset: int) -> None:
-        length = len(data) if type(data) is bytes else memoryview(data).nbytes
+        length = len(data) if type(data) in (bytes, bytearray) else memoryview(data).nbytes
         if file_offset < 0 or file_offset > _TRUSTED_OFFSET:
             require_range(self.shown, length, file_offset, WriteFailed)
         try:

@@ -14,8 +14,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from rmqtool import kernel
 from rmqtool.formats import layouts, properties
 from rmqtool.formats.codes import BLANK_MAGIC, HOST_BITS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SysFlag
 from rmqtool.formats.flaws import Flaw
@@ -90,7 +91,9 @@ class Nothing(NamedTuple):
     length: int
 
 
-def decode_record(data: Buffer, file_offset: int = 0, end: int | None = None) -> Message | Blank | Nothing | Flaw:
+def decode_record_in_python(
+    data: Buffer, file_offset: int = 0, end: int | None = None
+) -> Message | Blank | Nothing | Flaw:
     """Return what stands at ``file_offset``; nothing at or behind ``end`` is looked at.
 
     Only the structure is judged: a message comes back when its lengths add up to its size. This is the one decoder
@@ -131,8 +134,8 @@ def decode_record(data: Buffer, file_offset: int = 0, end: int | None = None) ->
                 return _new(Message, values + (body, data[topic_at:topic_end], data[properties_at:record_end]))  # noqa: RUF005
             variable = bytes(body), bytes(data[topic_at:topic_end]), bytes(data[properties_at:record_end])
             return _new(Message, values + variable)
-    except (struct.error, IndexError):
-        pass  # the bytes end within the record, or a length leads out of them
+    except (struct.error, IndexError, OverflowError):
+        pass  # the bytes end within the record, or a length or the offset itself leads out of them
     return _what_else(data, file_offset, end)
 
 
@@ -153,6 +156,18 @@ def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Fl
     if total_size > left:
         return Flaw("CL-LEN", f"size {total_size} exceeds the {left} bytes left", 0, left)
     return Flaw("CL-LEN", _wrong_length(bytes(data[file_offset : file_offset + total_size]), magic), 0, total_size)
+
+
+class Decode(Protocol):
+    """Decodes one record, as ``decode_record_in_python`` says."""
+
+    def __call__(
+        self, data: Buffer, file_offset: int = 0, end: int | None = None
+    ) -> Message | Blank | Nothing | Flaw: ...
+
+
+# By the kernel where it is there: the same, in a third of the time.
+decode_record: Decode = decode_record_in_python if kernel.NATIVE is None else kernel.NATIVE.decoder(Message, _what_else)
 
 
 def _wrong_length(record: bytes, magic: int) -> str:
