@@ -12,7 +12,7 @@ import errno
 import os
 import stat as modes
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files import lock
@@ -76,6 +76,7 @@ class PosixReadableFile(ReadableFile):
         self.shown = shown
         self._descriptor = descriptor
         self._size_at_open = os.fstat(descriptor).st_size
+        self._is_read_exactly = False
 
     def pread(self, length: int, file_offset: int) -> bytes:
         require_range(self.shown, length, file_offset)
@@ -128,13 +129,23 @@ class PosixReadableFile(ReadableFile):
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole from here on
                     self._whole_until(end)
+                    self._read_nothing_ahead()
                     return
                 if error.errno != errno.EINVAL:
                     raise self._read_failed(error, position) from error
                 start, stop = position, end  # this file system knows no holes
+            if start > position or stop < self._size_at_open:
+                self._read_nothing_ahead()
             if start < end:
                 yield Extent(start, min(stop, end) - start)
             position = stop
+
+    def _read_nothing_ahead(self) -> None:
+        """Have the system read what is asked for: room that is reserved looks like data as soon as it was read."""
+        if not self._is_read_exactly and hasattr(os, "posix_fadvise"):
+            self._is_read_exactly = True
+            with suppress(OSError):  # advice; not every file system takes it
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -128,7 +128,7 @@ class SegmentScan:
         """Yield what stands in a window from ``at`` on; return where the next begins, None when ``stop`` is."""
         wanted = self.end - at if stop is None else min(max(stop - at, 0) + _SMALL_WINDOW, self.end - at)
         length = wanted if self._window == WINDOW and wanted <= WINDOW + _REST else min(self._window, wanted)
-        data = _BUFFERS.read(self.file, length, at)
+        data = _BUFFERS.read(self.file, self._without_hole(at, length), at)
         starts = record_starts(data)
         checks = (WRONG_CRC | WRONG_PROPERTY_CRC) if self.checksums else 0
         records, declined = decode_records(data, starts.file_offsets, checks=checks)
@@ -162,6 +162,13 @@ class SegmentScan:
             return None
         yield found
         return at
+
+    def _without_hole(self, at: int, length: int) -> int:
+        """Return how much of a window to read: room that is reserved for later looks like data once it is read."""
+        extent = next(self.file.iter_data(at, at + length), None)
+        if extent is None or extent.file_offset > at:
+            return min(length, _SMALL_WINDOW)
+        return min(length, extent.end - at)
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Generator[Rows | Place, None, int | None]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees.

@@ -379,6 +379,8 @@ def test_the_module_that_looks_calls_nothing_that_writes() -> None:
         "fstat",
         "stat",
         "lseek",
+        "posix_fadvise",
+        "POSIX_FADV_RANDOM",
         "scandir",
         "fstatvfs",
         "stat_result",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
 
 from rmqtool.files.filesystem import Extent, ReadableFile, Status
 from rmqtool.files.posix import PosixReadableFileSystem
+from rmqtool.log.read import Rows, SegmentScan
 from rmqtool.log.walk import WINDOW, SegmentWalk
 from rmqtool.store.index_files import DEFAULT, open_index
+from tests.builders import record
 from tests.conftest import Unpacker
 
 
@@ -80,3 +87,33 @@ def test_the_walk_does_not_read_what_only_its_reading_made_look_like_data(store:
         reserved = _Reserved(file, 64 * WINDOW)
         assert SegmentWalk(reserved, 0).find_nonzero(0) is None
         assert reserved.bytes_read == WINDOW
+
+
+def test_a_scan_reads_no_window_beyond_the_data(tmp_path: Path) -> None:
+    records, at = b"", 0
+    while at < 300_000:
+        one = record(b"x" * 1000, physical_offset=at)
+        records, at = records + one, at + len(one)
+    (tmp_path / "0").write_bytes(records)
+    os.truncate(tmp_path / "0", 64 << 20)
+    with closing(_Counting(PosixReadableFileSystem(str(tmp_path)).open_read("0"))) as file:
+        found = [piece for piece in SegmentScan(file, 0).pieces() if isinstance(piece, Rows)]
+        assert sum(len(rows.records) for rows in found) == at // len(one)
+        assert file.bytes_read < at + 2 * WINDOW
+
+
+def test_reading_beside_reserved_room_leaves_it_a_hole(tmp_path: Path) -> None:
+    """The system reads nothing ahead of what was asked for: pages of zeros would pass for data from then on."""
+    data, room = 1 << 20, 64 << 20
+    descriptor = os.open(tmp_path / "0", os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(descriptor, 0, room)
+    os.pwrite(descriptor, b"x" * data, 0)
+    os.close(descriptor)
+    with closing(PosixReadableFileSystem(str(tmp_path)).open_read("0")) as file:
+        before = list(file.iter_data())
+        if before != [Extent(0, data)]:
+            pytest.skip("this file system reports reserved room as data")
+        for at in range(0, data + 8192, 8192):
+            file.pread(8192, at)
+        (after,) = file.iter_data()
+        assert after.end <= data + (64 << 10)
