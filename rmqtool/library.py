@@ -254,13 +254,12 @@ def put(store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]],
     ``create`` topics that are not there are made, as a broker makes them.
     """
     from rmqtool.broker.producer.send import open_producer
-    from rmqtool.store.config_files import config_text
 
     given = [messages] if isinstance(messages, Mapping) else messages
     checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
     with _opened(store) as opened:
         root, config = opened.root, opened.config
-    with open_producer(root, config, lambda to, name: config_text(to.setup.files, name), creates=create) as producer:
+    with open_producer(root, config, creates=create) as producer:
         for message in checked:
             producer.check(message)
         return list(producer.send(checked).objects())

@@ -29,7 +29,6 @@ from rmqtool.formats.ids import PopReceipt, PopTag, decode_offset_msg_id
 from rmqtool.formats.layouts import TimerLogUnit
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body
 from rmqtool.formats.timer import decode_timer_unit
-from rmqtool.store.config_files import config_text
 from rmqtool.store.open import open_store
 from tests.manual_clock import ManualClock
 from tests.replay import Step, config_of, iter_places, iter_steps
@@ -72,7 +71,7 @@ class Life:
         self._records = [place for place in iter_places(self.real) if isinstance(place, Message)]
         self.clock = ManualClock(self._records[0].store_timestamp)
         self.store = MessageStore.create(Setup(self.files, self.config, self.clock))
-        self.services = Services(self.store, lambda name: config_text(self.files, name))
+        self.services = Services(self.store)
         self.timers = self.services.timers = _Timers(self.store, self._records)
         self.kinds: Counter[str] = Counter()
         self.differing: list[tuple[str, Message, Message | None]] = []

@@ -10,7 +10,6 @@ from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
-from rmqtool.store.config_files import config_text
 from tests.engine_stores import clock_of, iter_records, small_setup
 
 
@@ -26,7 +25,7 @@ class Served:
 
     def new_services(self) -> Services:
         """Return services as a process has them that has just started."""
-        return Services(self.store, lambda name: config_text(self.setup.files, name))
+        return Services(self.store)
 
     def reopen(self) -> None:
         """Stop in order, and start again."""

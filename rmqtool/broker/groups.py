@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqtool.broker.saved_text import SavedText, load
 from rmqtool.config import StoreConfig
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import Refused
@@ -19,6 +18,7 @@ from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUPS as SHAPE
 from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP
+from rmqtool.store.config_files import ConfigText
 
 _TABLE = SHAPE.fields["subscriptionGroupTable"].shape
 
@@ -37,12 +37,12 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
 class SubscriptionGroups:
     """The table of one broker. Nothing is written before ``save_changed``."""
 
-    def __init__(self, text: SavedText, config: StoreConfig, clock: Clock) -> None:
+    def __init__(self, text: ConfigText, config: StoreConfig, clock: Clock) -> None:
         self._text = text
         self._version = config.version.value
         self._creates = config.auto_create_subscription_group
         self._clock = clock
-        found = load(text, _decode)
+        found = text.load(_decode)
         self._value: dict[str, Any] = found or {}
         fresh = new_bean(DATA_VERSION, self._version, timestamp=clock.now())
         known = {name: value for name, value in (self._value.get("dataVersion") or {}).items() if name in fresh}

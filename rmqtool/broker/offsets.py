@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqtool.broker.consumer.queue_view import QueueView, Residence
-from rmqtool.broker.saved_text import SavedText, SaveSchedule, load
 from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats import paths
@@ -42,6 +41,7 @@ from rmqtool.formats.fastjson import STRING, Bean, Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import LMQ_PREFIX
+from rmqtool.store.config_files import ConfigText
 
 NOT_FOUND = -1
 # 5.x raises the version of the data at every so many commits.
@@ -57,10 +57,30 @@ def progress_file(*, enable_lmq: bool) -> str:
     return paths.LMQ_CONSUMER_OFFSET if enable_lmq else paths.CONSUMER_OFFSET
 
 
+# Brokers and clients save ten seconds after they start, and every five from then on.
+FIRST_SAVE, SAVE_PERIOD = 10_000, 5_000
+
+
+class SaveSchedule:
+    """When a table is saved: upstream's fixed rate, by a clock that never goes back."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due = clock.monotonic() + FIRST_SAVE
+
+    def is_due(self) -> bool:
+        """Tell whether it is time to save; times that were missed are made up for by one save."""
+        late = self._clock.monotonic() - self._due
+        if late < 0:
+            return False
+        self._due += (late // SAVE_PERIOD + 1) * SAVE_PERIOD
+        return True
+
+
 class ConsumerOffsets:
     """The table of one broker. ``save`` writes it when it changed; ``tick`` does so at the broker's times."""
 
-    def __init__(self, text: SavedText, version: Version, clock: Clock, *, enable_lmq: bool = False) -> None:
+    def __init__(self, text: ConfigText | None, version: Version, clock: Clock, *, enable_lmq: bool = False) -> None:
         self._text = text
         self._version = version
         self._clock = clock
@@ -75,7 +95,7 @@ class ConsumerOffsets:
         self._resets: dict[tuple[str, str, int], int] = {}
 
     def _load(self) -> None:
-        found = load(self._text, self._decode) or {}
+        found = (self._text.load(self._decode) if self._text is not None else None) or {}
         data_version = new_bean(DATA_VERSION, self._version, timestamp=self._clock.now())
         data_version |= {
             name: value for name, value in (found.get("dataVersion") or {}).items() if name in data_version
@@ -215,6 +235,7 @@ class ConsumerOffsets:
         """Write the file if anything changed since; return whether it did."""
         if not self._changed:
             return False
+        assert self._text is not None, "a table without a file is only looked at"
         self._text.write(self.encode())
         self._changed = False
         return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqtool.broker.saved_text import SavedText, load
 from rmqtool.config import SETTINGS, StoreConfig, Version
 from rmqtool.engine.clock import Clock
 from rmqtool.errors import NotFound, Refused, UsageError
@@ -29,6 +28,7 @@ from rmqtool.formats.topics import (
     find_own_names,
     iter_own_topics,
 )
+from rmqtool.store.config_files import ConfigText
 
 # What an administrator's tool asks for when not told.
 DEFAULT_QUEUES = 8
@@ -59,11 +59,11 @@ def spell_perm(perm: int) -> str:
 class TopicConfigs:
     """The table of one broker. Nothing is written before ``save``."""
 
-    def __init__(self, text: SavedText, version: Version, clock: Clock) -> None:
+    def __init__(self, text: ConfigText, version: Version, clock: Clock) -> None:
         self._text = text
         self._version = version
         self._clock = clock
-        read = load(text, _decode)
+        read = text.load(_decode)
         found = read or {}
         self._is_new = read is None
         fresh = new_bean(DATA_VERSION, version.value, timestamp=clock.now())

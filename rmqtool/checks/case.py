@@ -11,7 +11,6 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
@@ -21,7 +20,7 @@ from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.walk import SegmentWalk
-from rmqtool.store.config_files import Configs, read_configs
+from rmqtool.store.config_files import Configs, read_batch_topics, read_configs
 from rmqtool.store.listing import FoundFile, QueueId
 from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.queues import ConsumeQueueFiles

@@ -19,7 +19,7 @@ from rmqtool.log.end import read_record
 from rmqtool.look.disk import check_disk, read_disk_use
 from rmqtool.look.regions import time_words
 from rmqtool.look.strangers import iter_strangers
-from rmqtool.store.listing import QueueId
+from rmqtool.store.listing import LOG_IS_EMPTY, QueueId
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
@@ -82,7 +82,7 @@ def is_unmounted(case: Case) -> bool:
 def check_mount(case: Case) -> Iterator[Finding]:
     """Yield a finding when queues exist without a log."""
     if is_unmounted(case):
-        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 

@@ -16,7 +16,7 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
 from rmqtool.store.config_files import Configs
-from rmqtool.store.listing import QueueId
+from rmqtool.store.listing import LOG_IS_EMPTY, QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.segments import SegmentQueue
 
@@ -86,7 +86,7 @@ def _check_end(log: SegmentQueue, overview: Overview) -> Iterator[Finding]:
 
 def _check_mount(overview: Overview) -> Iterator[Finding]:
     if not overview.log_files and any(topic.queues for topic in overview.topics.values()):
-        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 

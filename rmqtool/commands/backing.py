@@ -44,11 +44,10 @@ class Backing:
         """Return how often an ordered consumer tries (-1: for ever), and the retry topic with its settings."""
         from rmqtool.broker.topics import TopicConfigs
         from rmqtool.engine.clock import SystemClock
-        from rmqtool.engine.stored_config import read_config
         from rmqtool.files.posix_write import PosixWritableFileSystem
         from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
         from rmqtool.formats.topics import PERM_READ, PERM_WRITE, retry_topic
-        from rmqtool.store.config_files import config_text
+        from rmqtool.store.config_files import config_text, load_config
 
         name = retry_topic(self._asked.group)
         with PosixWritableFileSystem(self._root) as files:
@@ -56,7 +55,7 @@ class Backing:
             topics.ensure(name, 1, PERM_READ | PERM_WRITE)
             if is_saved:
                 topics.save_changed()
-            groups = read_config(files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
+            groups = load_config(files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
         most = int(groups.get(self._asked.group, {}).get("retryMaxTimes", -1))
         return most, (name, topics.table[name])
 
@@ -107,11 +106,8 @@ class Backing:
             from rmqtool.engine.parts import Setup
             from rmqtool.engine.store import MessageStore
             from rmqtool.files.posix_write import PosixWritableFileSystem
-            from rmqtool.store.config_files import config_text
 
             files = self._stack.enter_context(PosixWritableFileSystem(self._root))
             store = self._stack.enter_context(MessageStore.open(Setup(files, self._config), self._held))
-            self._services = self._stack.enter_context(
-                running(store, lambda name: config_text(files, name), self._offsets)
-            )
+            self._services = self._stack.enter_context(running(store, self._offsets))
         return self._services

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands.interrupting import Stop, stopping
 from rmqtool.commands.registration import refuse_reading, register_group
-from rmqtool.errors import Exit, Interrupted, Refused, StoreError
+from rmqtool.errors import Exit, Interrupted, StoreError
 from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -215,14 +215,13 @@ def _offsets(
 ) -> ConsumerOffsets | dict[str, LocalOffsets]:
     """Return the table of the broker, or the files of broadcasting members; what is only looked at is a copy."""
     from rmqtool.broker.offsets import ConsumerOffsets
-    from rmqtool.broker.saved_text import NO_TEXT
     from rmqtool.engine.clock import SystemClock
 
     if asked.broadcasting:
         return _local_offsets(asked, stored, stack)
     if asked.keeps:
         return _kept_offsets(stored, stack)
-    offsets = ConsumerOffsets(NO_TEXT, stored.store.version, SystemClock())
+    offsets = ConsumerOffsets(None, stored.store.version, SystemClock())
     for (topic, group), queues in table.items():
         for queue_id, offset in queues.items():
             if group == asked.group:
@@ -234,16 +233,14 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     """Return the broker's table, to be written; refuse where that would not be safe or of no use."""
     from rmqtool.broker.offsets import ConsumerOffsets, progress_file
     from rmqtool.engine.clock import SystemClock
-    from rmqtool.engine.load import refuse_unsupported, refuse_without_log
+    from rmqtool.engine.load import refuse_unsupported, refuse_without_log, require_closed
     from rmqtool.files.posix_write import PosixWritableFileSystem
-    from rmqtool.formats.paths import ABORT
     from rmqtool.store.config_files import config_text
 
     store = stored.store
     refuse_unsupported(store.listing, store.config)
     refuse_without_log(store.listing)
-    if store.listing.find(ABORT) is not None:
-        raise Refused("the store was not closed: abort is there", file=ABORT, hint="rmqtool recover STORE --apply")
+    require_closed(store.listing)
     if any(directory.startswith("config/") for directory in store.listing.databases()):
         raise StoreError(
             "progress is kept in RocksDB here; only a broker can write it",

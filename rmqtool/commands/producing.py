@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from rmqtool.broker.producer.result import Sent
     from rmqtool.broker.producer.run import Run
     from rmqtool.broker.producer.send import ColumnWork, Producer
-    from rmqtool.broker.saved_text import SavedText
     from rmqtool.commands.options import AsBroker, Show, When
     from rmqtool.commands.produce import Later, Marks, Sending
     from rmqtool.engine.message import NewMessage
-    from rmqtool.engine.store import MessageStore
     from rmqtool.progress import Progress
     from rmqtool.render.output import Output
 
@@ -214,7 +212,7 @@ def _producing(
     with open_store(path, version=broker.as_version, assignments=assignments) as opened:
         root, config = opened.root, opened.config
     _note_level(output, later["wish"].level, config.message_delay_level)
-    with open_later_producer(root, config, _text_of, creates=sending.create, **later) as producer:
+    with open_later_producer(root, config, creates=sending.create, **later) as producer:
         yield producer
 
 
@@ -230,13 +228,6 @@ def _note_level(output: Output, level: int | None, levels: str) -> None:
         )
     elif level:
         output.note(f"delay level {level} is {delays[level - 1]}; --delay {level}s is a span")
-
-
-def _text_of(store: MessageStore, name: str) -> SavedText:
-    """Return a configuration file of a store."""
-    from rmqtool.store.config_files import config_text
-
-    return config_text(store.setup.files, name)
 
 
 def _show_all(output: Output, run: Run, messages: Iterable[NewMessage | Bad], bar: Progress) -> None:

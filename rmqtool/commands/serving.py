@@ -16,13 +16,12 @@ def serving(path: str, broker: AsBroker) -> Iterator[Services]:
     """Open the store at ``path`` under its lock, and save the progress of its services at the end."""
     from rmqtool.broker.services.tick import running
     from rmqtool.engine.store import opened_at
-    from rmqtool.store.config_files import config_text
     from rmqtool.store.open import open_store
 
     with open_store(path, version=broker.as_version, assignments=tuple(broker.conf or ())) as opened:
         root, config = opened.root, opened.config
     with (
         opened_at(root, config) as store,
-        running(store, lambda name: config_text(store.setup.files, name)) as services,
+        running(store) as services,
     ):
         yield services

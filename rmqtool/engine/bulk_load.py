@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.config import StoreConfig, Version
 from rmqtool.engine.clock import SystemClock
-from rmqtool.engine.load import create_store
+from rmqtool.engine.load import create_store, require_closed
 from rmqtool.engine.message import PutStatus
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.stored_config import add_topics, queue_counts
 from rmqtool.errors import Refused, StoreError, WriteFailed
 from rmqtool.files.failures import write_failed
 from rmqtool.files.posix_write import PosixWritableFileSystem
@@ -35,8 +34,8 @@ from rmqtool.files.publish import (
     publish,
     require_replaceable,
 )
-from rmqtool.formats.paths import ABORT
 from rmqtool.formats.topics import check_topic_name, is_allowed_to_send
+from rmqtool.store.config_files import add_topics, queue_counts
 from rmqtool.store.listing import beneath
 from rmqtool.store.open import Store, open_store
 
@@ -109,8 +108,7 @@ def _require_fit(store: Store) -> None:
                 file=root,
                 hint="write into a new store: another directory",
             )
-    if store.listing.find(ABORT) is not None:
-        raise Refused("the store was not closed: abort is there", file=root, hint="rmqtool recover STORE --apply")
+    require_closed(store.listing)
 
 
 # Queues of a topic that nobody has created: what a client asks for.

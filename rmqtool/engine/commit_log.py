@@ -23,7 +23,6 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -32,7 +31,7 @@ from rmqtool.engine.health import Health
 from rmqtool.engine.message import PutStatus, QueueKey, QueueOffsets, fastest_place
 from rmqtool.engine.put import PutTicket
 from rmqtool.errors import NoSpace, WriteFailed
-from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories, new_file
 from rmqtool.formats.commit_log import BLANK_SIZE, encode_blank
 from rmqtool.formats.paths import segment_name
 from rmqtool.store.segments import Segment, SegmentQueue
@@ -299,16 +298,9 @@ class CommitLog:
         directory = self._directory_of(base)
         files, path = directory.filesystem, join(directory.path, segment_name(base))
         make_directories(files, directory.path)
-        file = files.create(path, self.segment_size)
-        try:
+        with new_file(files, path, self.segment_size) as file:
             file.fsync()
             files.fsync_dir(directory.path)
-        except WriteFailed:
-            file.close()
-            # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
-            with suppress(WriteFailed):
-                files.unlink(path)
-            raise
         return _NewSegment(directory, Segment(base, self.segment_size, path, files), file)
 
     def _directory_of(self, base: int) -> LogDirectory:

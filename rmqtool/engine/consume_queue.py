@@ -14,14 +14,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Never, TypeAlias
 
 from rmqtool.engine.commit_log import PAGE_SIZE
 from rmqtool.engine.message import QueueKey
-from rmqtool.errors import WriteFailed
-from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, path_parts, split
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, new_file, path_parts, split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import (
@@ -61,15 +59,8 @@ class DerivedFiles:
         directory, _ = split(path)
         with self._lock:
             self._make_directories(directory)
-            file = self._files.create(path)
-            try:
+            with new_file(self._files, path) as file:
                 file.truncate(size)
-            except WriteFailed:
-                file.close()
-                # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
-                with suppress(WriteFailed):
-                    self._files.unlink(path)
-                raise
             self._keep(path, file)
             self._dirty.setdefault(path, (0, 0))
             self._new_names.add(directory)

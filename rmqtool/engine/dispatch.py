@@ -35,7 +35,6 @@ from rmqtool.engine.encoder import is_directory_name
 from rmqtool.engine.health import Health
 from rmqtool.engine.index_file import IndexService
 from rmqtool.engine.message import QueueKey
-from rmqtool.engine.stored_config import read_config
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.salvaged import is_of_the_disk
@@ -48,6 +47,7 @@ from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, 
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.log.walk import Place, SegmentWalk
+from rmqtool.store.config_files import load_config
 from rmqtool.store.segments import Segment
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | Non
 
 def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
     """Return what the store's filters make of messages."""
-    return BitMaps(read_config(files, paths.CONSUMER_FILTER), version)
+    return BitMaps(load_config(files, paths.CONSUMER_FILTER), version)
 
 
 class Taken(NamedTuple):

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from rmqtool.engine.clock import Clock
-from rmqtool.errors import WriteFailed
-from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories
+from rmqtool.files.filesystem import WritableFile, WritableFileSystem, join, make_directories, new_file
 from rmqtool.formats import index, layouts
 from rmqtool.formats.layouts import IndexEntry, IndexHeader
 from rmqtool.formats.paths import INDEX, index_name
@@ -276,16 +275,9 @@ class IndexService:
             time, place = max(before.end_timestamp, 0), max(before.end_phy_offset, 0)
             header = IndexHeader(time, time, place, place, 0, 0)
         path = join(_DIRECTORY, name)
-        file = self._files.create(path)
-        try:
+        with new_file(self._files, path) as file:
             file.truncate(index.file_size(*self.geometry))
             file.pwrite(layouts.INDEX_HEADER.encode(header), 0)
             self._files.fsync_dir(_DIRECTORY)
-        except WriteFailed:
-            file.close()
-            # The first error tells what is wrong; that the file stays behind, too, adds nothing to it.
-            with suppress(WriteFailed):
-                self._files.unlink(path)
-            raise
         self.names.append(name)
         return IndexFileWriter(file, self.geometry, header, is_new=True)

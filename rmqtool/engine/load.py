@@ -48,7 +48,7 @@ from rmqtool.formats.paths import ABORT, INDEX, Copy, FileKind
 from rmqtool.log.end import find_log_end, read_record
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.index_files import DEFAULT, Geometry, open_index, read_header
-from rmqtool.store.listing import FoundFile, StoreListing, list_store
+from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, StoreListing, list_store
 from rmqtool.store.open import AS_VERSION, BROKER_CONF
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
@@ -207,8 +207,7 @@ def read_state(
     listing = list_store(files, [*where, *read_only])
     refuse_unsupported(listing, config)
     refuse_linked(listing)
-    if files.exists(ABORT):
-        raise _needs_recovery("the store was not closed: abort is there", ABORT)
+    require_closed(listing)
     refuse_without_log(listing)
     _check_log_directories(directories, config.version)
     segments, empty = _whole_segments(files, listing, config)
@@ -312,6 +311,12 @@ def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError |
     return None
 
 
+def require_closed(listing: StoreListing) -> None:
+    """Refuse a store that must be recovered first: its last process was killed, or still runs."""
+    if listing.filesystem.exists(ABORT):
+        raise _needs_recovery("the store was not closed: abort is there", ABORT)
+
+
 def refuse_without_log(listing: StoreListing) -> None:
     """Refuse a store whose log is not there while its queues are."""
     if (refusal := _queues_alone(listing)) is not None:
@@ -322,7 +327,7 @@ def _queues_alone(listing: StoreListing) -> Refused | None:
     if listing.log_segments or not any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
         return None
     return Refused(
-        "the commit log is empty, but there are queues: writing now would number messages anew",
+        f"{LOG_IS_EMPTY}: a write now would number messages from 0 again",
         file=listing.filesystem.shown(""),
         hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
     )

@@ -22,7 +22,6 @@ from rmqtool.engine.load import StoreState
 from rmqtool.engine.message import QueueOffsets
 from rmqtool.engine.put import Intake
 from rmqtool.engine.retention import DiskSpace
-from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import StoreError
 from rmqtool.files.filesystem import ReadableFileSystem, WritableFileSystem, join
 from rmqtool.files.posix import PosixReadableFileSystem
@@ -30,6 +29,7 @@ from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import parse_delay_levels, rules_of
 from rmqtool.formats.paths import INDEX, FileKind
+from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import read_header
 from rmqtool.store.listing import beneath
 

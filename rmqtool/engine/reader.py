@@ -43,7 +43,6 @@ from rmqtool.engine.get import (
     simple_units,
 )
 from rmqtool.engine.message import QueueKey
-from rmqtool.engine.stored_config import read_compacted_topics
 from rmqtool.files.filesystem import ReadableFileSystem, join
 from rmqtool.formats import index, layouts, paths
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message, decode_record
@@ -61,6 +60,7 @@ from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
 from rmqtool.log.end import find_log_end
+from rmqtool.store.config_files import read_compacted_topics
 from rmqtool.store.index_files import Geometry, is_time_matched, open_index, select_offsets
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store

@@ -20,6 +20,7 @@ import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import islice
 from types import TracebackType
@@ -386,6 +387,20 @@ def neighbour_attributes(files: ReadableFileSystem, directory: str, kind: Kind) 
     if kind is Kind.FILE:
         return Attributes(mode & 0o666 | 0o600, owner, group)
     return Attributes(mode | 0o700, owner, group)
+
+
+@contextmanager
+def new_file(files: WritableFileSystem, path: str, size: int = 0) -> Iterator[WritableFile]:
+    """Give a new file to be filled; it stays open. If that fails its name is free again."""
+    file = files.create(path, size)
+    try:
+        yield file
+    except WriteFailed:
+        file.close()
+        # The first error tells what is wrong; a name that cannot be freed either adds nothing to it.
+        with suppress(WriteFailed):
+            files.unlink(path)
+        raise
 
 
 def make_directories(files: WritableFileSystem, path: str) -> None:

@@ -26,6 +26,7 @@ from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Ran
 from rmqtool.log.select import Selection
 from rmqtool.log.workers import Write, run_in_order
 from rmqtool.progress import NoProgress, Progress
+from rmqtool.store.listing import LOG_IS_EMPTY
 
 # Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them, up to so
 # many bytes and units: what is made of them is held until its turn comes.
@@ -253,7 +254,7 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
 def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
     if not plan.files and plan.witnesses:
-        text = "the commit log is empty, yet queues exist: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
         yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
     if not plan.files or settled:
         return

@@ -16,11 +16,11 @@ from rmqtool.audit.due import Inflating, Wanted, rules_for
 from rmqtool.audit.extract import LogExtract
 from rmqtool.engine.commit_log import LogDirectory
 from rmqtool.engine.parts import Setup
-from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.files.filesystem import Closable, Kind, ReadableFileSystem, iter_tree
 from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.formats.paths import LOCK, FileKind
+from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.listing import beneath, list_store
 from rmqtool.store.open import Store
 

@@ -8,21 +8,27 @@ both in place, and all of them copy a damaged file over the last good copy.
 Read access to a store's configuration: JSON files with their ``.bak``, or RocksDB databases.
 
 A broker takes the main file, and the ``.bak`` when the main file is missing, empty or does not parse.
+
+What the engine must know of these files: which topics have which queues. Upstream: ``QueueTypeUtils.getCQType``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from rmqtool.config import Version
 from rmqtool.errors import ReadFailed, RmqtoolError, StoreError
-from rmqtool.files.filesystem import Attributes, WritableFileSystem, make_directories, split
+from rmqtool.files.filesystem import Attributes, ReadableFileSystem, WritableFileSystem, make_directories, split
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import layouts, paths, rocksdb_rows
-from rmqtool.formats.config_files import LARGEST_TEXT, decode_config
+from rmqtool.formats.config_files import LARGEST_TEXT, decode_config, dialect_of, encode_config, new_bean, with_entry
+from rmqtool.formats.config_shapes import DATA_VERSION, TOPIC_CONFIG
+from rmqtool.formats.config_shapes import TOPICS as TOPICS_SHAPE
+from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.paths import Copy
@@ -32,6 +38,8 @@ from rmqtool.store.rocksdb import has_rows, open_database
 
 # What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
 _BLANK = b"\0 \t\r\n"
+
+Value = TypeVar("Value")
 
 
 def require_text(file: str, size: int) -> None:
@@ -55,44 +63,86 @@ class Configs:
     findings: list[Finding] = field(default_factory=list)
 
 
+@dataclass
+class Loaded(Generic[Value]):
+    """What the copies of a text give: the value of the first that can be read, and what is wrong with those before it.
+
+    ``path`` is the copy that the value comes from.
+    """
+
+    value: Value | None = None
+    path: str | None = None
+    flaws: list[tuple[str, Flaw]] = field(default_factory=list)
+
+
+def load_copies(copies: Iterable[tuple[str, bytes]], decode: Callable[[bytes], Value | Flaw]) -> Loaded[Value]:
+    """Return what a broker loads: the file or, if that does not parse, its copy. ``copies`` come in this order."""
+    loaded = Loaded[Value]()
+    for path, data in copies:
+        value = decode(data)
+        if not isinstance(value, Flaw):
+            loaded.value, loaded.path = value, path
+            break
+        loaded.flaws.append((path, value))
+    return loaded
+
+
+def iter_copies(read: Callable[[str], bytes | None], path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of a text and of its copy, as far as they exist."""
+    for copy in (Copy.MAIN, Copy.BAK):
+        data = read(path + copy)
+        if data is not None:
+            yield path + copy, data
+
+
+def _decode_object(name: str, data: bytes) -> dict[str, Any] | Flaw:
+    """Return the value of a configuration file, which is an object; nothing but blanks is none."""
+    if not data.strip(_BLANK):
+        return Flaw("CF-JSON", f"nothing but {len(data)} zeros and blanks" if data else "empty", 0, len(data))
+    decoded = decode_config(name, data)
+    if isinstance(decoded, Flaw):
+        return decoded
+    return decoded.value if isinstance(decoded.value, dict) else Flaw("CF-JSON", "no object", 0, len(data))
+
+
 def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Return the value of a JSON file as a broker would load it, and what is wrong with its copies."""
-    findings: list[Finding] = []
-    for copy in (Copy.MAIN, Copy.BAK):
-        path = paths.config_path(name, copy)
-        data = store.read_file(path, LARGEST_TEXT)
-        if data is None:
-            continue
-        if len(data) == LARGEST_TEXT:
-            text = (
-                f"{path} is read up to byte {LARGEST_TEXT}: a broker reads all of it into its heap, and may not start"
-            )
-            findings.append(Finding("CF-JSON", Severity.WARNING, text, file=path, offset=LARGEST_TEXT))
-        decoded = decode_config(name, data) if data.strip(_BLANK) else Flaw("CF-JSON", _nothing(data), 0, len(data))
-        if not isinstance(decoded, Flaw) and isinstance(decoded.value, dict):
-            if copy is Copy.BAK:
-                text = f"{path} is what a broker would load: {name} is missing or does not parse"
-                findings.append(Finding("CF-BAK", Severity.WARNING, text, file=path))
-            return decoded.value, findings
-        why = decoded.message if isinstance(decoded, Flaw) else "no object"
-        offset, length = (decoded.at, decoded.length or None) if isinstance(decoded, Flaw) else (0, len(data))
-        severity = Severity.ERROR if copy is Copy.MAIN else Severity.WARNING
-        findings.append(
-            Finding("CF-JSON", severity, f"{path} does not parse: {why}", file=path, offset=offset, length=length)
+    main = paths.config_path(name)
+    copies = iter_copies(lambda path: store.read_file(path, LARGEST_TEXT), main)
+    loaded = load_copies(copies, lambda data: _decode_object(name, data))
+    findings = [
+        Finding(
+            "CF-JSON",
+            Severity.ERROR if path == main else Severity.WARNING,
+            f"{path} does not parse: {flaw.message}",
+            file=path,
+            offset=flaw.at,
+            length=flaw.length or None,
         )
-    return None, findings
+        for path, flaw in loaded.flaws
+    ]
+    if loaded.path not in (None, main):
+        text = f"{loaded.path} is what a broker would load: {name} is missing or does not parse"
+        findings.append(Finding("CF-BAK", Severity.WARNING, text, file=loaded.path))
+    return loaded.value, findings
+
+
+def load_config(files: ReadableFileSystem, name: str) -> dict[str, Any]:
+    """Return the value of a JSON file as a broker would load it; an empty one where there is none."""
+    copies = iter_copies(lambda path: _read_text(files, path), paths.config_path(name))
+    return load_copies(copies, lambda data: _decode_object(name, data)).value or {}
+
+
+def _read_text(files: ReadableFileSystem, path: str) -> bytes | None:
+    if not files.exists(path):
+        return None
+    with files.open_read(path) as file:
+        return file.pread(min(file.size(), LARGEST_TEXT), 0)
 
 
 def loads(name: str, text: bytes) -> bool:
     """Tell whether a text is what a broker would load; one of nothing but blanks is not."""
-    if not text.strip(_BLANK):
-        return False
-    decoded = decode_config(name, text)
-    return not isinstance(decoded, Flaw) and isinstance(decoded.value, dict)
-
-
-def _nothing(data: bytes) -> str:
-    return f"nothing but {len(data)} zeros and blanks" if data else "empty"
+    return not isinstance(_decode_object(name, text), Flaw)
 
 
 def read_configs(store: Store, *, tolerant: bool = False) -> Configs:
@@ -200,13 +250,25 @@ class ConfigText:
 
         What is missing or empty is left out.
         """
-        found = []
-        for copy in (Copy.MAIN, Copy.BAK):
-            path = self._path + copy
-            data = self._read(path)
-            if data:
-                found.append((self._files.shown(path), data))
-        return found
+        copies = iter_copies(lambda path: _read_text(self._files, path), self._path)
+        return [(self._files.shown(path), data) for path, data in copies if data]
+
+    def load(self, decode: Callable[[bytes], Value | Flaw]) -> Value | None:
+        """Return the value of the file or, if that does not load, of its copy; None when there is neither.
+
+        upstream: ``ConfigManager.load`` takes a file that does not parse, and has no copy, for an empty one, and the
+        next save overwrites it. Here that is an error.
+        """
+        copies = self.read_copies()
+        loaded = load_copies(copies, decode)
+        if loaded.path is not None or not copies:
+            return loaded.value
+        flaws = "; ".join(f"{path}: {flaw.message}" for path, flaw in loaded.flaws)
+        raise StoreError(
+            f"this file cannot be read, and going on would write over it: {flaws}",
+            file=copies[0][0],
+            hint="put a saved copy of it back; or move it away, and all that it said is forgotten",
+        )
 
     def write(self, data: bytes) -> None:
         """Make ``data`` what the file says; what it said before is the copy from then on, if a broker would load it.
@@ -214,16 +276,10 @@ class ConfigText:
         Whenever this is cut short, the file says the one or the other. After an error nothing half-written is left.
         """
         make_directories(self._files, split(self._path)[0])
-        previous = self._read(self._path)
+        previous = _read_text(self._files, self._path)
         if previous and self._is_loadable(previous):
             self._replace(self._path + Copy.BAK, previous)
         self._replace(self._path, data)
-
-    def _read(self, path: str) -> bytes | None:
-        if not self._files.exists(path):
-            return None
-        with self._files.open_read(path) as file:
-            return file.pread(min(file.size(), LARGEST_TEXT), 0)
 
     def _replace(self, target: str, data: bytes) -> None:
         aside = self._path + Copy.TMP
@@ -250,3 +306,55 @@ class ConfigText:
 def config_text(files: WritableFileSystem, name: str) -> ConfigText:
     """Return the configuration file ``name`` of a store."""
     return ConfigText(files, paths.config_path(name), lambda data: not isinstance(decode_config(name, data), Flaw))
+
+
+_TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape
+
+
+def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
+    """Return the topics with batch queues. Only 5.x has them."""
+    table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return frozenset(
+        topic
+        for topic, settings in table.items()
+        if isinstance(settings, dict) and (settings.get("attributes") or {}).get("queue.type") == "BatchCQ"
+    )
+
+
+def read_compacted_topics(files: ReadableFileSystem) -> frozenset[str]:
+    """Return the topics of which only the last message of each key is kept. Only 5.x has them."""
+    table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return frozenset(
+        topic
+        for topic, settings in table.items()
+        if isinstance(settings, dict) and (settings.get("attributes") or {}).get("cleanup.policy") == "COMPACTION"
+    )
+
+
+def queue_counts(files: ReadableFileSystem) -> dict[str, int]:
+    """Return how many queues may be written of each topic that the store knows."""
+    table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return {
+        topic: int(settings.get("writeQueueNums") or 0)
+        for topic, settings in table.items()
+        if isinstance(settings, dict)
+    }
+
+
+def add_topics(files: WritableFileSystem, version: Version, queues: Mapping[str, int], now: int) -> None:
+    """Let the store know topics that it does not know yet, with so many queues."""
+    found = load_config(files, paths.TOPICS)
+    table = dict(found.get("topicConfigTable") or {})
+    missing = {topic: count for topic, count in queues.items() if topic not in table}
+    if not missing:
+        return
+    assert isinstance(_TOPIC_TABLE, Table), "the shape of the file says so"
+    for topic, count in missing.items():
+        config = new_bean(TOPIC_CONFIG, version.value, topicName=topic, readQueueNums=count, writeQueueNums=count)
+        table = with_entry(table, topic, config, _TOPIC_TABLE)
+    known = found.get("dataVersion") or {}
+    changed = new_bean(DATA_VERSION, version.value, timestamp=now)
+    changed |= {name: value for name, value in known.items() if name in changed and name != "timestamp"}
+    changed["counter"] = int(changed.get("counter") or 0) + 1
+    value = {**found, "dataVersion": changed, "topicConfigTable": table}
+    config_text(files, paths.TOPICS).write(encode_config(paths.TOPICS, value, dialect_of(version.value)))

@@ -20,6 +20,8 @@ from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
+# What everything that looks at such a store says of it, whatever it would do there.
+LOG_IS_EMPTY = "the commit log is empty, yet queues exist"
 _LOG_MAGICS = (*RECORD_MAGICS, BLANK_MAGIC)
 
 

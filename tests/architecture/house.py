@@ -125,15 +125,15 @@ ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "library"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 86
+SINGLE_IMPORTERS = 80
 SMALL_MODULE_LINES = 80
-SMALL_MODULES = 22
+SMALL_MODULES = 17
 GERUNDS = 16
 SHARED_NAMES = 37
 FAN_OUT = 20
 WIDE_MODULES = 17
 ASKS_WHAT_IS_LOADED = 0
-UNREACHED = 95
+UNREACHED = 80
 
 # What nobody calls yet, by the module's name or its beginning, and who will.
 CALLED_LATER: dict[str, str] = {

@@ -24,7 +24,6 @@ from rmqtool.formats import layouts
 from rmqtool.formats.checkpoints import encode_timer_checkpoint
 from rmqtool.formats.layouts import TimerCheckpoint, TimerSlot
 from rmqtool.formats.timer import SLOT_SIZE, UNIT_SIZE, WHEEL_SIZE, wheel_slot
-from rmqtool.store.config_files import config_text
 from tests.manual_clock import START, ManualClock
 
 pytestmark = pytest.mark.bench
@@ -53,7 +52,7 @@ def messages(first: int, **properties: str) -> list[NewMessage]:
 def test_due_messages_are_delivered_at_a_good_part_of_the_rate_of_putting(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.create(setup_at(tmp_path, clock)) as store:
-        services = Services(store, lambda name: config_text(store.setup.files, name))
+        services = Services(store)
         # The first put loads what columns need: that is no part of a rate.
         store.put_many(messages(DELAYED))
         plain = 0.0
@@ -102,7 +101,7 @@ def open_wheel(root: Path) -> tuple[float, int, int]:
     """Open the timers of a store; return how long that took, how many wait, and the memory of the process in MiB."""
     with MessageStore.open(setup_at(root, ManualClock())) as store:
         started = time.perf_counter()
-        services = Services(store, lambda name: config_text(store.setup.files, name))
+        services = Services(store)
         first = services.timers.next_due()
         took = time.perf_counter() - started
         waiting = services.timers.waiting()

@@ -21,7 +21,6 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE
-from rmqtool.store.config_files import config_text
 from tests.conformance.oracle.runs import read_json, run_broker
 from tests.manual_clock import ManualClock
 
@@ -61,7 +60,7 @@ class Lab:
         setup = Setup(files, config, clock)
         is_new = not (root / "commitlog").exists()
         self.store = self.stack.enter_context(MessageStore.create(setup) if is_new else MessageStore.open(setup))
-        self.services = Services(self.store, lambda name: config_text(files, name))
+        self.services = Services(self.store)
 
     def close(self) -> None:
         self.services.save()

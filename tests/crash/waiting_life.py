@@ -12,7 +12,6 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.filesystem import WritableFileSystem
-from rmqtool.store.config_files import config_text
 from tests.engine_stores import small_setup
 from tests.manual_clock import START, ManualClock
 
@@ -46,7 +45,7 @@ def setup_on(files: WritableFileSystem, version: Version, now: int = START + MIN
 
 def services_of(store: MessageStore) -> Services:
     """Return the services of a store, with a producer that commits whatever it is asked about."""
-    services = Services(store, lambda name: config_text(store.setup.files, name))
+    services = Services(store)
     services.check.producer = lambda _half: TransactionState.COMMIT
     return services
 

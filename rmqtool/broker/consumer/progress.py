@@ -18,13 +18,13 @@ from typing import Protocol
 
 from rmqtool.broker.consumer.queue_view import QueueView, StoredView
 from rmqtool.broker.consumer.subscription import ConsumeFromWhere, start_offset
-from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets, OffsetRequests
-from rmqtool.broker.saved_text import SavedText, SaveSchedule, load
+from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets, OffsetRequests, SaveSchedule
 from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.config_files import dialect_of
 from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets, encode_local_offsets, order_queues
 from rmqtool.formats.topics import RETRY_PREFIX
+from rmqtool.store.config_files import ConfigText
 
 # Where broadcasting consumers keep their progress, below the home directory.
 LOCAL_OFFSETS = ".rocketmq_offsets"
@@ -79,12 +79,12 @@ def local_offsets_path(client: str, group: str) -> str:
 class LocalOffsets:
     """The offsets of a broadcasting consumer: nobody else's business, so they lie in a file beside it."""
 
-    def __init__(self, text: SavedText, version: Version, clock: Clock) -> None:
+    def __init__(self, text: ConfigText, version: Version, clock: Clock) -> None:
         self._text = text
         self._version = version
         self._schedule = SaveSchedule(clock)
         # What the file says; other consumers of the group, stopped since, may have put it there.
-        self._stored: dict[MessageQueue, int] = load(text, decode_local_offsets) or {}
+        self._stored: dict[MessageQueue, int] = text.load(decode_local_offsets) or {}
         self.offsets = ClientOffsets()
 
     def read_offset(self, queue: MessageQueue) -> int:

@@ -5,7 +5,7 @@ Upstream: ``TransactionMQProducer``, ``Message.setDelayTimeLevel``, ``setDelayTi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -14,7 +14,6 @@ from typing import NamedTuple
 from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.producer.result import Sent, sent_tickets
 from rmqtool.broker.producer.send import Producer
-from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.services.transactions import EndRequest, EndStatus, Transactions, TransactionState
 from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import StoreConfig, Version
@@ -26,6 +25,7 @@ from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.dispatch import parse_delay_levels
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.property_names import DELAY, PGROUP, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, UNIQ_KEY
+from rmqtool.store.config_files import config_text
 
 DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
@@ -131,7 +131,6 @@ class LaterProducer(Producer):
 def open_later_producer(
     root: str,
     config: StoreConfig,
-    text_of: Callable[[MessageStore, str], SavedText],
     *,
     creates: bool = False,
     wish: Wish = Wish(),  # noqa: B008  (never changed)
@@ -141,8 +140,8 @@ def open_later_producer(
     """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too."""
     with opened_at(root, config) as store:
         clock = store.setup.clock
-        topics = TopicConfigs(text_of(store, TOPICS), config.version, clock)
-        groups = SubscriptionGroups(text_of(store, SUBSCRIPTION_GROUP), config, clock)
+        topics = TopicConfigs(config_text(store.setup.files, TOPICS), config.version, clock)
+        groups = SubscriptionGroups(config_text(store.setup.files, SUBSCRIPTION_GROUP), config, clock)
         producer = LaterProducer(store, topics, groups, creates=creates, wish=wish, outcome=outcome, group=group)
         try:
             yield producer

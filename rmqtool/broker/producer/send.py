@@ -22,7 +22,6 @@ from rmqtool.broker.groups import SubscriptionGroups
 from rmqtool.broker.producer.ids import MOST_KEYS, Outgoing, UniqKeys, check_batch, check_body
 from rmqtool.broker.producer.queue_selection import queue_index_by_key
 from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_tickets
-from rmqtool.broker.saved_text import SavedText
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import BrokerRole, StoreConfig, Version
 from rmqtool.engine.message import COMPRESS_OVER, NewMessage, PutStatus, compressed, property_text, text_template
@@ -40,6 +39,7 @@ from rmqtool.formats.paths import SUBSCRIPTION_GROUP, TOPICS
 from rmqtool.formats.properties import BUILT_BINS
 from rmqtool.formats.property_names import CLUSTER, MSG_REGION, SHARDING_KEY, TRACE_ON, UNIQ_KEY, WAIT
 from rmqtool.formats.topics import AUTO_CREATE_TOPIC, PERM_READ, PERM_WRITE, check_topic_name, is_allowed_to_send
+from rmqtool.store.config_files import config_text
 
 
 def broker_properties(config: StoreConfig) -> dict[str, str]:
@@ -404,16 +404,12 @@ def _random_turn() -> int:
 def open_producer(
     root: str,
     config: StoreConfig,
-    text_of: Callable[[MessageStore, str], SavedText],
     *,
     creates: bool = False,
 ) -> Iterator[Producer]:
-    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too.
-
-    ``text_of`` gives a configuration file of the store by its name.
-    """
+    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too."""
     with opened_at(root, config) as store:
         clock = store.setup.clock
-        topics = TopicConfigs(text_of(store, TOPICS), config.version, clock)
-        groups = SubscriptionGroups(text_of(store, SUBSCRIPTION_GROUP), config, clock)
+        topics = TopicConfigs(config_text(store.setup.files, TOPICS), config.version, clock)
+        groups = SubscriptionGroups(config_text(store.setup.files, SUBSCRIPTION_GROUP), config, clock)
         yield Producer(store, topics, groups, creates=creates)

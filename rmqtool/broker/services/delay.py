@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from rmqtool.broker.saved_text import SavedText, load
 from rmqtool.broker.services.events import Happened, Service
 from rmqtool.broker.services.redelivery import find_number, stored_again, stored_properties, text_of
 from rmqtool.config import Version
@@ -36,6 +35,7 @@ from rmqtool.formats.property_names import (
     WAIT,
 )
 from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
+from rmqtool.store.config_files import ConfigText
 
 # So many messages are delivered with one put: at first so many that columns are worth their libraries, then fewer, so
 # that the collector does not go over all of them again and again.
@@ -58,7 +58,7 @@ class _Due(NamedTuple):
 class DelayService:
     """The levels of one store. ``offsets`` says for each level what is delivered next."""
 
-    def __init__(self, store: MessageStore, text: SavedText) -> None:
+    def __init__(self, store: MessageStore, text: ConfigText) -> None:
         config = store.setup.config
         self.delays = parse_delay_levels(config.message_delay_level)
         self._store = store
@@ -68,7 +68,7 @@ class DelayService:
         self._version_step = config.delay_offset_update_version_step
         self._updates = 0
         self._changed = False
-        found: dict[str, Any] = load(text, _decode) or {}
+        found: dict[str, Any] = text.load(_decode) or {}
         fresh = new_bean(DATA_VERSION, self._version.value, timestamp=store.setup.clock.now())
         known = {name: value for name, value in (found.get("dataVersion") or {}).items() if name in fresh}
         self._data_version = fresh | known

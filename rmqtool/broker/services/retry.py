@@ -15,7 +15,6 @@ from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import Version
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from rmqtool.engine.stored_config import read_config
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.ids import encode_offset_msg_id
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP
@@ -31,6 +30,7 @@ from rmqtool.formats.property_names import (
     WAIT,
 )
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, dlq_topic, retry_topic
+from rmqtool.store.config_files import load_config
 
 # A message is tried again so often, when neither its group nor its consumer says otherwise.
 MOST_RETRIES = 16
@@ -46,7 +46,7 @@ class Retries:
         self._topics = topics
         self._version = store.setup.config.version
         self._chance = chance or Random()  # noqa: S311  (which queue, no secret)
-        table = read_config(store.setup.files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
+        table = load_config(store.setup.files, SUBSCRIPTION_GROUP).get("subscriptionGroupTable") or {}
         self._groups: dict[str, Mapping[str, Any]] = {
             name: one for name, one in table.items() if isinstance(one, Mapping)
         }

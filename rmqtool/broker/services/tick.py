@@ -7,11 +7,10 @@ durable: cut short anywhere, things happen again rather than not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.broker.offsets import ConsumerOffsets, progress_file
-from rmqtool.broker.saved_text import SavedText, SaveSchedule
+from rmqtool.broker.offsets import ConsumerOffsets, SaveSchedule, progress_file
 from rmqtool.broker.services.delay import AT_ONCE, DelayService
 from rmqtool.broker.services.events import Happened, Service
 from rmqtool.broker.services.pop import Pops, Revival
@@ -22,24 +21,26 @@ from rmqtool.broker.topics import TopicConfigs
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import paths
+from rmqtool.store.config_files import config_text
 
 
 class Services:
-    """What is due in one store. ``text_of`` gives the file of a configuration by its name.
+    """What is due in one store.
 
     ``offsets`` is the progress of groups, where the process has it open already: there must not be two of it.
     """
 
-    def __init__(
-        self, store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
-    ) -> None:
-        config, clock = store.setup.config, store.setup.clock
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets | None = None) -> None:
+        config, clock, files = store.setup.config, store.setup.clock, store.setup.files
         self.store = store
         self.offsets = offsets or ConsumerOffsets(
-            text_of(progress_file(enable_lmq=config.enable_lmq)), config.version, clock, enable_lmq=config.enable_lmq
+            config_text(files, progress_file(enable_lmq=config.enable_lmq)),
+            config.version,
+            clock,
+            enable_lmq=config.enable_lmq,
         )
-        self.topics = TopicConfigs(text_of(paths.TOPICS), config.version, clock)
-        self.delay = DelayService(store, text_of(paths.DELAY_OFFSET))
+        self.topics = TopicConfigs(config_text(files, paths.TOPICS), config.version, clock)
+        self.delay = DelayService(store, config_text(files, paths.DELAY_OFFSET))
         self.timers = Timers(store)
         self.retry = Retries(store, self.topics)
         self.transactions = Transactions(store)
@@ -103,11 +104,9 @@ class Services:
 
 
 @contextmanager
-def running(
-    store: MessageStore, text_of: Callable[[str], SavedText], offsets: ConsumerOffsets | None = None
-) -> Iterator[Services]:
+def running(store: MessageStore, offsets: ConsumerOffsets | None = None) -> Iterator[Services]:
     """Give the services of a store, and save their progress at the end, also after an error of the caller's."""
-    services = Services(store, text_of, offsets)
+    services = Services(store, offsets)
     try:
         yield services
     finally:

@@ -32,7 +32,6 @@ from rmqtool.engine.recovery.places import (
 )
 from rmqtool.engine.recovery.queues import DatabaseQueuesCheck, ListedStore, QueuesCheck
 from rmqtool.engine.recovery.report import RecoveryReport
-from rmqtool.engine.stored_config import read_batch_topics
 from rmqtool.errors import OptionalMissing, ReadFailed, Refused
 from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Kind, ReadableFileSystem, WritableFileSystem, split
@@ -44,6 +43,7 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import ABORT, CHECKPOINT, INDEX, FileKind
 from rmqtool.log.walk import SegmentWalk
+from rmqtool.store.config_files import read_batch_topics
 from rmqtool.store.index_files import Geometry, read_header
 from rmqtool.store.listing import StoreListing, list_store, lock_store
 from rmqtool.store.rocksdb import has_rows, open_database
