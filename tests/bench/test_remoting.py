@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import pytest
 
+from rmqtool.remoting.answers import AnswerTemplate
 from rmqtool.remoting.command import ANSWER, RemotingCommand, SerializeType
 from rmqtool.remoting.frames import HEAD, decode_frame, encode_frame
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.messages import SendMessageAnswer
-from rmqtool.remoting.templates import AnswerTemplate
 from tests import wire
 
 ROUNDS = 200

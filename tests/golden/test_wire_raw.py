@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from rmqtool.remoting import refusals
+from rmqtool.remoting import answers
+from rmqtool.remoting.answers import Refusal
 from rmqtool.remoting.body import Body, read_json
 from rmqtool.remoting.command import FrameError, Language, RemotingCommand
 from rmqtool.remoting.declared import HeaderError
 from rmqtool.remoting.frames import FrameDecoder, decode_frame, encode_frame
-from rmqtool.remoting.refusals import Refusal
 from rmqtool.remoting.signature import SIGNATURE, is_signed, signed_content
 from tests import wire
 from tests.wire import SECRET_KEY, Told
@@ -105,7 +105,7 @@ def pattern_of(refusal: Refusal, version: str) -> re.Pattern[str]:
 
 def test_refusals_are_in_our_words(told: list[Told]) -> None:
     """Every remark of an answer that says no is one of the table, with its code, by the version of the broker."""
-    known = [value for value in vars(refusals).values() if isinstance(value, Refusal)]
+    known = [value for value in vars(answers).values() if isinstance(value, Refusal)]
     seen = Counter[int]()
     for raw, command, _ in told:
         # 19 and 20 carry the state of the store, not a refusal.

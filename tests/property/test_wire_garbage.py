@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import rmqtool.remoting
-from rmqtool.remoting import access, refusals
+from rmqtool.remoting import access, answers
 from rmqtool.remoting.body import Body, BodyError
 from rmqtool.remoting.command import FrameError, RemotingCommand, SerializeType
 from rmqtool.remoting.declared import HeaderError
@@ -126,7 +126,7 @@ def serve(command: RemotingCommand) -> None:
     assert "\n" not in line
     is_signed(command, "12345678")
     row = REQUESTS.get(command.code)
-    answer = refusals.refuse(command, refusals.UNSUPPORTED, "5.3", code=command.code)
+    answer = answers.refuse(command, answers.UNSUPPORTED, "5.3", code=command.code)
     if row is not None:
         try:
             request = row.decode(command.ext)
@@ -138,7 +138,7 @@ def serve(command: RemotingCommand) -> None:
                 if isinstance(kind, type) and issubclass(kind, Body):
                     kind.decode(command.body).encode()
         except (HeaderError, BodyError) as error:
-            answer = refusals.unreadable(command, error)
+            answer = answers.unreadable(command, error)
     assert decode_frame(encode_frame(answer)).opaque == command.opaque
 
 

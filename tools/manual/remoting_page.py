@@ -8,12 +8,12 @@ import typing
 from collections.abc import Iterable, Iterator
 
 from rmqtool.formats.response_codes import ResponseCode, codes_of
-from rmqtool.remoting import limits, refusals
+from rmqtool.remoting import answers, limits
+from rmqtool.remoting.answers import Refusal
 from rmqtool.remoting.body import Body, Content
 from rmqtool.remoting.command import Language
 from rmqtool.remoting.declared import Declared, Field
 from rmqtool.remoting.headers import Header, NoFields, Request, Role, Row, RpcRequest, TopicQueueRequest
-from rmqtool.remoting.refusals import Refusal
 from rmqtool.remoting.requests import REQUESTS
 from tools.manual.command_pages import NAME, see_also
 from tools.manual.roff import Block, Items, Page, Section, Table, Text
@@ -215,7 +215,7 @@ def _when(name: str, old: dict[str, int], new: dict[str, int]) -> Iterator[str]:
 
 def _refusals() -> Iterator[Block]:
     yield Text("What is between braces is filled in. Of two codes the second is that of 5.x.")
-    known = [value for value in vars(refusals).values() if isinstance(value, Refusal)]
+    known = [value for value in vars(answers).values() if isinstance(value, Refusal)]
     yield Items(
         tuple(
             (" / ".join(str(int(code)) for code in (one.code, one.code_5) if code is not None), (_text(one),))

@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.remoting import headers as headers_module
 from rmqtool.remoting.access import Need, needs
+from rmqtool.remoting.answers import AnswerTemplate
 from rmqtool.remoting.command import ANSWER, RemotingCommand, SerializeType
 from rmqtool.remoting.declared import (
     READERS,
@@ -30,7 +31,6 @@ from rmqtool.remoting.requests.messages import PullMessage, PullMessageAnswer, S
 from rmqtool.remoting.requests.offsets import QueryConsumerOffset, SearchOffset
 from rmqtool.remoting.requests.pop import PopMessage
 from rmqtool.remoting.requests.topics import GetAllTopicConfig, GetAllTopicConfigAnswer
-from rmqtool.remoting.templates import AnswerTemplate
 from rmqtool.remoting.wire_log import line_of
 from tests import wire_values
 from tools.manual.remoting_page import remoting_page
@@ -66,6 +66,22 @@ def test_the_codes_of_a_request_share_its_fields() -> None:
     assert [row.code for row in REQUESTS.values() if row.short] == [310, 320, 325]
     assert REQUESTS[361].request is PullMessage
     assert REQUESTS[361].since == "5.0.0"
+
+
+# What clients and tools send in their usual journeys, and what rarer ones do, as recorded.
+MUST = {
+    105, 310, 10, 320, 11, 361, 34, 35, 38, 14, 15, 29, 30, 31, 32, 36, 37, 39, 40, 41, 42, 46, 12, 33, 106, 206, 304,
+    305, 28, 26, 202, 208, 203, 204, 300, 351, 352, 201, 21, 17, 215, 216, 200, 207, 222,
+}  # fmt: skip
+SHOULD = {
+    324, 325, 326, 400, 401, 402, 200050, 200051, 200151, 200053, 200054, 307, 309, 220, 315, 317, 321, 303, 314, 328,
+    316, 306, 329, 18, 225, 100, 101, 102, 219, 205, 327, 319, 224, 343, 345, 370, 103, 104, 322, 43, 45, 60, 61, 907,
+}  # fmt: skip
+
+
+def test_everything_that_clients_and_tools_send_is_declared() -> None:
+    assert (len(MUST), len(SHOULD)) == (45, 44)
+    assert REQUESTS.keys() >= MUST | SHOULD
 
 
 def test_what_is_unknown_is_ignored_and_what_is_absent_has_its_default() -> None:

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from rmqtool.formats.codes import is_since
-from rmqtool.remoting import refusals
-from rmqtool.remoting.refusals import Refusal
+from rmqtool.remoting import answers
+from rmqtool.remoting.answers import Refusal
 from tests.conformance.oracle.packages import prepare
 
 CLASSES = """
@@ -22,7 +22,7 @@ CLASSES = """
     namesrv.processor.DefaultRequestProcessor namesrv.processor.ClientRequestProcessor
     remoting.netty.NettyRemotingAbstract common.help.FAQUrl
 """
-ALL = {name: value for name, value in vars(refusals).items() if isinstance(value, Refusal)}
+ALL = {name: value for name, value in vars(answers).items() if isinstance(value, Refusal)}
 # Texts that came with 5.x; 4.9 has no such refusal.
 ONLY_5 = {"TOPIC_IS_SYSTEMS"}
 
@@ -56,6 +56,6 @@ def test_every_part_of_every_remark_is_upstreams(version: str, real_classes: obj
         for part in parts(text):
             assert part in known, (name, part)
             compared += 1
-    further = refusals.FURTHER_5 if is_since(version, "5.0.0") else refusals.FURTHER_4
+    further = answers.FURTHER_5 if is_since(version, "5.0.0") else answers.FURTHER_4
     assert further.split()[1] in known
     assert compared == {"4.9.7": 64, "5.3.3": 66, "5.4.0": 66}[version]
