@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rmqtool.audit.due import BATCH_UNIT, UNIT, Ints, Units
+from rmqtool.audit.due import BATCH_UNIT, UNIT, Ints, Mask, Units
 from rmqtool.columns.queues import QueueRun
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats import consume_queue
@@ -25,6 +26,8 @@ _READ_AT_ONCE = 1 << 16
 # Of units that are apart in the same way, one behind the other, so many records are named.
 NAMED = 4096
 _SECOND = 1000
+# A unit of the extension holds its size in a short.
+_LARGEST_EXT_UNIT = 1 << 15
 
 
 class Apart(StrEnum):
@@ -141,14 +144,15 @@ class QueueUnits:
         if self.ext is not None:
             self.ext.close()
 
-    def real_tags_code(self, address: int) -> int | None:
-        """Return the tags code that a unit's address in the extension leads to."""
-        if self.ext is None:
-            return None
-        at = consume_queue.ext_offset(address)
-        data = self.ext.read(at, 1 << 15)
-        found = consume_queue.decode_ext_unit(data) if data else None
-        return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
+
+def find_tags_code(ext: SegmentQueue | None, address: int) -> int | None:
+    """Return the tags code that an address in the extension of a queue leads to."""
+    at = consume_queue.ext_offset(address)
+    segment = ext.find(at) if ext is not None else None
+    if ext is None or segment is None:
+        return None
+    found = consume_queue.decode_ext_unit(ext.read(at, min(_LARGEST_EXT_UNIT, segment.end_offset - at)))
+    return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
 
 
 def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
@@ -172,40 +176,48 @@ def follow(offsets: Ints) -> bool:
 
 def _compare(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
     found = queue.at(run.queue_offsets)
-    same = found == run.units
-    if same.all():
-        comparison.add_hits(run.queue_offsets)
-        return
-    led = (found["physical_offset"] == run.units["physical_offset"]) & (found["size"] == run.units["size"])
-    apart = np.full(len(same), Apart.WRONG, object)
+    led, right, apart = judge_units(run.topic, run.units, found, queue.ext)
+    comparison.add_hits(run.queue_offsets[led])
+    _add_apart(run, found, ~right, apart, comparison)
+
+
+class Judged(NamedTuple):
+    """Which units lead to their records, which are right besides, and how the others differ."""
+
+    led: Mask
+    right: Mask
+    apart: npt.NDArray[np.object_]
+
+
+def judge_units(topic: str, due: Units, found: Units, ext: SegmentQueue | None) -> Judged:
+    """Compare units of one queue with those that its records are due.
+
+    Another tags code is right where it is the address of an extension that holds the due one. What delayed messages
+    have instead is a time that depends on the levels of their day, which nothing in the store tells: there it is right
+    when it differs from the due one as most do.
+    """
+    right = found == due
+    apart = np.full(len(right), Apart.WRONG, object)
+    if right.all():
+        return Judged(right, right, apart)
+    led = (found["physical_offset"] == due["physical_offset"]) & (found["size"] == due["size"])
     apart[(found["size"] <= 0) | (found["physical_offset"] < 0)] = Apart.MISSING
-    tags = led & ~same
-    apart[tags] = Apart.TAGS
-    if tags.any():
-        forgiven = _explain_tags(run, found, tags, queue, apart)
-        same = same | forgiven
-    comparison.add_hits(run.queue_offsets[led & (same | tags)])
-    _add_apart(run, found, ~same, apart, comparison)
-
-
-def _explain_tags(run: QueueRun, found: Units, tags: Any, queue: QueueUnits, apart: Any) -> Any:
-    """Return which units with another tags code are right: delivery times of other levels, ext addresses."""
-    fine = np.zeros(len(found), np.bool_)
-    rows = np.flatnonzero(tags)
-    if run.topic == SCHEDULE_TOPIC:
-        delays = found["tags_code"].astype(np.int64) - run.units["tags_code"].astype(np.int64)
+    rows = np.flatnonzero(led & ~right)
+    apart[rows] = Apart.TAGS
+    if topic == SCHEDULE_TOPIC and len(rows):
+        delays = found["tags_code"].astype(np.int64) - due["tags_code"].astype(np.int64)
         values, counts = np.unique(delays, return_counts=True)
         usual = values[np.argmax(counts)]
         if usual % _SECOND == 0:
-            fine[rows] = delays[rows] == usual
-    for row in rows[~fine[rows]].tolist():
+            right[rows] = delays[rows] == usual
+    for row in rows[~right[rows]].tolist():
         code = int(found["tags_code"][row])
         if code <= MAX_EXT_ADDRESS:
-            real = queue.real_tags_code(code)
-            fine[row] = real == int(run.units["tags_code"][row])
+            real = find_tags_code(ext, code)
+            right[row] = real == int(due["tags_code"][row])
             if real is None:
                 apart[row] = Apart.EXT
-    return fine
+    return Judged(led, right, apart)
 
 
 def _add_apart(run: QueueRun, found: Units, rows: Any, apart: Any, comparison: QueueComparison) -> None:
@@ -248,7 +260,7 @@ class BatchApart(NamedTuple):
 
 
 # What must be equal: the rest is not written by every version.
-_BATCH_FIELDS = ("physical_offset", "size", "tags_code", "store_time", "msg_base_offset", "batch_size")
+BATCH_FIELDS = ("physical_offset", "size", "tags_code", "store_time", "msg_base_offset", "batch_size")
 
 
 class BatchQueueUnits:
@@ -280,7 +292,7 @@ class BatchQueueUnits:
         for file, at, units in self.between(min(due), int(last["physical_offset"]) + int(last["size"])):
             for row, unit in enumerate(units):
                 wanted = due.pop(int(unit["physical_offset"]), None)
-                if wanted is None or any(unit[name] != wanted[name] for name in _BATCH_FIELDS):
+                if wanted is None or any(unit[name] != wanted[name] for name in BATCH_FIELDS):
                     told = None if wanted is None else tuple(wanted.tolist())
                     yield BatchApart(
                         run.topic, run.queue_id, told, tuple(unit.tolist()), file, at + row * unit.itemsize

@@ -147,7 +147,6 @@ _BATCHES_NAMED = 1000
 _BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 # Of a store at work it is looked so often in all, in pauses of so many seconds, whether units come that are missing.
 _LOOKS, _PAUSE = 20, 0.05
-_COMPARED = ("size", "tags_code", "store_time", "msg_base_offset", "batch_size")
 
 
 class Claim(NamedTuple):
@@ -487,6 +486,8 @@ class QueueJudge:
 
     def _batches(self, dispatched: int) -> Iterator[Finding]:
         """Yield units of batch queues that are not what their records are due."""
+        from rmqtool.audit.queues import BATCH_FIELDS
+
         for topic, queue_id, due, found, file, file_offset in self.batch_apart[:_BATCHES_NAMED]:
             directory = paths.segment_directory(FileKind.BATCH_CONSUME_QUEUE, topic, queue_id)
             place = Place(file or directory, file_offset, None if file is None else _BATCH_SIZE, topic, queue_id)
@@ -504,7 +505,9 @@ class QueueJudge:
                     "CQ-WRONG", f"the unit leads to {there.physical_offset}, no message of this queue", place
                 )
             elif wanted is not None and there is not None:
-                names = [n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in _COMPARED]
+                names = [
+                    n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in BATCH_FIELDS
+                ]
                 text = f"{', '.join(names)} of the unit of {wanted.physical_offset} are not the message's"
                 yield new_finding("CQ-WRONG", text, place, physicalOffset=wanted.physical_offset)
 

@@ -105,9 +105,11 @@ class _FileUnits:
 
     def read(self, queue_offset: int, count: int) -> Units:
         """Return ``count`` units from ``queue_offset`` on."""
+        from rmqtool.audit.queues import find_tags_code
+
         units = self._units.read(queue_offset, count)
         for row in (units["tags_code"] <= MAX_EXT_ADDRESS).nonzero()[0].tolist():
-            units["tags_code"][row] = self._units.real_tags_code(int(units["tags_code"][row])) or 0
+            units["tags_code"][row] = find_tags_code(self._units.ext, int(units["tags_code"][row])) or 0
         return units
 
 

@@ -25,10 +25,6 @@ from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.consume_queue import (
     FILLER,
     UNIT_SIZE,
-    ConsumeQueueExtUnit,
-    decode_ext_unit,
-    ext_offset,
-    is_ext_address,
     is_written,
 )
 from rmqtool.formats.java import INT_MAX, LONG_MAX
@@ -43,8 +39,6 @@ if TYPE_CHECKING:
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 FILLER_UNIT = _UNIT.encode(FILLER)
-# A unit of the extension holds its size in a short.
-_EXT_MOST = 1 << 15
 # No record ends before its hosts do.
 _TOO_SHORT = 48
 # A gap wider than this is never believed: the queue would fill the disk with fillers.
@@ -191,21 +185,14 @@ class QueueCheck:
 
     def _stands_at(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
         found = self.read_unit(queue_offset)
-        if found is None or found[:2] != unit[:2]:
-            return False
-        return found.tags_code == unit.tags_code or self._is_other_code(found.tags_code)
+        return found is not None and (found == unit or (found[:2] == unit[:2] and self._is_right(found, unit)))
 
-    def _is_other_code(self, tags_code: int) -> bool:
-        """Tell whether a tags code cannot be compared: a unit of the extension has it, or it is a time of a delay."""
-        return self._has_ext_unit(tags_code) or self.key[0] == SCHEDULE_TOPIC
+    def _is_right(self, found: ConsumeQueueUnit, due: ConsumeQueueUnit) -> bool:
+        from rmqtool.audit.queues import judge_units
+        from rmqtool.columns.queues import decode_units
 
-    def _has_ext_unit(self, address: int) -> bool:
-        if self._ext is None or not is_ext_address(address):
-            return False
-        at = ext_offset(address)
-        segment = self._ext.find(at)
-        data = self._ext.read(at, min(_EXT_MOST, segment.end_offset - at)) if segment is not None else b""
-        return isinstance(decode_ext_unit(data), ConsumeQueueExtUnit)
+        wanted, there = (decode_units(_UNIT.encode(unit)) for unit in (due, found))
+        return bool(judge_units(self.key[0], wanted, there, self._ext).right[0])
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
         """Return the unit on the disk, None where there is no file."""
@@ -235,15 +222,11 @@ class QueueCheck:
         """Compare the units of records whose offsets follow each other with those on the disk."""
         import numpy as np
 
+        from rmqtool.audit.queues import judge_units
         from rmqtool.columns.queues import decode_units
 
         found = decode_units(self.read(queue_offset, len(units)))
-        same = (found["physical_offset"] == units["physical_offset"]) & (found["size"] == units["size"])
-        codes = found["tags_code"] == units["tags_code"]
-        if not codes.all():
-            other = [self._is_other_code(code) for code in found["tags_code"][~codes].tolist()]
-            codes[~codes] = np.array(other, np.bool_)
-        wrong = np.flatnonzero(~(same & codes))
+        wrong = np.flatnonzero(~judge_units(self.key[0], units, found, self._ext).right)
         for rows in np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1):
             if len(rows):
                 self.replace(queue_offset + int(rows[0]), units[rows[0] : rows[-1] + 1].tobytes())

@@ -154,11 +154,12 @@ class BatchQueueCheck:
         found = self._found
         while found and found[-1].physical_offset >= log_end:
             found = found[:-1]
-        if found == wanted and len(found) == len(self._found):
-            return False
         same = next(
-            (n for n, (a, b) in enumerate(zip(found, wanted, strict=False)) if a != b), min(len(found), len(wanted))
+            (n for n, units in enumerate(zip(found, wanted, strict=False)) if not _are_alike(*units)),
+            min(len(found), len(wanted)),
         )
+        if same == len(wanted) == len(self._found):
+            return False
         data = b"".join(_BATCH_UNIT.encode(unit) for unit in wanted[same:])
         left = (len(self._found) - len(wanted)) * BATCH_UNIT_SIZE
         self._write(self._begin + same * BATCH_UNIT_SIZE, data + bytes(max(left, 0)))
@@ -167,6 +168,13 @@ class BatchQueueCheck:
     def _lost(self, log: LogPass) -> list[BatchConsumeQueueUnit]:
         """Return the units of messages whose records are damaged: they keep their places."""
         return [unit for unit in self._found if log.damage.covers(unit.physical_offset)]
+
+
+def _are_alike(one: BatchConsumeQueueUnit, other: BatchConsumeQueueUnit) -> bool:
+    """Return whether two units say the same; not every version writes all that they may hold."""
+    from rmqtool.audit.queues import BATCH_FIELDS
+
+    return all(getattr(one, name) == getattr(other, name) for name in BATCH_FIELDS)
 
 
 class ListedStore(NamedTuple):
