@@ -7,12 +7,58 @@ at most were lost between two places, and which bridge a repair has laid there.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from rmqtool.formats.commit_log import MIN_RECORD_SIZE, Message
 from rmqtool.formats.flaws import Flaw
 from rmqtool.store.segments import Segment
+
+
+class Span(Protocol):
+    """Bytes of the log from ``start`` to before ``end``."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins."""
+
+    @property
+    def end(self) -> int:
+        """Where what follows begins."""
+
+
+AnySpan = TypeVar("AnySpan", bound=Span)
+
+
+class Stretch(NamedTuple):
+    """Bytes of the log of which nothing else is known."""
+
+    start: int
+    end: int
+
+
+def find_covering(spans: Sequence[AnySpan], physical_offset: int) -> AnySpan | None:
+    """Return the one of some spans, in the order of the log, that an offset is in."""
+    at = bisect_right(spans, physical_offset, key=_start_of) - 1
+    return spans[at] if at >= 0 and physical_offset < spans[at].end else None
+
+
+def is_any_between(spans: Sequence[Span], start: int, end: int) -> bool:
+    """Return whether one of some spans, in the order of the log, has bytes between two offsets."""
+    at = bisect_right(spans, start, key=_end_of)
+    return at < len(spans) and spans[at].start < end
+
+
+def joined(spans: Iterable[Span]) -> list[Stretch]:
+    """Return spans in the order of the log, those that touch as one."""
+    found: list[Stretch] = []
+    for one in sorted(spans, key=_start_of):
+        if found and one.start <= found[-1].end:
+            found[-1] = Stretch(found[-1].start, max(found[-1].end, one.end))
+        else:
+            found.append(Stretch(one.start, one.end))
+    return found
 
 
 class Damage(NamedTuple):
@@ -43,8 +89,7 @@ class DamageMap:
 
     def covers(self, physical_offset: int) -> bool:
         """Return whether an offset is in damage."""
-        at = bisect_right(self.spans, physical_offset, key=_start_of) - 1
-        return at >= 0 and physical_offset < self.spans[at].end
+        return find_covering(self.spans, physical_offset) is not None
 
     def find_bridge(self, physical_offset: int) -> Bridge | None:
         """Return the bridge over an offset."""
@@ -71,8 +116,12 @@ class DamageMap:
         return -(-lost // MIN_RECORD_SIZE)
 
 
-def _start_of(damage: Damage) -> int:
-    return damage.start
+def _start_of(span: Span) -> int:
+    return span.start
+
+
+def _end_of(span: Span) -> int:
+    return span.end
 
 
 def _place_of(bridge: Bridge) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
+from rmqtool.audit.damage import Stretch, find_covering, is_any_between
 from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
@@ -33,14 +33,6 @@ class Depth(IntEnum):
     QUICK = 0
     DEFAULT = 1
     DEEP = 2
-
-
-@dataclass
-class Damage:
-    """Bytes of the log that hold no right record, from ``start`` to before ``end``."""
-
-    start: int
-    end: int
 
 
 class Walk(NamedTuple):
@@ -72,9 +64,9 @@ class Case:
     store: Store
     depth: Depth
     lock: LockState | None
-    damage: list[Damage] = field(default_factory=list)
-    stale: list[Damage] = field(default_factory=list)
-    odd_times: list[Damage] = field(default_factory=list)
+    damage: list[Stretch] = field(default_factory=list)
+    stale: list[Stretch] = field(default_factory=list)
+    odd_times: list[Stretch] = field(default_factory=list)
     odd_records: set[int] = field(default_factory=set)
     odd_properties: set[int] = field(default_factory=set)
     last_seen: int = 0
@@ -91,7 +83,7 @@ class Case:
             lock = None
         case = cls(store, depth, lock)
         for gap in case.log.gaps():
-            case.damage.append(Damage(gap.start_offset, gap.end_offset))
+            case.damage.append(Stretch(gap.start_offset, gap.end_offset))
         return case
 
     @property
@@ -209,22 +201,21 @@ class Case:
         is_gone = isinstance(error, FileMissing) and self.live
         return unread_finding(self.store.root, error, severity=Severity.NOTICE if is_gone else None)
 
-    def explains(self, physical_offset: int) -> Damage | None:
+    def explains(self, physical_offset: int) -> Stretch | None:
         """Return the damage that takes a place of the log."""
-        return _covering(self.damage, physical_offset)
+        return find_covering(self.damage, physical_offset)
 
     def is_odd_in_time(self, physical_offset: int) -> bool:
         """Return whether the record at a place has a store time that cannot be."""
-        return _covering(self.odd_times, physical_offset) is not None
+        return find_covering(self.odd_times, physical_offset) is not None
 
     def is_stale(self, physical_offset: int) -> bool:
         """Return whether a place lies among the bytes that a recovery left behind the end."""
-        return _covering(self.stale, physical_offset) is not None
+        return find_covering(self.stale, physical_offset) is not None
 
     def damaged_between(self, start: int, end: int) -> bool:
         """Return whether damage begins or ends between two places of the log."""
-        at = bisect_right(self.damage, start, key=lambda damage: damage.end)
-        return at < len(self.damage) and self.damage[at].start < end
+        return is_any_between(self.damage, start, end)
 
     def files(self, *kinds: FileKind) -> list[FoundFile]:
         """Return the files of these kinds."""
@@ -233,19 +224,3 @@ class Case:
 
 def _bases(segments: Iterable[Segment]) -> Iterator[int]:
     return (segment.base_offset for segment in segments)
-
-
-def _covering(spans: list[Damage], physical_offset: int) -> Damage | None:
-    at = bisect_right(spans, physical_offset, key=lambda damage: damage.start) - 1
-    return spans[at] if at >= 0 and physical_offset < spans[at].end else None
-
-
-def joined(damage: Iterable[Damage]) -> list[Damage]:
-    """Return stretches in order, those that touch as one."""
-    found: list[Damage] = []
-    for one in sorted(damage, key=lambda damage: damage.start):
-        if found and one.start <= found[-1].end:
-            found[-1].end = max(found[-1].end, one.end)
-        else:
-            found.append(Damage(one.start, one.end))
-    return found

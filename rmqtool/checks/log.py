@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.checks.case import Case, Damage, joined
+from rmqtool.audit.damage import Stretch, joined
+from rmqtool.checks.case import Case
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
@@ -60,12 +61,12 @@ class LogJudge:
             if odd.records > 1:
                 text = f"{odd.records} records in a row were stored before the one in front: {text}"
             place = self.case.place(odd.physical_offset, odd.length)
-            self.case.odd_times.append(Damage(odd.physical_offset, odd.physical_offset + odd.length))
+            self.case.odd_times.append(Stretch(odd.physical_offset, odd.physical_offset + odd.length))
             why = None if far else "searches by time are off by no more than that"
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":
-                self.case.damage.append(Damage(place_of, place_of + size))
+                self.case.damage.append(Stretch(place_of, place_of + size))
             # Clients of other languages may send anything within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
             yield new_finding(
@@ -110,10 +111,10 @@ class LogJudge:
         place = self.case.place(start, run.length)
         code, message = run.flaw.code, run.flaw.message
         if code == "CL-TIME":
-            self.case.odd_times.append(Damage(start, start + run.length))
+            self.case.odd_times.append(Stretch(start, start + run.length))
             yield new_finding(code, message, place, severity=Severity.WARNING)
             return
-        span = Damage(start, start + run.length)
+        span = Stretch(start, start + run.length)
         if run.first is not None:
             self.case.last_seen = max(self.case.last_seen, run.first.store_timestamp)
         if is_last and code == "CL-STALE":
@@ -142,7 +143,7 @@ class LogJudge:
         self, report: SegmentReport, file: str | None, file_offset: int | None, message: str, is_gone: bool
     ) -> Finding:
         """Return the finding of a segment that was not read to its end; nothing that leads there is judged."""
-        self.case.damage.append(Damage(report.end, report.base_offset + report.size))
+        self.case.damage.append(Stretch(report.end, report.base_offset + report.size))
         self.is_complete = False
         kind = FileMissing if is_gone else ReadFailed
         return self.case.unread(kind(message, file=file, offset=file_offset))
@@ -153,7 +154,7 @@ class LogJudge:
         length = report.base_offset + report.size - start
         if length <= 0:
             return
-        self.case.damage.append(Damage(start, start + length))
+        self.case.damage.append(Stretch(start, start + length))
         self.damaged_bytes += length
         text = "the segment ends without the blank that should close it, and records follow in the next one"
         yield new_finding("CL-MID", text, self.case.place(start, length))
