@@ -171,6 +171,10 @@ class _Planner:
         self.reasons = Reasons(dict(_WHY))
         # Which offsets the change of a table is about, by its path in the store.
         self.offsets: dict[str, tuple[OffsetChange, ...]] = {}
+        # What is wrong with the store as the overlays have it, when nothing was changed since that was found.
+        self._found: list[Finding] | None = None
+        # Whether the steps are all that was changed in the overlays.
+        self._is_whole = False
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
@@ -185,10 +189,12 @@ class _Planner:
         if request.edit is not None:
             self._take(request.edit(self.areas))
         if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
+            self._found = None
             self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
 
     def _take(self, edits: Iterable[Edit]) -> None:
         for edit in edits:
+            self._found = None
             self.reasons.by_path[edit.path] = edit.reason
             self.offsets[edit.path] = edit.offsets
 
@@ -227,14 +233,14 @@ class _Planner:
             self._learn(report)
             report = self._recovered()
         found = check_view(self.areas.view(), self.areas.extract, self.effort)
-        if not report.abnormal and any(_needs_thorough(one, report) for one in found):
+        is_thorough = not report.abnormal and any(_needs_thorough(one, report) for one in found)
+        if self._forget_indexes(found) or is_thorough:
             # As after a crash nothing is taken on trust then.
             self._mark_unclean()
-            report = self._recovered()
-            found = check_view(self.areas.view(), self.areas.extract, self.effort)
-        if self._forget_indexes(found):
-            self._mark_unclean()
-            self._recovered()
+            again = self._recovered()
+            report = again if is_thorough else report
+        else:
+            self._found = found
         self._learn(report)
 
     def _forget_indexes(self, found: Iterable[Finding]) -> bool:
@@ -318,7 +324,9 @@ class _Planner:
         if not self.request.takes(Part.LOG):
             named = keep_marker(named, needed)
         told = (replace(step, offsets=self.offsets.get(step.path, ())) if not step.area else step for step in named)
-        return renumber_new_indexes(in_order(told))
+        steps = renumber_new_indexes(in_order(told))
+        self._is_whole = len(steps) == len(found) and all(step.allowed for step in steps)
+        return steps
 
     def assumed(self, steps: Iterable[Step]) -> dict[str, object]:
         """Return the sizes of files that are made although nothing in the store shows them."""
@@ -345,6 +353,8 @@ class _Planner:
 
     def left(self, steps: Iterable[Step]) -> list[Finding]:
         """Return what a check finds once the steps that are allowed are done."""
+        if self._found is not None and self._is_whole:
+            return self._found
         overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
         try:
             for step in steps:
