@@ -28,7 +28,6 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from rmqtool import kernel
-from rmqtool.config import Version
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, BodyCodec, SysFlag
 from rmqtool.formats.compression import compress_body, compression_flag
@@ -140,10 +139,6 @@ class PutStatus(StrEnum):
         """What may be wrong where a message is not stored for certain."""
         return _REASONS[self]
 
-    def spelled_by(self, version: Version) -> str:
-        """Return the name as a broker of ``version`` spells it."""
-        return _SPELLED_BY_4_9.get(self, self.value) if version is Version.V4_9 else self.value
-
 
 _ABOUT_MESSAGE = frozenset(
     {
@@ -166,12 +161,6 @@ _REASONS = {
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its time is further ahead than timerMaxDelaySec",
     PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a time, and timerWheelEnable is false",
 }
-_SPELLED_BY_4_9 = {
-    PutStatus.CREATE_MAPPED_FILE_FAILED: "CREATE_MAPEDFILE_FAILED",
-    PutStatus.OS_PAGE_CACHE_BUSY: "OS_PAGECACHE_BUSY",
-}
-
-
 # A topic and the number of one of its queues.
 QueueKey: TypeAlias = tuple[str, int]
 

@@ -55,7 +55,6 @@ from rmqtool.formats.consume_queue import (
     is_filler,
 )
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.ids import decode_offset_msg_id
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.paths import INDEX, FileKind, parse_segment_name, segment_directory
@@ -484,11 +483,6 @@ class StoreReader:
                 found.append(record if isinstance(record, Message) else self.message_at(unit.physical_offset))
             at = end
         return found
-
-    def message_of_id(self, offset_msg_id: str) -> Message | None:
-        """Return the message of an offset message id."""
-        found = decode_offset_msg_id(offset_msg_id)
-        return None if found is None else self.message_at(found.physical_offset)
 
     def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
         """Return up to ``most`` messages with a key in a closed window, in the order of the log.

@@ -340,17 +340,6 @@ class MessageStore:
         return count
 
     @to_the_end
-    def dispatch_again_from(self, physical_offset: int) -> None:
-        """Have everything from a record on dispatched once more; what is there already stays as it is."""
-        self._engine.dispatcher.restart_at(physical_offset)
-
-    @to_the_end
-    def checkpoint_now(self) -> None:
-        """Force the queues and the index, and write down how far everything is durable."""
-        self._first.prepare()
-        self._upkeep.flush_queues()
-
-    @to_the_end
     def tick(self) -> None:
         """Do everything that is due by the clock."""
         if self._writer.waiting:
@@ -451,10 +440,6 @@ class MessageStore:
             f"the disk of the commit log is {condition.disk_used} % full; "
             f"a broker refuses messages above {limit} %, its diskSpaceWarningLevelRatio"
         )
-
-    def set_flag(self, flag: RunningFlag, on: bool) -> None:
-        """Set or clear one of the flags that an administrator may set."""
-        self._engine.health.set(flag, on)
 
     @to_the_end
     def close(self) -> None:

@@ -72,7 +72,7 @@ class Life:
         for ticket, message in reversed(waiting):
             store.wait(ticket)
             self._note(ticket, (message.body or b"",))
-        store.checkpoint_now()
+        store._upkeep.flush_queues()
 
     def _message(self, number: int) -> NewMessage:
         message = a_message(number, topic="Later", properties={"DELAY": "1", "KEYS": "later"})

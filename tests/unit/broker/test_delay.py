@@ -182,9 +182,9 @@ def test_a_store_that_takes_nothing_more_keeps_what_is_due() -> None:
     served.put("T", DELAY="1")
     from rmqtool.engine.health import RunningFlag
 
-    served.store.set_flag(RunningFlag.NOT_WRITEABLE, True)
+    served.store._engine.health.set(RunningFlag.NOT_WRITEABLE, True)
     assert events(served.later(1000)) == ["stuck"]
-    served.store.set_flag(RunningFlag.NOT_WRITEABLE, False)
+    served.store._engine.health.set(RunningFlag.NOT_WRITEABLE, False)
     assert events(served.later(0)) == ["delivered"] * 2
 
 

@@ -196,9 +196,9 @@ def test_a_store_that_takes_nothing_keeps_what_is_due() -> None:
     served = served_with()
     served.put("T", TIMER_DELAY_MS="2500")
     served.later(0)
-    served.store.set_flag(RunningFlag.NOT_WRITEABLE, True)
+    served.store._engine.health.set(RunningFlag.NOT_WRITEABLE, True)
     assert events(served.later(5000)) == ["stuck"] * 2
-    served.store.set_flag(RunningFlag.NOT_WRITEABLE, False)
+    served.store._engine.health.set(RunningFlag.NOT_WRITEABLE, False)
     assert events(served.later(0)) == ["delivered"]
 
 

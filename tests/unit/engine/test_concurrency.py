@@ -65,7 +65,7 @@ class Producer(threading.Thread):
             if number % 20 == 0:
                 store.flush_now()
                 store.dispatch_now()
-                store.checkpoint_now()
+                store._upkeep.flush_queues()
                 store.tick()
 
     def _message(self, chance: random.Random) -> NewMessage:

@@ -380,7 +380,7 @@ def test_dispatching_again_changes_nothing() -> None:
             store.put(a_message(number, queue_id=number % 3))
         store.dispatch_now()
         before = tree(store.setup.files, "consumequeue") | tree(store.setup.files, "index")
-        store.dispatch_again_from(0)
+        store._engine.dispatcher.restart_at(0)
         assert store.dispatch_now() == 40
         assert tree(store.setup.files, "consumequeue") | tree(store.setup.files, "index") == before
 

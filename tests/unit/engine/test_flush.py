@@ -222,7 +222,7 @@ def test_the_checkpoint_is_never_ahead_of_the_disk() -> None:
         fields = checkpoint_of(store)
         assert (fields.physic_msg_timestamp, fields.logics_msg_timestamp) == (0, 0)
         store.flush_now()
-        store.checkpoint_now()
+        store._upkeep.flush_queues()
         fields = checkpoint_of(store)
         assert (fields.physic_msg_timestamp, fields.logics_msg_timestamp) == (1_700_000_000_000,) * 2
 
@@ -230,7 +230,7 @@ def test_the_checkpoint_is_never_ahead_of_the_disk() -> None:
 def test_what_another_is_still_forcing_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two flush the queues at once: the second finds them clean, and must not say so in the checkpoint."""
     _, store = a_disk_and_store()
-    second = threading.Thread(target=store.checkpoint_now)
+    second = threading.Thread(target=store._upkeep.flush_queues)
     seen = []
 
     def meanwhile() -> None:
@@ -242,7 +242,7 @@ def test_what_another_is_still_forcing_is_not_durable(monkeypatch: pytest.Monkey
         put = store.put(a_message())
         store.dispatch_now()
         during_next(monkeypatch, "fdatasync", meanwhile)
-        store.checkpoint_now()
+        store._upkeep.flush_queues()
         second.join(60)
         assert seen == [(True, 0)]
         assert checkpoint_of(store).logics_msg_timestamp == put.store_timestamp
@@ -431,7 +431,7 @@ class TestPoison:
         calls = len(disk.calls)
         assert not store.flush_now()
         store.tick()
-        store.checkpoint_now()
+        store._upkeep.flush_queues()
         with pytest.raises(WriteFailed):
             store.close()
         assert len(disk.calls) == calls

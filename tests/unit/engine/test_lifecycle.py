@@ -111,7 +111,7 @@ def test_a_flag_keeps_the_mark(version: Version) -> None:
     """C1.6, where queues or index are not what the log says."""
     store = small_store(version)
     store.put(a_message())
-    store.set_flag(RunningFlag.INDEX_FILE_ERROR, True)
+    store._engine.health.set(RunningFlag.INDEX_FILE_ERROR, True)
     assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.close()
     assert "abort" in names(store.setup.files)
@@ -122,7 +122,7 @@ def test_a_full_disk_keeps_no_mark(version: Version) -> None:
     """upstream: any flag keeps it. What was refused changes nothing: the store is as sound as it was before."""
     store = small_store(version)
     store.put(a_message())
-    store.set_flag(RunningFlag.DISK_FULL, True)
+    store._engine.health.set(RunningFlag.DISK_FULL, True)
     assert store.put(a_message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     store.close()
     assert "abort" not in names(store.setup.files)

@@ -523,12 +523,6 @@ def test_many_messages_over_many_segments() -> None:
         assert [one.physical_offset for one in records] == [ticket.physical_offset for ticket in tickets]
 
 
-def test_statuses_are_spelled_as_the_version_does() -> None:
-    assert PutStatus.OS_PAGE_CACHE_BUSY.spelled_by(V4_9) == "OS_PAGECACHE_BUSY"
-    assert PutStatus.CREATE_MAPPED_FILE_FAILED.spelled_by(V4_9) == "CREATE_MAPEDFILE_FAILED"
-    assert PutStatus.CREATE_MAPPED_FILE_FAILED.spelled_by(V5_3) == "CREATE_MAPPED_FILE_FAILED"
-
-
 @every_version
 @pytest.mark.parametrize("wait", ["true", "TRUE", "false", "yes"])
 def test_what_every_client_sets_keeps_a_message_on_the_plain_way(
