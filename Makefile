@@ -32,7 +32,7 @@ $(READY): pyproject.toml
 	  echo "rmqtool needs Python 3.11 or newer; '$(PYTHON)' is missing or older. Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Setting up .venv (minutes at the first time) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check -e '.[dev,fast,rocksdb,spark]'
+	@$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check -e '.[dev,rocksdb,spark]'
 	@touch $@
 
 # The kernel is compiled anew when its sources have changed; without a compiler everything works, slower.

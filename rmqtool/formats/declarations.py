@@ -39,8 +39,8 @@ from rmqtool.formats.layout import LayoutError
 BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
 
-# The checksum of bodies and of the property block, of which 31 bits are stored: CRC-32 of IEEE 802.3. zlib and isal do
-# the work; that they compute this is proven by a property test.
+# The checksum of bodies and of the property block, of which 31 bits are stored: CRC-32 of IEEE 802.3. zlib and
+# the kernel do the work; that they compute this is proven by a property test.
 crc32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 

@@ -15,6 +15,8 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from rmqtool import kernel
+
 Key = TypeVar("Key", str, int)
 
 SHORT_MIN = -(1 << 15)
@@ -72,13 +74,8 @@ def crc31(data: bytes | bytearray | memoryview) -> int:
 
 
 def fastest_crc32() -> Callable[[Any], int]:
-    """Return ISA-L's CRC-32 where it is installed, else zlib's: they agree, the former is some times faster."""
-    try:
-        from isal import isal_zlib
-    except ImportError:
-        return zlib.crc32
-    found: Callable[[Any], int] = isal_zlib.crc32
-    return found
+    """Return the kernel's CRC-32 where it is there, else zlib's: they agree, the former is some times faster."""
+    return zlib.crc32 if kernel.NATIVE is None else kernel.NATIVE.crc32
 
 
 def hash_map_order(keys: Iterable[Key], bins: int) -> list[Key]:
