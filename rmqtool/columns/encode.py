@@ -30,8 +30,8 @@ _CRC_MASK = 0x7FFFFFFF
 class Outgoing:
     """Messages to be encoded, by columns; a number instead of an array holds for all of them.
 
-    ``tails`` are what ``encode_tail`` gives for each message under its magic. Hosts are address and port; the host
-    bits of ``sys_flags`` say which are IPv6. A single born host holds for all messages.
+    ``tails`` are what follows the body of each record: topic and properties, each after its length. Hosts are address
+    and port; the host bits of ``sys_flags`` say which are IPv6. A single born host holds for all messages.
     """
 
     bodies: Sequence[bytes]
@@ -59,16 +59,6 @@ class Slab(NamedTuple):
     data: bytes | bytearray
     physical_offsets: Ints
     sizes: Ints
-
-
-def encode_tail(raw_topic: bytes, raw_properties: bytes, magic: int = MESSAGE_MAGIC_V1) -> bytes:
-    """Return what follows the body of a record: topic and properties, each behind its length.
-
-    Raises LayoutError where a length does not fit its field.
-    """
-    topic_length = layouts.BYTE if magic == MESSAGE_MAGIC_V1 else layouts.SHORT
-    lengths = topic_length.pack(len(raw_topic)), layouts.SHORT.pack(len(raw_properties))
-    return b"".join((lengths[0], raw_topic, lengths[1], raw_properties))
 
 
 def record_sizes(outgoing: Outgoing) -> Ints:

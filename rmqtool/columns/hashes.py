@@ -7,19 +7,13 @@ from where a piece begins, and its length matters only in the end.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.gather import WINDOW_BYTES, Bytes, Ints, find_bytes, gather, iter_window_groups
-from rmqtool.columns.pieces import values_of
 from rmqtool.formats.java import decode_text, string_hash, string_length
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    from rmqtool.columns.arrow import pa
 
 Hash = npt.NDArray[np.uint32]
 
@@ -102,9 +96,3 @@ def _inside(lengths: Ints, width: int) -> Bytes:
 def _tabled(width: int) -> Bytes:
     """Return what ``_inside`` says of the lengths from 0 to ``width``, one behind the other."""
     return (np.arange(width) < np.arange(width + 1)[:, None]).view(np.uint8).reshape(-1)
-
-
-def column_hashes(column: pa.LargeBinaryArray) -> Hashes:
-    """Return ``String.hashCode`` of every value of a column of UTF-8 texts."""
-    values, offsets = values_of(column)
-    return java_hashes(values, offsets[:-1], np.diff(offsets))

@@ -1,4 +1,4 @@
-"""Index files from many keys at once, and their chains judged without following them.
+"""Index files from many keys at once.
 
 Upstream inserts one key after the other (``IndexFile.putKey``). Sorting the entry numbers by slot shows each entry its
 predecessor, so a whole file is filled by a handful of array operations, with the same bytes.
@@ -12,10 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.compiled import hung
-from rmqtool.columns.gather import Bytes, Ints, as_bytes
-from rmqtool.formats import index, layouts
+from rmqtool.columns.gather import Ints
+from rmqtool.formats import layouts
 from rmqtool.formats.java import INT_MAX
-from rmqtool.formats.layout import Buffer
 from rmqtool.formats.layouts import IndexHeader
 
 _SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
@@ -46,68 +45,6 @@ def join_keys(first: Keys, second: Keys) -> Keys:
         np.concatenate((first.physical_offsets, second.physical_offsets)),
         np.concatenate((first.store_timestamps, second.store_timestamps)),
     )
-
-
-class Inserted(NamedTuple):
-    """What an insertion changed besides the header: so many entries from ``first_entry`` on, and these slots."""
-
-    first_entry: int
-    entries: int
-    slots: Ints
-
-
-class IndexContent:
-    """An index file in memory, changed in place: ``data`` is a writable array of the whole file's bytes."""
-
-    def __init__(self, data: Bytes, slots: int, entries: int) -> None:
-        self.data = data
-        self.slots: npt.NDArray[np.int32] = np.frombuffer(data, _SLOT, slots, index.slot_offset(0))["index_no"]
-        self.entries: npt.NDArray[np.void] = np.frombuffer(data, _ENTRY, entries, index.entry_offset(slots, 0))
-
-    @classmethod
-    def create(cls, slots: int, entries: int, before: IndexHeader | None = None) -> IndexContent:
-        """Return an empty file of a geometry; after a full one its times and places begin as those of that one end."""
-        content = cls(np.zeros(index.file_size(slots, entries), np.uint8), slots, entries)
-        if before is not None:
-            time, place = max(before.end_timestamp, 0), max(before.end_phy_offset, 0)
-            content.header = IndexHeader(time, time, place, place, 0, 0)
-        return content
-
-    @classmethod
-    def copy(cls, data: Buffer, slots: int, entries: int) -> IndexContent:
-        """Return a copy of a file of that geometry. Bytes that are not there are zeros, as brokers take them."""
-        whole = np.zeros(index.file_size(slots, entries), np.uint8)
-        stored = as_bytes(data)[: len(whole)]
-        whole[: len(stored)] = stored
-        return cls(whole, slots, entries)
-
-    @property
-    def header(self) -> IndexHeader:
-        """The header as it stands in the file."""
-        return layouts.INDEX_HEADER.decode(self.data.data)
-
-    @header.setter
-    def header(self, header: IndexHeader) -> None:
-        layouts.INDEX_HEADER.pack_into(self.data, 0, *header)
-
-    @property
-    def next_entry(self) -> int:
-        """The number of the next entry; a header that says none yet means the first."""
-        return max(self.header.index_count, _FIRST_ENTRY)
-
-    @property
-    def room(self) -> int:
-        """How many more entries fit."""
-        return max(len(self.entries) - self.next_entry, 0)
-
-    def insert(self, keys: Keys) -> Inserted:
-        """Insert as many of ``keys`` as fit, the first ones."""
-        first = self.next_entry
-        count = min(len(keys.key_hashes), self.room)
-        if not count:
-            return Inserted(first, 0, np.empty(0, np.int64))
-        self.entries[first : first + count], self.header = hang_in(self.slots, self.header, keys.cut(0, count))
-        return Inserted(first, count, np.unique(keys.key_hashes[:count] % np.int64(len(self.slots))))
 
 
 def slots_of(table: bytearray) -> npt.NDArray[np.int32]:
@@ -184,68 +121,6 @@ def _link(
     previous = np.empty(count, np.int32)
     previous[order] = before
     return previous, int((heads == 0).sum())
-
-
-def insert_keys(newest: IndexContent, keys: Keys) -> list[IndexContent]:
-    """Insert all ``keys``, into ``newest`` and then into new files of its geometry; return ``newest`` and those.
-
-    A new file begins where the next key finds the one before full, also between two keys of one message.
-    """
-    contents = [newest]
-    at = newest.insert(keys).entries
-    while at < len(keys.key_hashes):
-        content = roll(contents[-1])
-        contents.append(content)
-        at += content.insert(keys.cut(at)).entries
-    return contents
-
-
-def roll(full: IndexContent) -> IndexContent:
-    """Return the empty file that follows a full one."""
-    return IndexContent.create(len(full.slots), len(full.entries), full.header)
-
-
-class ChainFlaws(NamedTuple):
-    """What is wrong with the chains of an index file. All empty: every entry hangs exactly once, newest first."""
-
-    beyond: Ints
-    """Entries whose predecessor is not an earlier one."""
-    strayed: Ints
-    """Entries whose predecessor belongs to another slot."""
-    twice: Ints
-    """Entries that more than one entry or slot leads to."""
-    lost: Ints
-    """Entries that nothing leads to."""
-    bad_heads: Ints
-    """Slots whose newest entry is not there, or belongs to another slot."""
-
-
-def check_chains(content: IndexContent) -> ChainFlaws:
-    """Return what is wrong with the chains: array comparisons only, so that no loop in them can hold us."""
-    count, slots = min(content.next_entry, len(content.entries)), len(content.slots)
-    entries = content.entries[:count]
-    previous = entries["prev_index"].astype(np.int64)
-    own_slots = entries["key_hash"].astype(np.int64) % slots
-    numbers = np.arange(count)
-    is_entry = numbers >= _FIRST_ENTRY
-    linked = is_entry & (previous > 0)
-    beyond = is_entry & ((previous < 0) | (previous >= numbers))
-    sound = linked & ~beyond
-    strayed = np.flatnonzero(sound)
-    strayed = strayed[own_slots[previous[strayed]] != own_slots[strayed]]
-    heads = content.slots.astype(np.int64)
-    used = np.flatnonzero(heads != 0)
-    there = (heads[used] > 0) & (heads[used] < count)
-    good_heads = used[there]
-    at_home = own_slots[heads[good_heads]] == good_heads
-    led_to = np.bincount(np.concatenate((previous[sound], heads[good_heads])), minlength=count)
-    return ChainFlaws(
-        np.flatnonzero(beyond),
-        strayed,
-        np.flatnonzero(led_to > 1),
-        np.flatnonzero(is_entry & (led_to == 0)),
-        np.sort(np.concatenate((used[~there], good_heads[~at_home]))),
-    )
 
 
 class EntryDifferences(NamedTuple):

@@ -6,14 +6,13 @@ functions know how to handle (delayed ones, inner batches, those with further qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqtool.columns.compiled import BESIDE_QUEUE, NAMES_QUEUES, grouped
-from rmqtool.columns.declined import Declined
 from rmqtool.columns.dispatched import Dispatch, dispatch_of, message_of
 from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.hashes import java_hashes
@@ -22,7 +21,7 @@ from rmqtool.columns.properties import Properties
 from rmqtool.columns.records import Records
 from rmqtool.formats import layouts
 from rmqtool.formats.codes import TRANSACTION_MASK
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, FILLER, UNIT_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, has_queue_unit, tags_code
 from rmqtool.formats.layout import Buffer
 from rmqtool.formats.property_names import INNER_MULTI_DISPATCH, INNER_NUM, TAGS
@@ -181,49 +180,6 @@ def _grouped(codes: Ints, queue_ids: Ints) -> tuple[Ints, list[int]]:
     narrow = np.uint16 if len(queues.values) <= 1 << 16 else np.int64
     order = np.argsort(queues.codes.astype(narrow), kind="stable")
     return order, np.cumsum(np.bincount(queues.codes, minlength=len(queues.values))).tolist()
-
-
-def join_runs(runs: Iterable[QueueRun]) -> dict[tuple[str, int], QueueRun]:
-    """Return the runs of each queue as one, in the order given."""
-    of_queue: dict[tuple[str, int], list[QueueRun]] = {}
-    for run in runs:
-        of_queue.setdefault((run.topic, run.queue_id), []).append(run)
-    return {
-        queue: QueueRun(
-            *queue,
-            np.concatenate([run.queue_offsets for run in found]),
-            # Left to itself numpy would turn the units into the machine's byte order.
-            np.concatenate([run.units for run in found], dtype=_UNIT),
-        )
-        for queue, found in of_queue.items()
-    }
-
-
-class PackedFile(NamedTuple):
-    """What a queue file holds: ``data``, and zeros behind it. ``file_offset`` is the file's place in its queue."""
-
-    file_offset: int
-    data: bytes
-
-
-def pack_files(run: QueueRun, units_per_file: int) -> list[PackedFile] | Declined:
-    """Return the files of a queue that begins with ``run``: each unit at its queue offset, fillers before the first.
-
-    Declines where the queue offsets are not consecutive: what then happens is not a matter of packing.
-    """
-    if not len(run.units):
-        return []
-    steps = np.flatnonzero(np.diff(run.queue_offsets) != 1)
-    first = int(run.queue_offsets[0])
-    if len(steps) or first < 0:
-        at = int(run.queue_offsets[steps[0] + 1]) if len(steps) else first
-        return Declined(f"queue offset {at} does not follow the one before", at * UNIT_SIZE)
-    fillers = first % units_per_file
-    units = np.concatenate((np.full(fillers, np.array(tuple(FILLER), _UNIT)), run.units), dtype=_UNIT)
-    return [
-        PackedFile((first - fillers + at) * UNIT_SIZE, units[at : at + units_per_file].tobytes())
-        for at in range(0, len(units), units_per_file)
-    ]
 
 
 def batch_units(records: Records, properties: Properties, rules: DispatchRules) -> Units:

@@ -306,12 +306,6 @@ def lie_in_place(records: Records, first_physical_offset: int) -> Mask:
     return found
 
 
-def have_store_time(records: Records) -> Mask:
-    """Return which records have a store time."""
-    found: Mask = records.column("store_timestamp") > 0
-    return found
-
-
 def have_right_property_crc(records: Records, crc32: Crc32 | None = None) -> Mask:
     """Return which records have no checksum block at the end of their properties, or one that is right."""
     if crc32 is None and (known := records.is_right(WRONG_PROPERTY_CRC)) is not None:

@@ -63,16 +63,6 @@ class Packed:
                 stored = np.ascontiguousarray(np.asarray(values)[chosen].astype(dtype)).view(f"V{where.size}")
                 windows(self.data, where.size)[self.starts[every[chosen]] + where.offset] = stored
 
-    def put_bytes(self, name: str, value: bytes) -> None:
-        """Write a field of bytes, the same for all records whose field has this length."""
-        for which, layout in PREFIXES.items():
-            where = layout.field(name)
-            rows = np.flatnonzero(self.host_bits == which)
-            if len(rows) and where.size == len(value):
-                windows(self.data, where.size)[self.starts[rows] + where.offset] = np.frombuffer(
-                    value, f"V{where.size}"
-                )
-
     def seal(self) -> None:
         """Make the checksums that records hold of themselves right again."""
         data: Any = self.data.data

@@ -238,15 +238,6 @@ def match_tags(tags: TagExpression, columns: PropertyColumns) -> Mask:
     return text_column(columns.column(TAGS), columns.rows).is_in(tags.names)
 
 
-def match_tag_codes(tags: TagExpression, codes: npt.NDArray[np.int64]) -> Mask:
-    """Return a mask of the queue units that a broker lets pass: hashes collide, so more rows than tags match."""
-    import numpy as np
-
-    if tags.everything:
-        return np.ones(len(codes), np.bool_)
-    return np.isin(codes.astype(np.int32), np.array(sorted(tags.codes), np.int32))
-
-
 @dataclass(frozen=True, slots=True)
 class _Side:
     """The values of one operand: row ``i`` has ``values[places[i]]``."""

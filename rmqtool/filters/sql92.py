@@ -230,10 +230,6 @@ class Selector:
         """The names of the properties that the answer depends on."""
         return property_names(self.expression)
 
-    def evaluate(self, properties: Mapping[str, str]) -> Truth:
-        """Return what the selector says of a message with ``properties``."""
-        return truth_of(self.expression, properties)
-
     def matches(self, properties: Mapping[str, str]) -> bool:
         """Tell whether a broker would deliver the message: only TRUE does; null and a failed conversion do not."""
         return truth_of(self.expression, properties) is Truth.TRUE

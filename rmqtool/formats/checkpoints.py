@@ -50,11 +50,6 @@ def min_timestamp(checkpoint: layouts.StoreCheckpoint) -> int:
     return max(0, int64(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS))
 
 
-def min_timestamp_index(checkpoint: layouts.StoreCheckpoint) -> int:
-    """Return the same with ``messageIndexSafe``."""
-    return min(min_timestamp(checkpoint), checkpoint.index_msg_timestamp)
-
-
 def check_checkpoint(data: Buffer) -> Flaw | None:
     """Return what is wrong with the page itself, whatever its times."""
     if len(data) != PAGE_SIZE:

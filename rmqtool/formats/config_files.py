@@ -130,13 +130,6 @@ def encode_value(value: Any, shape: Shape, dialect: Dialect, style: Style) -> by
     return encode_text(write(value, shape, dialect, style))
 
 
-def find_styles(data: bytes, value: Any, shape: Shape) -> list[tuple[Dialect, Style]]:
-    """Return who writes ``value`` as exactly these bytes; nobody when they were edited by hand, or a name is double."""
-    return [
-        (dialect, style) for dialect in Dialect for style in Style if encode_value(value, shape, dialect, style) == data
-    ]
-
-
 def _byte_offset(data: bytes, text: str, position: int) -> int:
     """Return where the character at ``position`` begins; behind malformed bytes, nearly."""
     offset = position if data.isascii() else len(text[:position].encode("utf-8", "surrogatepass"))

@@ -38,11 +38,6 @@ def decode_abort(data: bytes) -> Abort | Flaw:
     return Abort(int(data))
 
 
-def encode_abort(abort: Abort) -> bytes:
-    """Return the content of the marker."""
-    return b"" if abort.pid is None else b"%d" % abort.pid
-
-
 def check_lock(data: bytes) -> Flaw | None:
     """Return what is odd about the content of ``lock``; brokers write it and never read it."""
     return None if data in (b"", LOCK_CONTENT) else Flaw("ST-LOCK", "not the word lock", 0, len(data))
@@ -120,14 +115,6 @@ def decode_broker_identity(data: bytes) -> BrokerIdentity | Flaw:
     if not _LONG.fullmatch(parts[2]) or not LONG_MIN <= int(parts[2]) <= LONG_MAX:
         return Flaw("CF-IDENTITY", f"broker id {parts[2][:40]!r} is no number", 0, len(data))
     return BrokerIdentity(parts[0], parts[1], int(parts[2]), parts[3] if len(parts) == 4 else None)
-
-
-def encode_broker_identity(identity: BrokerIdentity) -> bytes:
-    """Return the content of ``brokerIdentity``, or with a check code of ``brokerIdentity-temp``."""
-    parts = [identity.cluster_name, identity.broker_name, str(identity.broker_id)]
-    if identity.register_check_code is not None:
-        parts.append(identity.register_check_code)
-    return encode_text("#".join(parts))
 
 
 # What each of DLedger's files holds; both keys of one may stand in any order.

@@ -1,7 +1,7 @@
-"""Host addresses as text: for people, and as the Java classes spell them.
+"""Host addresses as text for people, and the bytes of an address that somebody typed.
 
-On disk a host is 4 or 16 address bytes and a four-byte port. Java's ``getHostAddress`` knows no ``::``, and it takes an
-IPv4-mapped IPv6 address for IPv4; whether its text stands in brackets depends on who printed it.
+On disk a host is 4 or 16 address bytes and a four-byte port. Java spells IPv6 without ``::``, in brackets or not;
+``parse_host`` takes all spellings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 IPV4_LENGTH = 4
 IPV6_LENGTH = 16
-_MAPPED = bytes(10) + b"\xff\xff"
 
 
 def format_address(address: bytes) -> str:
@@ -29,28 +28,6 @@ def format_host(address: bytes, port: int) -> str:
     """Return ``ip:port``; an IPv6 address is compressed and stands in brackets."""
     text = format_address(address)
     return f"{text}:{port}" if len(address) == IPV4_LENGTH else f"[{text}]:{port}"
-
-
-def java_address(address: bytes) -> str:
-    """Return what ``getHostAddress`` says: eight groups of hexadecimal digits, none left out, no leading zeros."""
-    if len(address) == IPV6_LENGTH and address.startswith(_MAPPED):
-        address = address[len(_MAPPED) :]
-    if len(address) == IPV4_LENGTH:
-        return ".".join(map(str, address))
-    return ":".join(f"{group:x}" for group in _groups(address))
-
-
-def java_host(address: bytes, port: int, *, brackets: bool) -> str:
-    """Return the text of a host in Java: 4.9 prints an IPv6 address bare, 5.x in brackets."""
-    text = java_address(address)
-    return f"[{text}]:{port}" if brackets and ":" in text else f"{text}:{port}"
-
-
-def padded_address(address: bytes) -> str:
-    """Return an address as ``MessageClientIDSetter`` spells it: IPv6 as eight groups of four digits."""
-    if len(address) == IPV4_LENGTH:
-        return ".".join(map(str, address))
-    return ":".join(f"{group:04x}" for group in _groups(address))
 
 
 def parse_address(text: str) -> bytes | None:

@@ -7,8 +7,6 @@ home. A crash leaves slots, entries and header as of different moments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rmqtool.formats import layouts
 from rmqtool.formats.java import INT_MAX, int64, string_hash
 
@@ -55,16 +53,3 @@ def slot_offset(slot: int) -> int:
 def entry_offset(slots: int, index_no: int) -> int:
     """Return where an entry lies in its file."""
     return HEADER_SIZE + slots * SLOT_SIZE + index_no * ENTRY_SIZE
-
-
-def iter_geometries(size: int) -> Iterator[tuple[int, int]]:
-    """Yield every (slots, entries) that a file of ``size`` bytes could have, fewest slots first.
-
-    Upstream allows any pair, so the list is long for a large file; ``storage`` asks the bytes which one is true.
-    """
-    units, rest = divmod(size - HEADER_SIZE, SLOT_SIZE)
-    if rest:
-        return
-    per_entry = ENTRY_SIZE // SLOT_SIZE
-    for entries in range((units - 1) // per_entry, 0, -1):
-        yield units - entries * per_entry, entries

@@ -1,7 +1,7 @@
 """File names and store paths: the one place where they are built and taken apart.
 
-All paths are relative to a store's root, with ``/`` between parts, whatever the platform. ``classify`` and
-``build_path`` are each other's inverse. A topic's directory is its raw name, which may hold ``%``, ``|`` and ``+``.
+All paths are relative to a store's root, with ``/`` between parts, whatever the platform. A topic's directory is its
+raw name, which may hold ``%``, ``|`` and ``+``.
 
 Upstream: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``UtilAll.offset2FileName``, ``MixAll.string2File``.
 """
@@ -166,17 +166,6 @@ def index_name(time: int, zone: tzinfo) -> str:
     return f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}"
 
 
-def parse_index_name(name: str, zone: tzinfo) -> int | None:
-    """Return when an index file of this name was created, None when the name is no time."""
-    if not _INDEX_NAME.fullmatch(name):
-        return None
-    try:
-        local = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=zone)
-    except ValueError:
-        return None
-    return (local - _EPOCH) // timedelta(milliseconds=1)
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SEGMENTS = {TIMER_LOG: FileKind.TIMER_LOG}
@@ -200,7 +189,6 @@ _FIXED = {
     f"{CONFIG}/{TIMER_CHECK}": (FileKind.TIMER_CHECK, ()),
     f"{COMPACTION}/{POSITION_CHECKPOINT}": (FileKind.COMPACTION_POSITION, (Copy.BAK, Copy.TMP)),
 }
-_FIXED_PATH = {kind: path for path, (kind, _) in _FIXED.items()}
 
 
 def split_copy(name: str) -> tuple[str, Copy]:
@@ -278,43 +266,6 @@ def _classify_named(path: str) -> StorePath | None:
     if path.startswith(TIERED_INDEX + "/"):
         return StorePath(FileKind.TIERED_INDEX, name=path.removeprefix(TIERED_INDEX + "/"))
     return None
-
-
-def build_path(path: StorePath) -> str:
-    """Return the path that ``classify`` takes apart into ``path``."""
-    kind = path.kind
-    if kind is FileKind.COMMIT_LOG:
-        return f"{path.owner or COMMIT_LOG}/{_segment(path)}"
-    if kind in (FileKind.DLEDGER_DATA, FileKind.DLEDGER_INDEX):
-        directory = "data" if kind is FileKind.DLEDGER_DATA else "index"
-        return f"{DLEDGER_PREFIX}{path.owner}/{directory}/{_segment(path)}"
-    if kind in _DIRECTORY_OF:
-        stage = f"{path.stage}/" if path.stage else ""
-        return f"{segment_directory(kind, path.topic, path.queue_id)}/{stage}{_segment(path)}"
-    if kind is FileKind.TIMER_WHEEL and path.base_offset is not None:
-        return f"{TIMER_WHEEL}.{path.base_offset}{path.copy}"
-    if kind in _FIXED_PATH:
-        return _FIXED_PATH[kind] + path.copy
-    return _build_named(path)
-
-
-def _build_named(path: StorePath) -> str:
-    directories = {
-        FileKind.INDEX: INDEX,
-        FileKind.CONFIG: CONFIG,
-        FileKind.DLEDGER_STATE: f"{DLEDGER_PREFIX}{path.owner}",
-        FileKind.ROCKSDB: path.owner,
-        FileKind.TIERED_INDEX: TIERED_INDEX,
-    }
-    directory = directories.get(path.kind)
-    name = f"{path.name or ''}{path.copy}"
-    return f"{directory}/{name}" if directory else name
-
-
-def _segment(path: StorePath) -> str:
-    if path.base_offset is None:
-        raise ValueError(f"a segment of {path.kind} needs its base offset")
-    return segment_name(path.base_offset)
 
 
 def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:

@@ -11,11 +11,11 @@ separator) survives through its pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmqtool.formats.java import INT_MAX, decode_text, encode_text, hash_map_order
+from rmqtool.formats.java import INT_MAX, decode_text, hash_map_order
 from rmqtool.formats.property_names import KEYS, PROPERTY_CRC32, TAGS, UNIQ_KEY
 
 NAME_VALUE_SEPARATOR = "\x01"
@@ -102,30 +102,6 @@ def decode_properties(block: bytes) -> dict[str, str]:
         if name and value:
             found[name] = value
     return found
-
-
-def decode_properties_before_4_9_1(block: bytes) -> dict[str, str]:
-    """Return the properties as brokers and clients up to 4.9.0 see them.
-
-    They split at every 0x01, drop empty parts at the end and keep what then has exactly two parts: a value that
-    contains 0x01 is lost, an empty name is seen.
-    """
-    found = {}
-    for piece in decode_text(block).split(PROPERTY_SEPARATOR):
-        parts = piece.rstrip(NAME_VALUE_SEPARATOR).split(NAME_VALUE_SEPARATOR)
-        if len(parts) == 2:
-            found[parts[0]] = parts[1]
-    return found
-
-
-def encode_properties(pairs: Mapping[str, str] | Iterable[tuple[str, str]], *, terminated: bool) -> bytes:
-    """Return the text of ``pairs`` in their order; ``terminated`` puts 0x02 behind the last one too.
-
-    Nothing is escaped: a caller that must not lose pairs keeps 0x01 out of names and 0x02 out of both.
-    """
-    items = pairs.items() if isinstance(pairs, Mapping) else pairs
-    text = PROPERTY_SEPARATOR.join(f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in items)
-    return encode_text(text + PROPERTY_SEPARATOR if text and terminated else text)
 
 
 def is_terminated(block: bytes) -> bool:

@@ -166,11 +166,6 @@ def split_namespace(name: str) -> tuple[str, str]:
     return (namespace, rest) if namespace and percent else ("", bare)
 
 
-def topic_allows_lmq(topic: str) -> bool:
-    """Return whether messages of a topic may name light queues (5.x)."""
-    return not topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) and topic != SCHEDULE_TOPIC
-
-
 def check_topic_name(topic: str, version: str) -> str | None:
     """Return why a broker of ``version`` refuses to create ``topic``, None when it does not."""
     if not topic or topic.isspace():

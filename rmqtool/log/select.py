@@ -69,12 +69,6 @@ class Selection:
         """Whether only messages of certain queues are wanted."""
         return bool(self.topics.patterns) or self.least_offsets is not None
 
-    @property
-    def is_scope(self) -> bool:
-        """Whether nothing is asked but where a message lies: in the log, in its queue."""
-        asked = (self.begin, self.end, self.tags, self.key, self.where, self.body)
-        return all(question is None for question in asked)
-
     def scope(self) -> Selection:
         """Return what is asked of the place of a message alone."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)

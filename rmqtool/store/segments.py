@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 
 _OPEN_FILES = 16
@@ -144,12 +143,3 @@ def usual_size(segments: Iterable[Segment]) -> int:
     bases = sorted({segment.base_offset for segment in there})
     votes += Counter(after - before for before, after in pairwise(bases))
     return max(votes, key=lambda size: (votes[size] - 2 * sum(base % size > 0 for base in bases), size))
-
-
-def vanished(segment: Segment) -> ReadFailed:
-    """Return the error of a segment that was deleted while it was read."""
-    return ReadFailed(
-        "the segment vanished or shrank while it was read: a broker is cleaning the store",
-        file=segment.path,
-        hint="run the command again",
-    )

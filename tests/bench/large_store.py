@@ -7,16 +7,17 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rmqtool.columns.encode import Outgoing, encode_records, encode_tail
-from rmqtool.columns.index_build import IndexContent, Keys
+from rmqtool.columns.encode import Outgoing, encode_records
+from rmqtool.columns.index_build import Keys
 from rmqtool.columns.keys import index_keys
 from rmqtool.columns.properties import decode_properties
-from rmqtool.columns.queues import join_runs, pack_files, queue_runs
+from rmqtool.columns.queues import queue_runs
 from rmqtool.columns.records import decode_records
 from rmqtool.formats.checkpoints import encode_checkpoint
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import StoreCheckpoint
+from tests.column_files import IndexContent, encode_tail, join_runs, queue_files
 
 HOST = (bytes((10, 0, 0, 1)), 10911)
 CHUNK = 8192
@@ -72,7 +73,7 @@ def write_large_store(
     rules = DispatchRules()
     (root / "commitlog").mkdir(parents=True)
     (root / "index").mkdir()
-    index = IndexContent.create(SLOTS, ENTRIES)
+    index = IndexContent(b"", SLOTS, ENTRIES)
     runs = []
     number = 0
     last = START
@@ -97,11 +98,9 @@ def write_large_store(
     for (topic, queue_id), run in join_runs(runs).items():
         directory = root / "consumequeue" / topic / str(queue_id)
         directory.mkdir(parents=True)
-        packed = pack_files(run, QUEUE_FILE // 20)
-        assert isinstance(packed, list)
-        for part in packed:
-            with (directory / f"{part.file_offset:020d}").open("wb") as queue:
-                queue.write(part.data)
+        for at, data in queue_files(run, QUEUE_FILE // 20):
+            with (directory / f"{at:020d}").open("wb") as queue:
+                queue.write(data)
                 queue.truncate(QUEUE_FILE)
     with (root / "index" / "20231114221320001").open("wb") as file:
         _write_sparse(file, index.data.tobytes())

@@ -15,12 +15,12 @@ import pytest
 
 from rmqtool import kernel
 from rmqtool.columns import table
-from rmqtool.columns.index_build import IndexContent, Keys
+from rmqtool.columns.index_build import Keys
 from rmqtool.formats import index, layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqtool.formats.properties import encode_properties
 from tests import builders
 from tests.agreement.logs import commit_log_segments
+from tests.column_files import IndexContent
 from tests.damaged import VERSIONS, Workshop, mutations
 from tests.kernel_twins import Comparison, damage
 from tests.seeded_stores import make_segment, seeded
@@ -168,7 +168,7 @@ def test_texts_of_properties() -> None:
     odd: list[object] = []
     make = NATIVE.text_maker(("KEYS", "Тег", "x"), True, lambda given: odd.append(given) or b"odd")
     plain = {"KEYS": "a b", "Тег": "é", "x": "\U0001d11e"}
-    assert make(plain) == encode_properties(plain, terminated=True)
+    assert make(plain) == "KEYS\1a b\2Тег\1é\2x\1\U0001d11e\2".encode()
     for given in ({"KEYS": "a"}, {**plain, "x": "\ud800"}, {**plain, "x": 1}, {**plain, "x": "y" * 3000}):
         assert make(given) == b"odd"  # type: ignore[arg-type]
     assert len(odd) == 4
@@ -343,7 +343,7 @@ def test_a_whole_index_file(comparison: Comparison) -> None:
     """Keys in turn fill a file as the array operations do."""
     rng = np.random.default_rng(3)
     keys = Keys(rng.integers(0, 1 << 31, 500, np.int32), np.arange(500) * 100, np.arange(500) + 1_700_000_000_000)
-    content = IndexContent.create(97, 600)
+    content = IndexContent(b"", 97, 600)
     content.insert(keys)
     slots, entries = bytearray(97 * 4), bytearray(500 * 20)
     taken = comparison.kernel.hang_in(entries, slots, *keys, 1, 0)

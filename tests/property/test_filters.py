@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rmqtool.filters.columns import match_columns, truths_of_columns
+from rmqtool.filters.expressions import truth_of
 from rmqtool.filters.sql92 import FilterSyntaxError, Selector, parse_selector
 from tests import selectors
 
@@ -62,7 +63,9 @@ def parsed(text: str) -> Selector:
 def test_columns_agree_with_messages(random: Random, depth: int, messages: list[dict[str, str]], form: str) -> None:
     selector = parsed(selectors.random_selector(random, depth))
     columns = MessageColumns(messages, form)
-    assert truths_of_columns(selector, columns).tolist() == [int(selector.evaluate(message)) for message in messages]
+    assert truths_of_columns(selector, columns).tolist() == [
+        int(truth_of(selector.expression, message)) for message in messages
+    ]
     assert match_columns(selector, columns).tolist() == [selector.matches(message) for message in messages]
     assert selector.names <= set(selectors.NAMES)
 

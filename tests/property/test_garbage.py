@@ -7,7 +7,6 @@ than they are.
 
 from __future__ import annotations
 
-import itertools
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
@@ -183,11 +182,6 @@ DECODERS = {
     "decode_timer_checkpoint": Decoder(checkpoints.decode_timer_checkpoint, PAGES, (layouts.TimerCheckpoint,)),
     "check_checkpoint": Decoder(checkpoints.check_checkpoint, PAGES, (Flaw, type(None))),
     "fixed units": Decoder(all_units, [sample.data for sample in builders.SAMPLES.values()], (tuple,)),
-    "index geometry": Decoder(
-        lambda data: list(itertools.islice(index.iter_geometries(int.from_bytes(data[:4], "big", signed=True)), 20)),
-        (b"\0\0\0\xc0", bytes.fromhex("1908b128")),
-        (tuple,),
-    ),
     "decode_text": Decoder(decode_text, ("中文𝄞".encode(), b"\xed\xa0\xbd\xed\xb4\x9e"), (str,)),
     "queue key": _rows("queue", "00000009 01 546f70696354657374 01 00000001 01 0000000000000005"),
     "bound key": _rows("bound", "00000009 01 546f70696354657374 01 6d6178 01 00000001"),

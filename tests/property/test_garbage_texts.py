@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 import tracemalloc
@@ -17,6 +18,7 @@ from rmqtool.formats.fastjson import Dialect, FastjsonError
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.ids import PopTag
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.paths import FileKind
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body
 
 # Whole texts to damage, and crumbs to throw together.
@@ -86,7 +88,9 @@ def read_config(name: str, data: bytes) -> object:
     if isinstance(decoded, Flaw):
         assert 0 <= decoded.at <= len(data)
     else:
-        config_files.find_styles(data, decoded.value, config_shapes.CONFIG_FILES[name].root)
+        shape = config_shapes.CONFIG_FILES[name].root
+        for dialect, style in itertools.product(config_files.Dialect, config_files.Style):
+            assert config_files.encode_value(decoded.value, shape, dialect, style)
     return decoded
 
 
@@ -101,7 +105,7 @@ def read_pieces(data: bytes) -> object:
 def read_path(data: bytes) -> object:
     text = decode_text(data)
     found = paths.classify(text)
-    assert paths.build_path(found) == text
+    assert found.kind is not FileKind.UNKNOWN or found.name == text
     return found
 
 
@@ -117,7 +121,6 @@ def of_text(read: Callable[[str], object]) -> Callable[[bytes], object]:
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "properties": properties.decode_properties,
-    "properties before 4.9.1": properties.decode_properties_before_4_9_1,
     "pieces": read_pieces,
     "checksum block": properties.split_property_crc,
     "json": partial(read_json, None),
@@ -141,7 +144,6 @@ DECODERS: dict[str, Callable[[bytes], Any]] = {
     "time of a unique key": read_uniq_key_time,
     "host": of_text(hosts.parse_host),
     "path": read_path,
-    "index name": of_text(lambda text: paths.parse_index_name(text, UTC)),
     "numeric name": of_text(paths.parse_numeric_name),
     "topic kind": of_text(topics.topic_kind),
     "topic name": of_text(lambda text: topics.check_topic_name(text, "5.4")),

@@ -29,6 +29,7 @@ from tests.agreement.logs import (
     walk_dledger,
     walk_segment,
 )
+from tests.java_hosts import java_host
 
 # Fields of the truth that other comparisons look at.
 ELSEWHERE = {"bodyLength", "bodySha256", "tagsCodeInQueue", "dledger", "inner", "recordCheck"}
@@ -93,9 +94,9 @@ def as_truth(fields: Mapping[str, Any], one: Placed, *, brackets: bool) -> dict[
         "flag": fields["flag"],
         "sysFlag": fields["sys_flag"],
         "bornTimestamp": fields["born_timestamp"],
-        "bornHost": hosts.java_host(fields["born_host_ip"], fields["born_host_port"], brackets=brackets),
+        "bornHost": java_host(fields["born_host_ip"], fields["born_host_port"], brackets=brackets),
         "storeTimestamp": fields["store_timestamp"],
-        "storeHost": hosts.java_host(fields["store_host_ip"], fields["store_host_port"], brackets=brackets),
+        "storeHost": java_host(fields["store_host_ip"], fields["store_host_port"], brackets=brackets),
         "reconsumeTimes": fields["reconsume_times"],
         "preparedTransactionOffset": fields["prepared_transaction_offset"],
         "bodyCRC": fields["body_crc"],

@@ -26,7 +26,7 @@ def store_checkpoint(subject: Subject) -> None:
     # The class of 4.9 knows three of them; the others are zeros then.
     ours = dict(zip(names, values, strict=True)) | {
         "minTimestamp": checkpoints.min_timestamp(found),
-        "minTimestampIndex": checkpoints.min_timestamp_index(found),
+        "minTimestampIndex": min(checkpoints.min_timestamp(found), found.index_msg_timestamp),
         "construct": [parsed[name] for name in found._fields],
         "flaw": checkpoints.check_checkpoint(page),
         "back": checkpoints.encode_checkpoint(found),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
-from rmqtool.formats import config_files, config_shapes, hosts, ids, paths, properties
+from rmqtool.formats import config_files, config_shapes, ids, paths, properties
 from rmqtool.formats.flaws import Flaw
 from tests.agreement.ledger import Subject, comparison
 from tests.golden.texts import records
+from tests.java_hosts import java_host, padded_address
 
 # The real classes tell the time of a unique id in the month they are asked in: November 2026.
 ASKED = 1796083199999
@@ -42,7 +43,7 @@ def hosts_and_ids(subject: Subject) -> None:
         offset = message["commitLogOffset"]
         ours: dict[str, object] = {}
         for name, host in (("bornHost", raw[offset].born_host), ("storeHost", raw[offset].store_host)):
-            ours[name] = hosts.java_host(host[:-4], int.from_bytes(host[-4:], "big"), brackets=brackets)
+            ours[name] = java_host(host[:-4], int.from_bytes(host[-4:], "big"), brackets=brackets)
         host = raw[offset].store_host
         ours["offsetMsgId"] = ids.encode_offset_msg_id(host[:-4], int.from_bytes(host[-4:], "big"), offset)
         subject.compare(f"message at {offset}", ours, {key: message[key] for key in ours})
@@ -61,7 +62,7 @@ def offset_message_ids(subject: Subject) -> None:
         found = ids.decode_offset_msg_id(row["offsetMsgId"])
         assert found is not None
         ours = {
-            "host": hosts.java_host(found.address, found.port, brackets=brackets),
+            "host": java_host(found.address, found.port, brackets=brackets),
             "commitLogOffset": found.physical_offset,
             "offsetMsgId": ids.encode_offset_msg_id(*found),
         }
@@ -75,7 +76,7 @@ def unique_keys(subject: Subject) -> None:
         found = ids.decode_uniq_key(row["uniqKey"])
         assert found is not None
         ours = {
-            "ip": hosts.padded_address(found.address),
+            "ip": padded_address(found.address),
             "pid": found.pid,
             "timestamp": ids.uniq_key_time(found.month_span, ASKED, UTC),
             "counter": found.counter,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool.columns.encode import Outgoing, encode_records, encode_tail, record_sizes
+from rmqtool.columns.encode import Outgoing, encode_records, record_sizes
 from tests.builders import (
     BORN_V4_HOST,
     BORN_V6_HOST,
@@ -22,6 +22,7 @@ from tests.builders import (
     properties,
     record,
 )
+from tests.column_files import encode_tail
 
 
 def expected(messages: list[dict[str, Any]], place: int) -> bytes:

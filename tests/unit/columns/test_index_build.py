@@ -1,4 +1,4 @@
-"""Index files: the bytes that inserting one key after the other gives, and chains judged without following them."""
+"""Index files: the bytes that inserting one key after the other gives."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
-from rmqtool.columns.index_build import IndexContent, Keys, check_chains, compare_keys, insert_keys, roll
-from rmqtool.formats.layouts import IndexHeader
+from rmqtool.columns.index_build import Keys, compare_keys
 from tests.builders import EXAMPLE_INDEX_FILE, java_hash
+from tests.column_files import IndexContent, insert_keys
 
 Key = tuple[int, int, int]
 
@@ -75,13 +75,13 @@ def random_keys(rng: random.Random, count: int) -> list[Key]:
 
 def test_example_of_the_specification() -> None:
     uniq = "TopicTest#C0A8010A10E118B4AAC247B760000007"
-    content = IndexContent.create(8, 6)
+    content = IndexContent(b"", 8, 6)
     keys = [
         (abs(java_hash(uniq)), 1024, 1700000000123),
         (1829193424, 1024, 1700000000123),
         (1829193424, 1230, 1700000005123),
     ]
-    assert content.insert(columns(keys)).entries == 3
+    assert content.insert(columns(keys)) == 3
     assert content.data.tobytes() == EXAMPLE_INDEX_FILE.ljust(192, b"\0")
 
 
@@ -94,15 +94,13 @@ def test_same_bytes_as_one_by_one(seed: int) -> None:
     expected = OneByOne(slots, entries)
     for key in keys:
         expected.put(key)
-    contents = [IndexContent.create(slots, entries)]
+    contents = [IndexContent(b"", slots, entries)]
     at = 0
     while at < len(keys):
         step = rng.choice((1, 2, 3, 40, 250))
         contents[-1:] = insert_keys(contents[-1], columns(keys[at : at + step]))
         at += step
     assert [content.data.tobytes() for content in contents] == [bytes(file) for file in expected.files]
-    for content in contents:
-        assert [flaws.tolist() for flaws in check_chains(content)] == [[]] * 5
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -118,104 +116,12 @@ def test_same_bytes_on_a_file_that_a_crash_left(seed: int) -> None:
         if rng.random() < 0.5:
             struct.pack_into(">i", damaged, 40 + 4 * slot, rng.choice((-1, 0, 5, 20, 59, 1 << 30)))
     struct.pack_into(">i", damaged, 36, rng.choice((-1, 0, 1, 10, 40)))
-    content = IndexContent.copy(bytes(damaged), slots, entries)
+    content = IndexContent(bytes(damaged), slots, entries)
     more = random_keys(rng, rng.randrange(1, 100))
     for key in more:
         expected.put(key)
     found = insert_keys(content, columns(more))
     assert [one.data.tobytes() for one in found] == [bytes(file) for file in expected.files]
-
-
-def test_what_an_insertion_changed() -> None:
-    content = IndexContent.create(4, 10)
-    assert content.insert(columns([])) == (1, 0, pytest.approx([]))
-    inserted = content.insert(columns([(4, 1, 1), (8, 2, 2), (3, 3, 3)]))
-    assert (inserted.first_entry, inserted.entries, sorted(inserted.slots.tolist())) == (1, 3, [0, 3])
-    inserted = content.insert(columns([(2, 9, 9)] * 20))
-    assert (inserted.first_entry, inserted.entries, inserted.slots.tolist()) == (4, 6, [2])
-    assert content.room == 0
-    assert content.insert(columns([(1, 1, 1)])).entries == 0
-
-
-def test_a_file_behind_a_full_one_begins_as_that_one_ends() -> None:
-    content = IndexContent.create(4, 2)
-    content.insert(columns([(1, 500, 1700000000000)]))
-    assert roll(content).header == IndexHeader(1700000000000, 1700000000000, 500, 500, 0, 0)
-    assert IndexContent.create(4, 2, IndexHeader(-3, -3, 0, -1, 0, 0)).header == IndexHeader(0, 0, 0, 0, 0, 0)
-
-
-def test_copying_a_short_file() -> None:
-    """Bytes that a file lacks are zeros, bytes behind its geometry are left out."""
-    content = IndexContent.copy(EXAMPLE_INDEX_FILE[:100], 8, 6)
-    assert content.data.tobytes() == EXAMPLE_INDEX_FILE[:100].ljust(192, b"\0")
-    assert IndexContent.copy(EXAMPLE_INDEX_FILE + b"more" * 50, 8, 6).data.nbytes == 192
-
-
-def example() -> IndexContent:
-    """Entries 1 to 6; slot 0: 4, 2, 1; slot 1: 5, 3; slot 2: 6; slot 3 empty."""
-    content = IndexContent.create(4, 10)
-    content.insert(columns([(4, 1, 1), (8, 2, 2), (1, 3, 3), (0, 4, 4), (5, 5, 5), (2, 6, 6)]))
-    return content
-
-
-def flaws(content: IndexContent) -> dict[str, list[int]]:
-    return {name: rows.tolist() for name, rows in check_chains(content)._asdict().items() if len(rows)}
-
-
-def test_a_sound_file_has_no_flaws() -> None:
-    assert flaws(example()) == {}
-    assert flaws(IndexContent.create(4, 10)) == {}
-
-
-def test_a_chain_that_loops() -> None:
-    content = example()
-    content.entries["prev_index"][1] = 4
-    assert flaws(content) == {"beyond": [1]}
-
-
-def test_an_entry_before_itself() -> None:
-    content = example()
-    content.entries["prev_index"][6] = 6
-    assert flaws(content) == {"beyond": [6]}
-
-
-def test_a_chain_that_skips_an_entry() -> None:
-    content = example()
-    content.entries["prev_index"][4] = 1
-    assert flaws(content) == {"twice": [1], "lost": [2]}
-
-
-def test_a_chain_that_runs_into_another() -> None:
-    content = example()
-    content.entries["prev_index"][5] = 2
-    assert flaws(content) == {"strayed": [5], "twice": [2], "lost": [3]}
-
-
-def test_a_chain_that_ends_early() -> None:
-    content = example()
-    content.entries["prev_index"][4] = 0
-    assert flaws(content) == {"lost": [2]}
-
-
-@pytest.mark.parametrize(("head", "expected"), [(7, [0]), (-1, [0]), (6, [0]), (1 << 30, [0])])
-def test_slots_that_lead_nowhere(head: int, expected: list[int]) -> None:
-    content = example()
-    content.slots[0] = head
-    found = flaws(content)
-    assert found["bad_heads"] == expected
-    assert found["lost"] == [4]
-
-
-def test_an_entry_with_another_hash() -> None:
-    content = example()
-    content.entries["key_hash"][3] = 2
-    assert flaws(content) == {"strayed": [5]}
-
-
-def test_a_header_beyond_the_file() -> None:
-    content = example()
-    content.header = content.header._replace(index_count=1000)
-    assert flaws(content) == {"lost": [7, 8, 9]}
 
 
 def test_comparing_keys_counts_repetitions() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.columns.hashes import column_hashes
+from rmqtool.columns.hashes import Hashes, java_hashes
 from rmqtool.columns.pieces import as_text, coded, coded_texts, pieces, values_of
 from rmqtool.formats.java import decode_text
 from tests.builders import java_hash
@@ -36,6 +36,11 @@ def test_any_order_overlapping_and_empty() -> None:
     found = pieces(DATA, offsets, lengths)
     assert found.to_pylist() == [b"delta", b"alpha", b"beta", b"alphabeta", b""]
     found.validate(full=True)
+
+
+def column_hashes(values: pa.LargeBinaryArray) -> Hashes:
+    data, offsets = values_of(values)
+    return java_hashes(data, offsets[:-1], np.diff(offsets))
 
 
 def test_absent_is_null() -> None:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmqtool.columns.declined import Declined
 from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.queues import (
-    PackedFile,
     QueueRun,
     batch_units,
     decode_batch_units,
     decode_units,
-    join_runs,
-    pack_files,
     queue_runs,
 )
 from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, queue_entries, rules_of
-from tests.builders import FILLER_UNIT, SAMPLES, properties, queue_unit, record
+from tests.builders import SAMPLES, properties, queue_unit, record
 from tests.seeded_stores import make_segment
 
 DELAYS = (1000, 5000, 60_000)
@@ -114,42 +110,6 @@ def test_many_queues() -> None:
     runs = runs_of(decode(*parts), FIVE_THREE)
     assert len(runs) == 70_000
     assert {(run.topic, run.queue_id) for run in runs} == {(f"T{n % 7}", n // 7) for n in range(70_000)}
-
-
-def test_runs_join_in_their_order() -> None:
-    one = runs_of(decode(record(b"", b"T", queue_offset=3), record(b"", b"U", queue_offset=9)), FIVE_THREE)
-    two = runs_of(decode(record(b"x", b"T", queue_offset=4)), FIVE_THREE)
-    joined = join_runs([*one, *two])
-    assert joined["T", 0].queue_offsets.tolist() == [3, 4]
-    assert joined["T", 0].units.tobytes() == one[0].units.tobytes() + two[0].units.tobytes()
-    assert joined["U", 0].queue_offsets.tolist() == [9]
-
-
-def run_of(*queue_offsets: int) -> QueueRun:
-    units = b"".join(queue_unit(1000 + offset, 91, offset) for offset in queue_offsets)
-    return QueueRun("T", 0, np.array(queue_offsets, np.int64), decode_units(units))
-
-
-def test_files_of_a_queue() -> None:
-    units = {offset: queue_unit(1000 + offset, 91, offset) for offset in range(20)}
-    assert pack_files(run_of(*range(5)), 3) == [
-        PackedFile(0, units[0] + units[1] + units[2]),
-        PackedFile(60, units[3] + units[4]),
-    ]
-    assert pack_files(run_of(7, 8, 9), 3) == [
-        PackedFile(120, FILLER_UNIT + units[7] + units[8]),
-        PackedFile(180, units[9]),
-    ]
-    assert pack_files(run_of(6), 3) == [PackedFile(120, units[6])]
-    assert pack_files(run_of(), 3) == []
-
-
-@pytest.mark.parametrize(("queue_offsets", "at"), [((3, 4, 6), 6), ((3, 3), 3), ((5, 4), 4), ((-1, 0), -1)])
-def test_files_of_a_queue_that_is_not_dense_are_declined(queue_offsets: tuple[int, ...], at: int) -> None:
-    found = pack_files(run_of(*queue_offsets), 3)
-    assert isinstance(found, Declined)
-    assert found.file_offset == 20 * at
-    assert str(at) in found.reason
 
 
 def test_decoding_units() -> None:

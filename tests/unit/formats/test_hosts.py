@@ -1,4 +1,4 @@
-"""Hosts as text, for people and as Java spells them."""
+"""Hosts as text, for people."""
 
 from __future__ import annotations
 
@@ -32,15 +32,6 @@ def test_addresses_for_people(address: str, text: str) -> None:
 def test_hosts() -> None:
     assert hosts.format_host(bytes([127, 0, 0, 1]), 10911) == "127.0.0.1:10911"
     assert hosts.format_host(V6, 4006) == "[2001:db8::6]:4006"
-    assert hosts.java_host(V6, 4006, brackets=False) == "2001:db8:0:0:0:0:0:6:4006"
-    assert hosts.java_host(V6, 4006, brackets=True) == "[2001:db8:0:0:0:0:0:6]:4006"
-    assert hosts.java_host(bytes([127, 0, 0, 1]), 10911, brackets=True) == "127.0.0.1:10911"
-    assert hosts.padded_address(V6) == "2001:0db8:0000:0000:0000:0000:0000:0006"
-
-
-def test_java_takes_a_mapped_address_for_ipv4() -> None:
-    mapped = bytes.fromhex("00000000000000000000ffff01020304")
-    assert hosts.java_host(mapped, 1, brackets=True) == "1.2.3.4:1"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from rmqtool.formats import index, layouts
@@ -76,26 +74,3 @@ def test_places_of_the_default_geometry() -> None:
     assert index.entry_offset(slots, 0) == 20_000_040
     assert index.entry_offset(slots, 1) == 20_000_060
     assert index.entry_offset(slots, entries) == 420_000_040
-
-
-@pytest.mark.parametrize("size", [40 + 4 + 20, 192, 40 + 64 * 4 + 200 * 20, 40 + 37 * 4 + 160 * 20])
-def test_geometries_of_a_size(size: int) -> None:
-    found = list(index.iter_geometries(size))
-    by_trial = [
-        (slots, entries)
-        for slots in range(1, size // 4)
-        for entries in range(1, size // 20)
-        if 40 + 4 * slots + 20 * entries == size
-    ]
-    assert found == by_trial
-
-
-def test_geometries_hold_the_true_one_and_begin_with_the_fewest_slots() -> None:
-    assert (64, 200) in list(index.iter_geometries(40 + 64 * 4 + 200 * 20))
-    assert list(itertools.islice(index.iter_geometries(420_000_040), 2)) == [(5, 20_999_999), (10, 20_999_998)]
-    assert index.DEFAULT_GEOMETRY in itertools.islice(index.iter_geometries(420_000_040), 999_998, 1_000_002)
-
-
-@pytest.mark.parametrize("size", [-1, 0, 39, 40, 44, 60, 63, 65, 66, 67, 193])
-def test_sizes_that_no_index_file_has(size: int) -> None:
-    assert list(index.iter_geometries(size)) == []

@@ -16,32 +16,31 @@ TEXT_5_3 = (
 
 
 @pytest.mark.parametrize(
-    ("block", "seen", "seen_before"),
+    ("block", "seen"),
     [
-        (b"", {}, {}),
-        (b"a\1b\2", {"a": "b"}, {"a": "b"}),
-        (b"a\1b", {"a": "b"}, {"a": "b"}),
-        (b"a\1\2k\1v", {"k": "v"}, {"k": "v"}),
-        (b"k\1v\1w\2", {"k": "v\1w"}, {}),
-        (b"k\1v\1\2", {"k": "v\1"}, {"k": "v"}),
-        (b"k\1\1v\2", {"k": "\1v"}, {}),
-        (b"\1v\2", {}, {"": "v"}),
-        (b"\1\2", {}, {}),
-        (b"no separator\2a\1b", {"a": "b"}, {"a": "b"}),
-        (b"\2\2a\1b\2\2", {"a": "b"}, {"a": "b"}),
-        (b"a\1first\2a\1last", {"a": "last"}, {"a": "last"}),
-        (b"a\1b\2a\1\2", {"a": "b"}, {"a": "b"}),
-        ("имя\1значение\2".encode(), {"имя": "значение"}, {"имя": "значение"}),
-        (b"a\1\xf0\x9f\x98\x80", {"a": "\U0001f600"}, {"a": "\U0001f600"}),
-        (b"a\1\xed\xa0\xbd\xed\xb8\x80", {"a": "\ufffd\ufffd"}, {"a": "\ufffd\ufffd"}),
-        (b"a\1\xff\2b\1\xe4\xb8", {"a": "\ufffd", "b": "\ufffd"}, {"a": "\ufffd", "b": "\ufffd"}),
+        (b"", {}),
+        (b"a\1b\2", {"a": "b"}),
+        (b"a\1b", {"a": "b"}),
+        (b"a\1\2k\1v", {"k": "v"}),
+        (b"k\1v\1w\2", {"k": "v\1w"}),
+        (b"k\1v\1\2", {"k": "v\1"}),
+        (b"k\1\1v\2", {"k": "\1v"}),
+        (b"\1v\2", {}),
+        (b"\1\2", {}),
+        (b"no separator\2a\1b", {"a": "b"}),
+        (b"\2\2a\1b\2\2", {"a": "b"}),
+        (b"a\1first\2a\1last", {"a": "last"}),
+        (b"a\1b\2a\1\2", {"a": "b"}),
+        ("имя\1значение\2".encode(), {"имя": "значение"}),
+        (b"a\1\xf0\x9f\x98\x80", {"a": "\U0001f600"}),
+        (b"a\1\xed\xa0\xbd\xed\xb8\x80", {"a": "\ufffd\ufffd"}),
+        (b"a\1\xff\2b\1\xe4\xb8", {"a": "\ufffd", "b": "\ufffd"}),
         # Batch properties glued to a text without a last separator (4.8.0 to 4.9.2).
-        (b"TAGS\1TagAWAIT\1true", {"TAGS": "TagAWAIT\1true"}, {}),
+        (b"TAGS\1TagAWAIT\1true", {"TAGS": "TagAWAIT\1true"}),
     ],
 )
-def test_which_pairs_are_seen(block: bytes, seen: dict[str, str], seen_before: dict[str, str]) -> None:
+def test_which_pairs_are_seen(block: bytes, seen: dict[str, str]) -> None:
     assert properties.decode_properties(block) == seen
-    assert properties.decode_properties_before_4_9_1(block) == seen_before
     pairs = [piece for piece in properties.iter_pieces(block) if piece.kind is PieceKind.PAIR]
     assert {piece.name(block): piece.value(block) for piece in pairs} == seen
 
@@ -55,15 +54,6 @@ def test_pieces_say_why_they_are_not_seen() -> None:
         Piece(PieceKind.EMPTY_NAME, 10, 0, 11, 1),
         Piece(PieceKind.EMPTY_VALUE, 13, 1, 15, 0),
     ]
-
-
-def test_encoding_with_and_without_the_last_separator() -> None:
-    pairs = [("KEYS", "order-1"), ("UNIQ_KEY", "C0A8010A10E118B4AAC247B760000007")]
-    rest = {"CLUSTER": "DefaultCluster", "TAGS": "TagA"}
-    assert properties.encode_properties([*pairs, *rest.items()], terminated=False) == TEXT_4_9
-    assert properties.encode_properties(rest, terminated=True) == b"CLUSTER\1DefaultCluster\2TAGS\1TagA\2"
-    assert properties.encode_properties({}, terminated=True) == b""
-    assert properties.encode_properties({"a": "\ud800"}, terminated=False) == b"a\1?"
 
 
 def test_orders_of_upstream() -> None:

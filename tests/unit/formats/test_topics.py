@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.formats import topics
+from rmqtool.formats.dispatch import topic_allows_lmq
 from rmqtool.formats.topics import TopicKind
 
 OLD = {
@@ -150,4 +151,4 @@ def test_group_names(group: str, version: str, refusal: str | None) -> None:
     [("T", True), ("%LMQ%x", True), ("%RETRY%g", False), ("rmq_sys_x", False), ("SCHEDULE_TOPIC_XXXX", False)],
 )
 def test_light_queues(topic: str, allowed: bool) -> None:
-    assert topics.topic_allows_lmq(topic) is allowed
+    assert topic_allows_lmq(topic) is allowed
