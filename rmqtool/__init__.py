@@ -7,43 +7,64 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
+    from rmqtool.api.cat import batches as batches
+    from rmqtool.api.cat import scan as scan
+    from rmqtool.api.check import check as check
+    from rmqtool.api.consume import consume as consume
+    from rmqtool.api.copy import copy as copy
+    from rmqtool.api.diff import diff as diff
+    from rmqtool.api.dump import dump as dump
+    from rmqtool.api.export import export as export
+    from rmqtool.api.info import info as info
+    from rmqtool.api.init import init as init
+    from rmqtool.api.produce import produce as produce
+    from rmqtool.api.produce import put as put
+    from rmqtool.api.query import query as query
+    from rmqtool.api.recover import recover as recover
+    from rmqtool.api.recover import recover_apply as recover_apply
+    from rmqtool.api.repair import past_repairs as past_repairs
+    from rmqtool.api.repair import repair as repair
+    from rmqtool.api.repair import undo as undo
+    from rmqtool.api.stat import stat as stat
+    from rmqtool.api.store import Store as Store
+    from rmqtool.api.store import open as open  # noqa: A004
+    from rmqtool.api.tick import tick as tick
+    from rmqtool.api.topic import topic as topic
+    from rmqtool.api.topic import topics as topics
     from rmqtool.errors import RmqtoolError as RmqtoolError
     from rmqtool.findings import Finding as Finding
-    from rmqtool.library import batches as batches
-    from rmqtool.library import check as check
-    from rmqtool.library import diff as diff
-    from rmqtool.library import dump as dump
-    from rmqtool.library import export as export
-    from rmqtool.library import info as info
-    from rmqtool.library import init as init
-    from rmqtool.library import open as open  # noqa: A004
-    from rmqtool.library import put as put
-    from rmqtool.library import query as query
-    from rmqtool.library import recover as recover
-    from rmqtool.library import scan as scan
-    from rmqtool.library import stat as stat
 
 __version__ = "0.1.0"
 # Of the release, changed with the version: the manual bears it, so the same sources make the same pages.
 __date__ = "2026-11-18"
 
-_LIBRARY = "rmqtool.library"
 _PLACES = {
     "Finding": "rmqtool.findings",
     "RmqtoolError": "rmqtool.errors",
-    "batches": _LIBRARY,
-    "check": _LIBRARY,
-    "diff": _LIBRARY,
-    "dump": _LIBRARY,
-    "export": _LIBRARY,
-    "info": _LIBRARY,
-    "init": _LIBRARY,
-    "open": _LIBRARY,
-    "put": _LIBRARY,
-    "query": _LIBRARY,
-    "recover": _LIBRARY,
-    "scan": _LIBRARY,
-    "stat": _LIBRARY,
+    "Store": "rmqtool.api.store",
+    "batches": "rmqtool.api.cat",
+    "check": "rmqtool.api.check",
+    "consume": "rmqtool.api.consume",
+    "copy": "rmqtool.api.copy",
+    "diff": "rmqtool.api.diff",
+    "dump": "rmqtool.api.dump",
+    "export": "rmqtool.api.export",
+    "info": "rmqtool.api.info",
+    "init": "rmqtool.api.init",
+    "open": "rmqtool.api.store",
+    "past_repairs": "rmqtool.api.repair",
+    "produce": "rmqtool.api.produce",
+    "put": "rmqtool.api.produce",
+    "query": "rmqtool.api.query",
+    "recover": "rmqtool.api.recover",
+    "recover_apply": "rmqtool.api.recover",
+    "repair": "rmqtool.api.repair",
+    "scan": "rmqtool.api.cat",
+    "stat": "rmqtool.api.stat",
+    "tick": "rmqtool.api.tick",
+    "topic": "rmqtool.api.topic",
+    "topics": "rmqtool.api.topic",
+    "undo": "rmqtool.api.repair",
 }
 __all__ = list(_PLACES)
 

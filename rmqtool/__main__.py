@@ -9,11 +9,11 @@ import sys
 def main() -> int:
     """Run the command line, or answer a shell that completes one: that loads next to nothing."""
     if os.environ.get("_RMQTOOL_COMPLETE", "").startswith("complete_"):
-        from rmqtool.commands.completing import answer
+        from rmqtool.commands.completion import answer
 
         return answer()
     from rmqtool.cli import main as run
-    from rmqtool.commands.interrupting import end_as_asked, listen
+    from rmqtool.engine.interrupts import end_as_asked, listen
 
     listen()
     status = run()

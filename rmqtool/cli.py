@@ -92,7 +92,7 @@ def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
             import traceback
 
             traceback.print_exc()
-        from rmqtool.commands.failing import of_the_machine
+        from rmqtool.files.failures import of_the_machine
 
         raise of_the_machine(error) or _bug(error) from error
 
@@ -288,7 +288,7 @@ def _bug(error: Exception) -> Bug:
 
 
 def _tell(error: RmqtoolError, as_json: bool) -> int:
-    from rmqtool.commands.failing import tell
+    from rmqtool.commands.failure import tell
 
     try:
         tell(error, as_json=as_json)

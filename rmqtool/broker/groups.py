@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqtool.config import StoreConfig
-from rmqtool.engine.clock import Clock
-from rmqtool.errors import Refused
+from rmqtool.config import StoreConfig, Version
+from rmqtool.engine.clock import Clock, SystemClock
+from rmqtool.errors import Refused, UsageError
+from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.config_files import decode_config, dialect_of, encode_config, new_bean, with_entry
 from rmqtool.formats.config_shapes import DATA_VERSION, OWN_GROUPS, SUBSCRIPTION_GROUP_CONFIG
@@ -18,7 +19,8 @@ from rmqtool.formats.config_shapes import SUBSCRIPTION_GROUPS as SHAPE
 from rmqtool.formats.fastjson import Table
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import SUBSCRIPTION_GROUP
-from rmqtool.store.config_files import ConfigText
+from rmqtool.formats.topics import PERM_READ, check_group_name
+from rmqtool.store.config_files import ConfigText, config_text
 
 _TABLE = SHAPE.fields["subscriptionGroupTable"].shape
 
@@ -32,6 +34,16 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
             f"group {group} must not consume: its consumeEnable is false (NO_PERMISSION)",
             hint=f"rmqtool cat STORE -g {group} --unread shows what it has not read",
         )
+
+
+def named_group(group: str | None) -> str:
+    """Return the group that is to be written about: it must be named, as a broker takes it."""
+    if not group:
+        raise UsageError("whose progress is that?", hint="name the group with -g")
+    refusal = check_group_name(group, Version.V5_3)
+    if refusal is not None:
+        raise UsageError(refusal, hint="use letters, digits, _ and -")
+    return group
 
 
 class SubscriptionGroups:
@@ -94,3 +106,21 @@ class SubscriptionGroups:
 def _decode(data: bytes) -> dict[str, Any] | Flaw:
     decoded = decode_config(SUBSCRIPTION_GROUP, data)
     return decoded if isinstance(decoded, Flaw) else decoded.value
+
+
+def refuse_reading(group: str, config: StoreConfig, groups: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse what a broker refuses to a consumer: to read from it at all, or for a group that may not."""
+    if not config.broker_permission & PERM_READ:
+        raise Refused(
+            "the broker gives no messages: its brokerPermission says so (NO_PERMISSION)",
+            hint="rmqtool cat STORE shows them all the same",
+        )
+    refuse_disabled(group, groups.get(group))
+
+
+def register_group(root: str, config: StoreConfig, group: str) -> None:
+    """Write a group down that is new, under the lock that the caller holds; refuse one that may not consume."""
+    with PosixWritableFileSystem(root) as files:
+        groups = SubscriptionGroups(config_text(files, SUBSCRIPTION_GROUP), config, SystemClock())
+        groups.ensure(group)
+        groups.save_changed()

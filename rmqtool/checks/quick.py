@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from rmqtool.files.filesystem import join
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -15,17 +15,26 @@ from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
+from rmqtool.look.overview import Overview
 from rmqtool.store.config_files import Configs
 from rmqtool.store.listing import LOG_IS_EMPTY, QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.segments import SegmentQueue
 
-if TYPE_CHECKING:
-    from rmqtool.look.overview import Overview
+
+def judge(store: Store, overview: Overview) -> None:
+    """Add what the overview shows to be wrong to its findings; what cannot be read for that is a finding too."""
+    attempts = overview.attempts
+    configs = None if attempts.findings else overview.configs
+    for check in _checks_of(store, overview, configs):
+        overview.findings += attempts.get(partial(list, check), [])
+    overview.findings += attempts.findings
+    if not overview.has_lock_file:
+        overview.findings.append(no_lock_file())
 
 
-def checks_of(store: Store, overview: Overview, configs: Configs | None) -> Iterator[Iterator[Finding]]:
-    """Yield what the overview shows to be wrong, part by part, each finding with the command to type.
+def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Iterator[Iterator[Finding]]:
+    """Yield what is wrong, part by part, each finding with the command to type.
 
     Without ``configs`` some of the store could not be read, and what is absent is not judged.
     """

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands.opening import choose_store, named_group
-from rmqtool.commands.options import AsBroker, Group, Limit, Programs, Scope, Show, Store, Tag, Where
-from rmqtool.errors import Exit, UsageError
+from rmqtool.commands.options import AsBroker, Group, Limit, Programs, Scope, Show, Store, Tag, Where, Work
+from rmqtool.commands.store_word import choose_store
+from rmqtool.errors import Exit
+
+if TYPE_CHECKING:
+    from rmqtool.api.consume import Consuming
+    from rmqtool.render.output import Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where consumption begins and ends."""
+class Way:
+    """Which messages a group gets, how it consumes them, and what program does."""
 
     start: Annotated[
         str | None,
@@ -25,12 +29,9 @@ class Place:
         ),
     ] = None
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more.")] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """How the group consumes."""
-
+    tag: Tag = None
+    where: Where = None
+    limit: Limit = None
     commit: Annotated[bool, typer.Option("--commit", help="Store the group's progress; takes the store's lock.")] = (
         False
     )
@@ -46,12 +47,6 @@ class Way:
     broadcast: Annotated[
         bool, typer.Option("--broadcast", help="Each member gets all; progress is kept below ~/.rocketmq_offsets.")
     ] = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What consumes the messages."""
-
     exec: Annotated[
         str | None,
         typer.Option("--exec", metavar="CMD", help="Run it for each message: the body is its input, RMQ_… its fields."),
@@ -66,12 +61,7 @@ def consume(
     *,
     scope: Scope,
     group: Group = None,
-    place: Place,
-    tag: Tag = None,
-    where: Where = None,
-    limit: Limit = None,
     way: Way,
-    program: Program,
     jobs: Programs = None,
     broker: AsBroker,
     show: Show,
@@ -83,20 +73,24 @@ def consume(
     that fails gets it again later, and after the retries of the group it is a dead letter. With --commit the store
     belongs to this command while it runs: `produce` beside it is refused.
     """
-    from rmqtool.broker.consumer.programs import check_program
-    from rmqtool.commands.consuming import run
-    from rmqtool.commands.popping import run_pop
+    from rmqtool.api.cat import Form
+    from rmqtool.api.consume import consuming
 
-    if way.commit or way.broadcast or way.pop:
-        group = named_group(group)
-    if tag is not None and where is not None:
-        raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
     path = choose_store([store] if store is not None else []).store
-    filters = (tag, where)
-    if way.invisible is not None and not way.pop:
-        raise UsageError("--invisible is for messages that are popped", hint="add --pop")
-    if program.exec is not None:
-        check_program(program.exec)
-    return (run_pop if way.pop else run)(
-        path, scope, group or "", place, filters, limit, way, program, jobs, broker, show
-    )
+    asked = {**scope.asked(), "tags": way.tag, "where": way.where}
+    with show.output() as output:
+        lines = output.look.mode in ("json", "jsonl")
+        how: Any = {name: value for name, value in asdict(way).items() if name not in ("tag", "where")}
+        how |= {"zone": show.tz, "obeys": True, "programs": jobs, "shows": not output.is_human}
+        how["form"] = Form.LINES if lines else Form.OBJECTS
+        work = Work(jobs=jobs).asked(output) if lines else None
+        with consuming(broker.store(path), group or "", how, work, **asked) as found:
+            _show(output, found)
+    return found.status
+
+
+def _show(output: Output, found: Consuming) -> None:
+    from rmqtool.api.cat import flag_words
+    from rmqtool.render.messages import show_messages
+
+    show_messages(output, found, found.fields, flag_words, "text")

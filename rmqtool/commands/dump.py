@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.commands.options import Show
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit
 
 if TYPE_CHECKING:
-    from rmqtool.look.database_rows import DatabaseRow
-    from rmqtool.look.dump import Shown
+    from rmqtool.api.dump import Opened
     from rmqtool.render.output import Output
 
 
@@ -39,63 +37,53 @@ def dump(
 
     The regions cover the file without a gap; what is damaged or not known is a region too. Runs of zeros are one line.
     """
-    from rmqtool.look.dump import open_target, parse_target
+    from rmqtool.api.dump import open_dump
 
     if as_declared:
-        if refs:
-            raise UsageError("--refs and --as-declared do not go together", hint="give one of them")
-        _show_declared(show, target)
-        return Exit.DONE
-    with show.output() as output, open_target(parse_target(target)) as shown:
-        if refs and (shown.store is None or shown.rows is not None):
-            raise UsageError("--refs is about one record", hint="name the record: STORE@OFFSET")
-        head: dict[str, Any] = {"file": shown.dump.file, "size": shown.dump.size, "kind": shown.dump.kind.value}
-        if shown.rows is not None:
-            _show_rows(output, head, shown.rows)
+        return _show_declared(show, target, refs)
+    with show.output() as output, open_dump(target, refs=refs) as opened:
+        if opened.rows is not None:
+            _show_rows(output, opened)
+        elif output.is_human:
+            _show_regions(output, opened)
         else:
-            _show_regions(output, head, shown, refs=refs)
+            output.long_single(opened.head, "regions", (region.as_json() for region in opened.regions))
     return Exit.DONE
 
 
-def _show_declared(show: Show, target: str) -> None:
-    from rmqtool.look.as_declared import open_declared
-    from rmqtool.look.dump import parse_target
+def _show_declared(show: Show, target: str, refs: bool) -> Exit:
+    from rmqtool.api.dump import open_declared_dump
     from rmqtool.render.dump import dump_lines
 
-    with show.output() as output, open_declared(parse_target(target)) as found:
+    with show.output() as output, open_declared_dump(target, refs=refs) as found:
         if not output.is_human:
             output.long_single(found.head, "layouts", (parsed.as_json() for parsed in found.parsed))
-            return
+            return Exit.DONE
         output.line("{file}  {kind}, {size} bytes".format_map(found.head))
         regions = (parsed.as_region() for parsed in found.parsed)
         for line in dump_lines(output, regions, lambda at, length: found.file.pread(length, at)):
             output.line(line)
+    return Exit.DONE
 
 
-def _show_rows(output: Output, head: dict[str, Any], rows: Iterator[DatabaseRow]) -> None:
+def _show_rows(output: Output, opened: Opened) -> None:
     from rmqtool.render.dump import row_lines
 
+    rows, head = opened.rows or iter(()), opened.head
     if not output.is_human:
-        output.long_single({**head, "regions": []}, "rows", (row.as_json() for row in rows))
+        output.long_single({**head, "regions": []}, "rows", rows)
         return
     output.line(f"{head['file']}  {head['kind']} database, {head['size']} bytes")
-    for line in row_lines(output, (row.as_json() for row in rows)):
+    for line in row_lines(output, rows):
         output.line(line)
 
 
-def _show_regions(output: Output, head: dict[str, Any], shown: Shown, *, refs: bool) -> None:
-    from rmqtool.look.dump import iter_references
+def _show_regions(output: Output, opened: Opened) -> None:
     from rmqtool.render.dump import dump_lines, reference_lines
 
-    found = list(iter_references(shown.store, shown.message)) if refs and shown.store and shown.message else []
-    if refs:
-        head["refs"] = [reference._asdict() for reference in found]
-    if not output.is_human:
-        output.long_single(head, "regions", (region.as_json() for region in shown.dump.regions))
-        return
-    file = shown.file
+    head = opened.head
     output.line(f"{head['file']}  {head['kind']}, {head['size']} bytes")
-    for line in dump_lines(output, shown.dump.regions, lambda at, length: file.pread(length, at) if file else b""):
+    for line in dump_lines(output, opened.regions, opened.read):
         output.line(line)
-    for line in reference_lines(output, found) if found else ():
+    for line in reference_lines(output, opened.refs) if opened.refs else ():
         output.line(line)

@@ -10,19 +10,20 @@ import inspect
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from rmqtool.config import Version
+from rmqtool.api.store import Version
 from rmqtool.errors import UsageError
 from rmqtool.times import now_ms, parse_period, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.log.ranges import Effort
+    from rmqtool.api.store import Store as ApiStore
+    from rmqtool.api.wanted import Working
     from rmqtool.progress import Progress
     from rmqtool.render.output import Look, Output
 
@@ -65,7 +66,7 @@ def _option(*names: str, help: str, panel: str, **more: Any) -> Any:  # noqa: A0
 
 
 def store_and(metavar: str, help: str) -> Any:  # noqa: A002
-    """Return the argument of a command that takes words of its own behind STORE, for ``opening.choose_store``."""
+    """Return the argument of a command that takes words of its own behind STORE, for ``store_word.choose_store``."""
     return typer.Argument(metavar=f"[STORE] {metavar}", help=help, show_default=False)
 
 
@@ -166,6 +167,10 @@ class Scope:
     topic: Topics = None
     queue: Queue = None
 
+    def asked(self) -> dict[str, Any]:
+        """Return the keywords of the question."""
+        return {"topics": self.topic, "queue": self.queue}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
@@ -181,6 +186,11 @@ class Period:
         at = now_ms() if now is None else now
         return parse_period(self.begin, self.end, now=at, zone=parse_zone(zone_name), may_be_empty=may_be_empty)
 
+    def asked(self, zone_name: str, *, may_be_empty: bool = False) -> dict[str, Any]:
+        """Return the keywords of the question."""
+        begin, end = self.bounds(zone_name, may_be_empty=may_be_empty)
+        return {"begin": begin, "end": end}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
@@ -190,6 +200,10 @@ class Filters:
     key: Key = None
     where: Where = None
 
+    def asked(self) -> dict[str, Any]:
+        """Return the keywords of the question."""
+        return {"tags": self.tag, "key": self.key, "where": self.where}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsBroker:
@@ -197,6 +211,12 @@ class AsBroker:
 
     as_version: AsVersion = None
     conf: Conf = None
+
+    def store(self, path: str) -> ApiStore:
+        """Return the store at ``path`` as this broker has it."""
+        from rmqtool.api.store import Store
+
+        return Store(path, version=self.as_version, conf=self.conf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,21 +289,17 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.processes() > 1:
-            from rmqtool import kernel
-            from rmqtool.log.workers import load_without_threads
+            from rmqtool.api.wanted import expect_processes
 
-            # By the kernel most work needs no Arrow; what stands in for it needs it at once, and shared by all.
-            load_without_threads(with_arrow=kernel.NATIVE is None)
+            expect_processes()
 
     def processes(self) -> int:
         """Return how many processes to use."""
         return self.jobs or len(os.sched_getaffinity(0))
 
-    def effort(self, output: Output) -> Effort:
-        """Return how hard a scan works, with its bar."""
-        from rmqtool.log.ranges import Effort
-
-        return Effort(self.processes(), self.bar(output))
+    def asked(self, output: Output) -> Working:
+        """Return how many processes work, and the bar that is told how far they are."""
+        return {"jobs": self.processes(), "progress": self.bar(output)}
 
     def bar(self, output: Output) -> Progress:
         """Return a bar on stderr that takes turns with ``output``, or one that nobody sees."""
@@ -297,6 +313,13 @@ class Work:
         bar = TerminalProgress()
         output.beside(bar)
         return bar
+
+
+def refuse_idle(what: str, given: Mapping[str, object], hint: str) -> None:
+    """Refuse options that have no effect on ``what``: somebody who typed one expects something of it."""
+    for option, value in given.items():
+        if value is not None and value is not False and value != []:
+            raise UsageError(f"{option} has no effect on {what}", hint=hint)
 
 
 def spread(function: Callable[..., Any]) -> Callable[..., Any]:

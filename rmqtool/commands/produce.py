@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Group, ProgressWhen, ShowAndRead, Topic, ToQueue, When, store_and
-from rmqtool.errors import Exit, UsageError
+from rmqtool.commands.options import AsBroker, Group, ProgressWhen, ShowAndRead, Topic, ToQueue, When, Work, store_and
+from rmqtool.commands.store_word import choose_store
+from rmqtool.errors import Exit
 
-
-class Flush(StrEnum):
-    """When a message counts as stored."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-
-
-class OnError(StrEnum):
-    """What to do about input that is no message."""
-
-    SKIP = "skip"
-    STOP = "stop"
+if TYPE_CHECKING:
+    from rmqtool.api.produce import Producing
+    from rmqtool.render.output import Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """What every message carries."""
+class Sending:
+    """What every message carries, where messages come from, how they are sent, and when they are delivered."""
 
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag.", show_default=False)] = None
     key: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="A key to be found by; repeatable.")] = (
@@ -41,12 +30,6 @@ class Marks:
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="KEY", help="The sharding key: one queue for equal keys.")
     ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
-    """Where messages come from."""
-
     file: Annotated[
         list[str] | None,
         typer.Option("--file", metavar="FILE", help="A file is a body; with --jsonl and --csv it is read instead."),
@@ -55,29 +38,18 @@ class Input:
         False
     )
     on_error: Annotated[
-        OnError | None,
+        Literal["skip", "stop"] | None,
         typer.Option("--on-error", metavar="skip|stop", help="What to do about input that is no message: stop."),
     ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
-    """How messages are sent."""
-
     create: Annotated[bool, typer.Option("--create", help="Make a topic that is not there, as brokers do.")] = False
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send N messages as a client's batch.")] = 1
     rate: Annotated[
         int | None, typer.Option("--rate", metavar="N", min=1, help="At most N messages a second.", show_default=False)
     ] = None
     flush: Annotated[
-        Flush | None, typer.Option("--flush", metavar="sync|async", help="Wait for the disk each time, or at the end.")
+        Literal["sync", "async"] | None,
+        typer.Option("--flush", metavar="sync|async", help="Wait for the disk each time, or at the end."),
     ] = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Later:
-    """When messages are delivered, and whether they are transactions."""
-
     delay: Annotated[
         str | None,
         typer.Option("--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: its level, or as long as 90s, 2h."),
@@ -101,10 +73,7 @@ def produce(
     *,
     topic: Topic = None,
     queue: ToQueue = None,
-    marks: Marks,
-    source: Input,
     sending: Sending,
-    later: Later,
     group: Group = None,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
@@ -117,12 +86,27 @@ def produce(
     the first line names such members. What an object says goes before the options, but for --topic: messages go to that
     topic. Nothing else happens in the store: what is due there is delivered by `tick`.
     """
-    from rmqtool.commands.producing import later_of, open_input, run, wanted_of
+    from rmqtool.api.produce import Given, producing
 
     choice = choose_store(words or [], takes_words=True)
-    if choice.words and source.file:
-        raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
-    wanted = wanted_of(topic, queue, marks, keeps_ids=source.keep_ids)
-    given = open_input(choice.words, source.file or [], wanted, show)
-    when = later_of(later, group, show.tz, sending.batch)
-    return run(choice.store, given, sending, when, source.on_error, progress, broker, show)
+    how = {**asdict(sending), "topic": topic, "queue": queue, "group": group, "zone": show.tz, "obeys": True}
+    how["keys"], how["properties"], files = how.pop("key"), how.pop("prop"), how.pop("file")
+    given = Given(choice.words, files or (), "jsonl" if show.jsonl else "csv" if show.csv else "bodies")
+    with show.output() as output:
+        bar = Work(progress=progress).bar(output)
+        with producing(broker.store(choice.store), given, bar, **how) as run:
+            _show(output, run)
+    return run.end()
+
+
+def _show(output: Output, run: Producing) -> None:
+    from rmqtool.render.messages import show_sent
+
+    for note in run.notes:
+        output.note(note)
+    for event in run:
+        if isinstance(event, str):
+            output.note(event)
+        else:
+            show_sent(output, event)
+            output.flush()

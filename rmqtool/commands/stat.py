@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands.opening import choose_store
-from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, store_and
-from rmqtool.commands.selecting import (
-    note_nothing_matched,
-    note_unknown_topics,
-    note_unread_configs,
-    refuse_idle,
-    select_messages,
-)
-from rmqtool.errors import Exit, StoreError, UsageError, WriteFailed, worst
-from rmqtool.times import now_ms, parse_zone
+from rmqtool.api.stat import DIMENSIONS, REPORTS, TOP
+from rmqtool.commands.options import AsBroker, Filters, Limit, Period, Scope, Show, Work, refuse_idle, store_and
+from rmqtool.commands.store_word import choose_store
+from rmqtool.errors import Exit, StoreError, UsageError
+from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rmqtool.log.ranges import Effort
-    from rmqtool.log.select import Selection
-    from rmqtool.look.statistics import Statistics, Wish
+    from rmqtool.api.stat import Counted, How
     from rmqtool.render.output import Output
-    from rmqtool.store.open import Store
-
-_DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day", "size", "kind")
-_REPORTS = ("delay", "tx", "retry", "retention")
-_DUPLICATES = {"uniq": ("topic", "uniqKey"), "body": ("topic", "body")}
-_OVER_TIME = "over time"
-_TOP = 20
 
 
 def stat(
     words: Annotated[
-        list[str] | None, store_and("[" + "|".join(_REPORTS) + "]", "The store, and what to report on.")
+        list[str] | None, store_and("[" + "|".join(REPORTS) + "]", "The store, and what to report on.")
     ] = None,
     *,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(_DIMENSIONS)}: any of them.")
+        str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(DIMENSIONS)}: any of them.")
     ] = None,
     duplicates: Annotated[
         str | None,
@@ -65,29 +45,23 @@ def stat(
     undecided or tried again (late: due before now and not delivered); retention shows what is deleted next, and which
     groups have not read it. With --limit the largest groups are shown.
     """
-    from rmqtool.store.open import open_store
+    from rmqtool.api.stat import count
+    from rmqtool.render.text import neutral
 
-    choice = choose_store(words or [], takes_words=_REPORTS)
+    choice = choose_store(words or [], takes_words=REPORTS)
     report = _report(choice.words)
     _refuse_idle(report, {"--by": by, "--duplicates": duplicates, "--limit": limit}, as_map)
-    selection = select_messages(scope, period.bounds(show.tz), filters)
-    wish = _wish(by, duplicates, limit, show)
-    opened = open_store(choice.store, version=broker.as_version, assignments=tuple(broker.conf or ()))
-    with show.output() as output, opened as store:
-        effort = work.effort(output)
-        known = note_unknown_topics(output, [store], selection.topics, selection.queue_id)
-        if as_map:
-            found = _show_map(output, store, selection, effort)
-        else:
-            found = _count(store, selection, effort, wish, report)
-            _show(output, found, report, choice.store)
-        if not found.messages and known is Exit.DONE and report is None:
-            note_nothing_matched(output, store, selection)
+    how: How = {"by": by, "duplicates": duplicates, "report": report, "as_map": as_map, "zone": parse_zone(show.tz)}
+    how["top"], how["charts"] = TOP if limit is None and show.is_for_people else limit, html is not None
+    which = {**scope.asked(), **period.asked(show.tz), **filters.asked()}
+    with show.output() as output:
+        found = count(broker.store(choice.store), how, work.asked(output), **which)
+        _show(output, found, report, choice.store)
         if html is not None:
-            _write_page(html, store, selection, effort, wish)
-            output.note(f"{html} shows it in a browser")
-        unread = note_unread_configs(output, store)
-    return worst(known, unread, Exit.SKIPPED if found.damages else Exit.DONE)
+            _write_page(output, html, found, how)
+        for said in found.unread:
+            output.note(neutral(said.text))
+    return found.status
 
 
 def _refuse_idle(report: str | None, counting: dict[str, object], as_map: bool) -> None:
@@ -104,93 +78,33 @@ def _report(words: tuple[str, ...]) -> str | None:
         return None
     if "/" in words[0]:
         raise StoreError(f"{words[0]} is not there", file=words[0], hint="give the storePathRootDir of a broker")
-    if len(words) > 1 or words[0] not in _REPORTS:
-        raise UsageError(f'"{" ".join(words)}" is not a report', hint=f"one of {', '.join(_REPORTS)}")
+    if len(words) > 1 or words[0] not in REPORTS:
+        raise UsageError(f'"{" ".join(words)}" is not a report', hint=f"one of {', '.join(REPORTS)}")
     return words[0]
 
 
-def _wish(by: str | None, duplicates: str | None, top: int | None, show: Show) -> Wish:
-    from rmqtool.look.statistics import Wish
+def _show(output: Output, found: Counted, report: str | None, store: str) -> None:
+    from rmqtool.render.messages import nothing_matched
+    from rmqtool.render.stat import fields_of, map_lines, stat_lines
+    from rmqtool.render.text import neutral
 
-    most = _TOP if top is None and show.is_for_people else top
-    if duplicates is not None:
-        if duplicates not in _DUPLICATES or by is not None:
-            raise UsageError("--duplicates takes uniq or body, and no --by", hint="for example: --duplicates uniq")
-        return Wish(_DUPLICATES[duplicates], top=most, least=2, normal_only=True)
-    names = tuple(name.strip() for name in (by or "topic").split(","))
-    for name in names:
-        if name not in _DIMENSIONS or names.count(name) > 1:
-            raise UsageError(f'"{by}" cannot be counted by', hint=f"any of {', '.join(_DIMENSIONS)}, each once")
-    return Wish(names, parse_zone(show.tz), most)
-
-
-def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, report: str | None) -> Statistics:
-    from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
-    from rmqtool.look.statistics import read_statistics
-
-    if report is None:
-        return read_statistics(store, selection, [wish], effort)[0]
-    makers: dict[str, Callable[[Store, Selection, Effort], Statistics]] = {
-        "delay": partial(report_delays, now=now_ms()),
-        "tx": report_transactions,
-        "retry": report_retries,
-        "retention": report_retention,
-    }
-    return makers[report](store, selection, effort)
-
-
-def _show(output: Output, found: Statistics, report: str | None, store: str) -> None:
-    from rmqtool.render.stat import fields_of, stat_lines
-
-    shown = found.as_json()
-    if output.is_human or output.look.mode in ("json", "jsonl"):
-        output.single(shown, stat_lines(output, shown, report, store))
+    if found.unknown is not None:
+        output.note(neutral(found.unknown.text))
+    if found.lines is not None:
+        output.single(found.shown, map_lines(output, found.lines, found.shown["span"]))
+    elif output.is_human or output.look.mode in ("json", "jsonl"):
+        output.single(found.shown, stat_lines(output, found.shown, report, store))
     else:
-        output.rows(found.rows, fields_of(found.rows, found.by), lambda _: ())
+        output.rows(found.shown["rows"], fields_of(found.shown["rows"], found.by), lambda _: ())
+    if found.is_unmatched:
+        output.note(nothing_matched(found.there))
 
 
-def _show_map(output: Output, store: Store, selection: Selection, effort: Effort) -> Statistics:
-    from rmqtool.look.log_map import read_log_map
-    from rmqtool.render.stat import map_lines
-
-    found = read_log_map(store, selection, effort)
-    shown: dict[str, Any] = {**found.statistics.as_json(), "span": found.span}
-    output.single(shown, map_lines(output, found.lines, found.span))
-    return found.statistics
-
-
-def _write_page(path: str, store: Store, selection: Selection, effort: Effort, wish: Wish) -> None:
-    """Write the page beside its place first, so that it is there whole or not at all."""
+def _write_page(output: Output, path: str, found: Counted, how: How) -> None:
     from rmqtool import __version__
-    from rmqtool.look.statistics import read_statistics
+    from rmqtool.render.page_file import write_page
     from rmqtool.render.stat_page import Section, page
 
-    wishes = _charts(wish)
-    counted = read_statistics(store, selection, list(wishes.values()), effort)
-    sections = [
-        Section(title[:1].upper() + title[1:], found.as_json(), title == _OVER_TIME)
-        for title, found in zip(wishes, counted, strict=True)
-    ]
-    beside = f"{path}.part"
-    try:
-        with open(beside, "w", encoding="utf-8") as file:
-            file.write(page(store.root, __version__, sections, wish.zone))
-        os.replace(beside, path)
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(beside)
-        raise WriteFailed(
-            f"{path} cannot be written: {error.strerror}", file=path, hint="name another place for --html"
-        ) from error
-
-
-def _charts(wish: Wish) -> dict[str, Wish]:
-    """Return what the page shows, by title: what was asked for, then all else that there is to count by."""
-    from rmqtool.look.statistics import Wish
-
-    zone, top = wish.zone, wish.top if wish.top is not None else _TOP
-    charts = {"by " + ", ".join(wish.by): Wish(wish.by, zone, top, wish.least, wish.normal_only)}
-    charts[_OVER_TIME] = Wish(("hour",), zone)
-    for name in ("kind", "size", "topic", "producer", "tag", "group"):
-        charts.setdefault(f"by {name}", Wish((name,), zone, None if name in ("kind", "size") else _TOP))
-    return charts
+    sections = [Section(*chart) for chart in found.charts]
+    write_page(path, page(found.root, __version__, sections, how.get("zone")), "--html")
+    output.note(f"{path} shows it in a browser")

@@ -10,7 +10,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-# That of ``opening``, whose imports would cost more than all the rest here.
+# That of ``store_word``, whose imports would cost more than all the rest here.
 _VARIABLE = "RMQTOOL_STORE"
 _ROOT_HAS = ("commitlog", "consumequeue", "config")
 _CLIMB = 4

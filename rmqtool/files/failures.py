@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import FileMissing, NoSpace, ReadFailed, WriteFailed
+from rmqtool.errors import FileMissing, NoMemory, NoSpace, ReadFailed, RmqtoolError, WriteFailed
 
 if TYPE_CHECKING:
     from rmqtool.files.filesystem import ReadableFileSystem
@@ -68,3 +68,19 @@ def _sentence(operation: str, file: str, cause: OSError) -> str:
 
 def _hint(cause: OSError) -> str | None:
     return None if cause.errno is None else _HINTS.get(cause.errno)
+
+
+# What the loader of a library says that has no room in the address space.
+_UNMAPPED = "failed to map segment"
+
+
+def of_the_machine(error: Exception) -> RmqtoolError | None:
+    """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
+        hint = "give it more (ulimit -v, the container's limit), or one process: -j 1"
+        return NoMemory("there is not enough memory for this command", hint=hint)
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    file = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else "a file"
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return write_failed("write to", file, error) if is_full else read_failed("work with", file, error)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, RmqtoolError, WriteFailed
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import Attributes, Closable, Kind, Status, iter_tree
 from rmqtool.files.lock import close_descriptor
@@ -194,3 +194,34 @@ def _failing(operation: str, directory: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise write_failed(operation, directory, error) from error
+
+
+@contextmanager
+def new_directory(path: str) -> Iterator[None]:
+    """Make ``path`` where it is not there yet; when filling it fails, take away all that was put there.
+
+    The same command can be typed again then, and nobody takes half a store for one.
+    """
+    was_there = os.path.isdir(path)
+    try:
+        os.makedirs(path, exist_ok=True)
+        before = set(os.listdir(path))
+    except OSError as error:
+        raise WriteFailed(
+            f"{path} cannot be made: {error.strerror}", file=path, hint="name a place where you may write"
+        ) from error
+    try:
+        yield
+    except (RmqtoolError, KeyboardInterrupt):
+        for name in set(os.listdir(path)) - before:
+            _remove_all(os.path.join(path, name))
+        if not was_there:
+            os.rmdir(path)
+        raise
+
+
+def _remove_all(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

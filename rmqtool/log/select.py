@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,8 @@ from rmqtool.columns.gather import Ints, Mask
 from rmqtool.columns.pieces import Coded
 from rmqtool.columns.properties import Properties, decode_properties
 from rmqtool.columns.records import Records
-from rmqtool.filters.body_pattern import BodyPattern
 from rmqtool.filters.columns import match_columns, match_tags
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.filters.sql92 import Selector
-from rmqtool.filters.tags import TagExpression
+from rmqtool.filters.wanted import Wanted
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, dispatch_targets
 from rmqtool.formats.java import decode_text, encode_text
@@ -37,32 +34,27 @@ else:
 Queue = tuple[str, int]
 
 _TARGETS = re.compile(b"INNER_MULTI_DISPATCH\x01")
-_EVERY_TOPIC = parse_patterns(())
 _DEFAULT_RULES = DispatchRules()
 
 
 @dataclass(frozen=True)
-class Selection:
-    """What is asked of messages. Without a value a question is not asked.
+class Selection(Wanted):
+    """The question as it is asked of a log's columns, with what bounds the places.
 
-    ``begin`` and ``end`` bound the store time, half-open. ``least_offsets`` gives queues, each with the first queue
-    offset that is wanted: of their topics all messages of other queues are, of other topics none. ``physical_from`` is
-    where in the log the first wanted message may lie. ``rules`` tell in which further queues a message stands; where
-    topics are named it is wanted for those too.
+    ``least_offsets`` gives queues, each with the first queue offset that is wanted: of their topics all messages of
+    other queues are, of other topics none. ``physical_from`` is where in the log the first wanted message may be.
+    ``rules`` tell in which further queues a message is; where topics are named it is wanted for those too.
     """
 
-    topics: TopicPatterns = _EVERY_TOPIC
-    queue_id: int | None = None
     least_offset: int | None = None
     least_offsets: Mapping[Queue, int] | None = None
-    begin: int | None = None
-    end: int | None = None
     physical_from: int = 0
-    tags: TagExpression | None = None
-    key: str | None = None
-    where: Selector | None = None
-    body: BodyPattern | None = None
     rules: DispatchRules = _DEFAULT_RULES
+
+    @classmethod
+    def of(cls, wanted: Wanted, **places: Any) -> Selection:
+        """Return a question with bounds on the places."""
+        return cls(**{one.name: getattr(wanted, one.name) for one in fields(Wanted)}, **places)
 
     @property
     def names_queues(self) -> bool:

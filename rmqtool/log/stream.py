@@ -183,7 +183,7 @@ def iter_rows(part: Part) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Request:
-    """Which messages, in which order, and how many.
+    """Which messages, in which order.
 
     ``last`` takes the last ones of what lies in the wanted places: of all, or of each queue in the order of the queues.
     """
@@ -192,7 +192,11 @@ class Request:
     order: Order = Order.LOG
     last: int | None = None
     sample: int | None = None
-    limit: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """How many messages are wanted at most."""
+        return self.selection.limit
 
     @property
     def is_plain(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.config import Version
 from rmqtool.errors import OptionalMissing
+from rmqtool.filters.wanted import Wanted
 from rmqtool.formats import paths, topics
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message
@@ -38,7 +39,7 @@ from rmqtool.formats.topics import REVIVE_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC, T
 from rmqtool.log.end import read_record
 from rmqtool.look.key_search import KeySearch
 from rmqtool.look.place_search import LogSearch, find_in_queue, iter_messages_since
-from rmqtool.look.question import Narrowing, QuestionKind
+from rmqtool.look.question import QuestionKind
 from rmqtool.store.config_files import Configs, read_config, read_configs
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
@@ -245,7 +246,7 @@ def _tell(store: Store, configs: Configs, in_order: dict[str, Any], message: Mes
 def _find_records(store: Store, message: Message) -> list[Message]:
     assert message.uniq_key is not None
     log = LogSearch(store)
-    search = KeySearch(store, QuestionKind.UNIQ_KEY, message.uniq_key, Narrowing(), log)
+    search = KeySearch(store, QuestionKind.UNIQ_KEY, message.uniq_key, Wanted(), log)
     search.found.add(message.physical_offset)
     search.run()
     found = (read_record(store.commit_log, place) for place in sorted(search.found))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import ReadableFile
+from rmqtool.filters.wanted import Wanted
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats import index, layouts, paths, rocksdb_rows
 from rmqtool.formats.codes import TransactionType, transaction_type
@@ -32,7 +33,7 @@ from rmqtool.formats.rocksdb_rows import IndexRowKey
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.log.end import read_record
 from rmqtool.look.place_search import Hint, LogSearch
-from rmqtool.look.question import Narrowing, QuestionKind
+from rmqtool.look.question import QuestionKind
 from rmqtool.look.topic_names import find_topics
 from rmqtool.store.index_files import (
     Chain,
@@ -236,7 +237,7 @@ class KeySearch:
     store: Store
     kind: QuestionKind
     text: str
-    narrowing: Narrowing
+    wanted: Wanted
     log: LogSearch
     as_broker: bool = False
     found: set[int] = field(default_factory=set)
@@ -251,7 +252,7 @@ class KeySearch:
 
     def run(self) -> None:
         """Search."""
-        topics = find_topics(self.store, self.narrowing.topics)
+        topics = find_topics(self.store, self.wanted.topics)
         indexes = Indexes(self.store)
         indexes.open_all()
         try:
@@ -266,8 +267,8 @@ class KeySearch:
         answered = bool(self.found) or (self.as_broker and self._is_cut)
         if not (trusted and answered) and not (self.answered_by and not indexes.files):
             self._ask_log(trusted)
-        if self.narrowing.limit is not None:
-            self.found = set(sorted(self.found)[-self.narrowing.limit :] if self.narrowing.limit else ())
+        if self.wanted.limit is not None:
+            self.found = set(sorted(self.found)[-self.wanted.limit :] if self.wanted.limit else ())
 
     def _ask_index(self, indexes: Indexes, topics: list[str]) -> None:
         self.index_files = len(indexes.files)
@@ -278,7 +279,7 @@ class KeySearch:
             for topic in topics:
                 for message in self._index_hits(indexes, topic):
                     named.update(_topics_named_by(message))
-            topics = sorted(topic for topic in named - asked if self.narrowing.topics.matches(topic))
+            topics = sorted(topic for topic in named - asked if self.wanted.topics.matches(topic))
         if self.found:
             self.answered_by.append("index")
         if indexes.sound:
@@ -290,7 +291,7 @@ class KeySearch:
             yield from self._broker_hits(indexes, topic)
             return
         hashed = index.key_hash(self._index_text(topic))
-        left = self.narrowing.limit
+        left = self.wanted.limit
         for file in reversed(indexes.files):
             for number, entry in indexes.iter_hits(file, hashed):
                 message = read_record(self.store.commit_log, entry.phy_offset)
@@ -316,18 +317,18 @@ class KeySearch:
         """Whether a broker may answer otherwise than the log would: a window or a limit cuts, or its own limit does."""
         if self.as_broker and self.kind is QuestionKind.KEY:
             return True
-        return any(bound is not None for bound in (self.narrowing.begin, self.narrowing.end, self.narrowing.limit))
+        return any(bound is not None for bound in (self.wanted.begin, self.wanted.end, self.wanted.limit))
 
     def _broker_hits(self, indexes: Indexes, topic: str) -> Iterator[Message]:
         """Yield the messages that a broker answers with and its client keeps."""
-        most = self.narrowing.limit if self.narrowing.limit is not None else self.store.config.max_msgs_num_batch
-        end = LONG_MAX if self.narrowing.end is None else self.narrowing.end - 1
-        window = (self.narrowing.begin or 0, end)
+        most = self.wanted.limit if self.wanted.limit is not None else self.store.config.max_msgs_num_batch
+        end = LONG_MAX if self.wanted.end is None else self.wanted.end - 1
+        window = (self.wanted.begin or 0, end)
         text = self._index_text(topic)
         answer = query_message(indexes, lambda at: read_record(self.store.commit_log, at), text, most, window)
         self.collisions += answer.collisions
         for message in answer.messages:
-            if self._is_named_by(message) and self.narrowing.queue_id in (None, message.queue_id):
+            if self._is_named_by(message) and self.wanted.queue_id in (None, message.queue_id):
                 self.found.add(message.physical_offset)
                 yield message
 
@@ -433,10 +434,10 @@ class KeySearch:
 
     def _takes(self, message: Message) -> bool:
         """Take a message that lies within what was asked for; remember where those that do not lie."""
-        if not self.narrowing.allows_queue(message.topic, message.queue_id):
+        if not self.wanted.allows_queue(message.topic, message.queue_id):
             self.elsewhere[message.topic] += 1
             return False
-        if not self.narrowing.allows_time(message.store_timestamp):
+        if not self.wanted.allows_time(message.store_timestamp):
             self.other_times.append(message.store_timestamp)
             return False
         self.found.add(message.physical_offset)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.filters.wanted import Wanted
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.compression import inflate_body
@@ -27,7 +28,7 @@ from rmqtool.look.place_search import (
     find_first_since,
     find_in_queue,
 )
-from rmqtool.look.question import Narrowing, Question, QuestionKind, decoded_json
+from rmqtool.look.question import Question, QuestionKind, decoded_json
 from rmqtool.look.regions import time_words
 from rmqtool.look.topic_names import find_topics, near_topics
 from rmqtool.store.listing import QueueId
@@ -107,7 +108,7 @@ class Lookup:
     """
 
     store: Store
-    narrowing: Narrowing
+    wanted: Wanted
     boundary: Boundary = Boundary.LOWER
     as_broker: bool = False
     effort: Callable[[], Effort] | None = None
@@ -176,10 +177,10 @@ class Lookup:
         return False
 
     def _allows(self, answer: Answer, message: Message) -> bool:
-        if not self.narrowing.allows_queue(message.topic, message.queue_id):
+        if not self.wanted.allows_queue(message.topic, message.queue_id):
             answer.reasons.append(f"the message there is in {message.topic}/{message.queue_id}")
             return False
-        if not self.narrowing.allows_time(message.store_timestamp):
+        if not self.wanted.allows_time(message.store_timestamp):
             answer.reasons.append(f"the message there was stored at {time_words(message.store_timestamp)}")
             return False
         return True
@@ -211,7 +212,7 @@ class Lookup:
     def _find_key(self, answer: Answer, log: LogSearch) -> None:
         from difflib import get_close_matches
 
-        search = KeySearch(self.store, answer.kind, answer.question.text, self.narrowing, log, self.as_broker)
+        search = KeySearch(self.store, answer.kind, answer.question.text, self.wanted, log, self.as_broker)
         search.run()
         answer.places = sorted(search.found)
         answer.answered_by += search.answered_by
@@ -232,19 +233,17 @@ class Lookup:
     def _find_time(self, answer: Answer, log: LogSearch) -> None:
         timestamp = answer.question.timestamp
         assert timestamp is not None
-        if not self.narrowing.topics.patterns:
+        if not self.wanted.topics.patterns:
             found = find_first_since(self.store, timestamp, self.boundary is Boundary.UPPER, log)
             answer.places = [found.physical_offset] if found is not None else []
             answer.answered_by += ["log"] if found is not None else []
             return
         times = self._times()
-        exact = self.narrowing.topics.exact
-        queues = [queue for queue in times.bounds if self.narrowing.allows_queue(*queue)]
-        if exact is not None and self.narrowing.queue_id is not None and not queues:
-            queues = [QueueId(exact, self.narrowing.queue_id)]
-            answer.reasons.append(
-                f"there is no queue {exact}/{self.narrowing.queue_id}: a broker makes it and answers 0"
-            )
+        exact = self.wanted.topics.exact
+        queues = [queue for queue in times.bounds if self.wanted.allows_queue(*queue)]
+        if exact is not None and self.wanted.queue_id is not None and not queues:
+            queues = [QueueId(exact, self.wanted.queue_id)]
+            answer.reasons.append(f"there is no queue {exact}/{self.wanted.queue_id}: a broker makes it and answers 0")
             answer.near += near_topics(self.store, exact)
         for queue in queues:
             offset = times.find(queue, timestamp, self.boundary)
@@ -286,9 +285,9 @@ class Lookup:
         by_key = answer.kind in (QuestionKind.KEY, QuestionKind.UNIQ_KEY)
         if not answer.places and by_key and self.store.commit_log.min_offset > 0:
             answer.reasons.append(f"messages before that are gone: {before_the_log(self.store)}")
-        if not answer.places and self.narrowing.topics.exact is not None:
-            topic = self.narrowing.topics.exact
-            known = find_topics(self.store, type(self.narrowing.topics)((), None))
+        if not answer.places and self.wanted.topics.exact is not None:
+            topic = self.wanted.topics.exact
+            known = find_topics(self.store, type(self.wanted.topics)((), None))
             if known is not None and topic not in known and not answer.queue_offsets:
                 answer.reasons.append(f"there is no topic {topic}")
                 answer.near += near_topics(self.store, topic)

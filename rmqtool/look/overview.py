@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from rmqtool.checks import quick
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding
@@ -65,6 +64,24 @@ class GroupQueue(NamedTuple):
 
 
 @dataclass
+class Attempts:
+    """Parts of a store, each read as far as it can be: what cannot is a finding, and the glance goes on."""
+
+    root: str
+    findings: list[Finding] = field(default_factory=list)
+
+    def get(self, read: Callable[[], T], otherwise: T) -> T:
+        """Return what ``read`` returns, or ``otherwise`` where it fails to read."""
+        try:
+            return read()
+        except ReadFailed as error:
+            finding = unread_finding(self.root, error)
+            if finding not in self.findings:
+                self.findings.append(finding)
+            return otherwise
+
+
+@dataclass
 class Overview:
     """Everything ``info`` knows."""
 
@@ -73,6 +90,7 @@ class Overview:
     version: str
     version_reason: str
     lock: str
+    has_lock_file: bool
     lock_pid: int | None
     abort: bool
     log_files: int
@@ -88,6 +106,9 @@ class Overview:
     findings: list[Finding]
     disk: DiskUse | None = None
     missing: OptionalMissing | None = None
+    # None where some of the store could not be read: what is absent is not judged then.
+    configs: Configs | None = None
+    attempts: Attempts = field(default_factory=lambda: Attempts(""))
 
     @property
     def host(self) -> tuple[str, int] | None:
@@ -162,27 +183,9 @@ def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | Non
     }
 
 
-@dataclass
-class _Attempts:
-    """Parts of a store, each read as far as it can be: what cannot is a finding, and the glance goes on."""
-
-    root: str
-    findings: list[Finding] = field(default_factory=list)
-
-    def get(self, read: Callable[[], T], otherwise: T) -> T:
-        """Return what ``read`` returns, or ``otherwise`` where it fails to read."""
-        try:
-            return read()
-        except ReadFailed as error:
-            finding = unread_finding(self.root, error)
-            if finding not in self.findings:
-                self.findings.append(finding)
-            return otherwise
-
-
 def read_overview(store: Store) -> Overview:
     """Look at a store. Without the extra for RocksDB everything else is there, and ``missing`` says what is not."""
-    attempts = _Attempts(store.root)
+    attempts = Attempts(store.root)
     log, dledger = store.commit_log, store.is_dledger
     queues = [queue for queue in simple_queues(store) if attempts.get(partial(_is_readable, queue), otherwise=False)]
     nowhere = LogEnd(log.min_offset, None)
@@ -196,12 +199,14 @@ def read_overview(store: Store) -> Overview:
     except OptionalMissing as error:
         missing, configs = error, Configs()
     lock = _lock_state(store)
-    overview = Overview(
+    is_read = not any(finding.code == "ST-READ" for finding in configs.findings)
+    return Overview(
         store=store.root,
         layout=_layout(store),
         version=store.version.value,
         version_reason=store.version_reason,
         lock="free" if lock is None else str(lock),
+        has_lock_file=lock is not None,
         lock_pid=None if lock is None else lock.pid,
         abort=store.listing.find(paths.ABORT) is not None,
         log_files=len(log),
@@ -217,14 +222,9 @@ def read_overview(store: Store) -> Overview:
         findings=[*store.config.findings, *iter_strangers(store), *configs.findings],
         disk=read_disk_use(store),
         missing=missing,
+        configs=configs if is_read else None,
+        attempts=attempts,
     )
-    is_read = not attempts.findings and not any(finding.code == "ST-READ" for finding in configs.findings)
-    for check in quick.checks_of(store, overview, configs if is_read else None):
-        overview.findings += attempts.get(partial(list, check), [])
-    overview.findings += attempts.findings
-    if lock is None:
-        overview.findings.append(quick.no_lock_file())
-    return overview
 
 
 def _is_readable(queue: ConsumeQueueFiles) -> bool:
@@ -276,7 +276,7 @@ def _groups(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, d
     return groups
 
 
-def _index_files(store: Store, attempts: _Attempts) -> Iterator[IndexOverview]:
+def _index_files(store: Store, attempts: Attempts) -> Iterator[IndexOverview]:
     for file in store.listing.of_kind(FileKind.INDEX):
         header = attempts.get(partial(_read_header, store, file.path), None)
         if header is not None:

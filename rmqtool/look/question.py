@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC
 from enum import StrEnum
 from typing import Any
 
-from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.formats import ids
 from rmqtool.formats.hosts import format_address
 from rmqtool.formats.ids import IdKind
@@ -31,27 +30,6 @@ class QuestionKind(StrEnum):
     PHYSICAL_OFFSET = "physicalOffset"
     TIME = "time"
     TAG = "tag"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowing:
-    """What narrows the answer: topics, a queue, store times (half-open), the newest so many."""
-
-    topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
-    queue_id: int | None = None
-    begin: int | None = None
-    end: int | None = None
-    limit: int | None = None
-
-    def allows_time(self, store_timestamp: int) -> bool:
-        """Return whether a store time is within."""
-        return (self.begin is None or store_timestamp >= self.begin) and (
-            self.end is None or store_timestamp < self.end
-        )
-
-    def allows_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue is within."""
-        return self.topics.matches(topic) and self.queue_id in (None, queue_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,3 +180,21 @@ td:first-child {{ white-space: nowrap; }} blockquote {{ color: #555; margin: .3e
 {body}
 </body></html>
 """
+
+
+def show_summary(
+    output: Output, shown: Mapping[str, Any], counts: FindingCounts, elapsed_ms: int, next_commands: Iterable[str]
+) -> None:
+    """Show the end of a check; ``shown`` is the summary line of the contract."""
+    summary = shown["summary"]
+    if output.is_human:
+        for line in summary_lines(output, summary, counts, elapsed_ms, next_commands):
+            output.line(line)
+    else:
+        output.aside(shown, f"{counts.words()}; {'complete' if summary['complete'] else 'ended early'}")
+
+
+def report_text(path: str, name: str, findings: list[Finding], shown: Mapping[str, Any]) -> str:
+    """Return the report as a page: HTML or Markdown, whichever the name of its file says."""
+    make = report_html if path.endswith(".html") else report_markdown
+    return make(name, findings, shown["summary"])

@@ -38,3 +38,8 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
 
 def _counted(number: int, noun: str) -> str:
     return f"{text.count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def split_words(splits: int, log_bytes: int) -> str:
+    """Return how many splits there are, and of how much log."""
+    return f"{splits} split{'' if splits == 1 else 's'}, {text.size(log_bytes)} of log"

@@ -232,3 +232,10 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [_INDENT + text]
     return wrapped(text, width, (_INDENT, _INDENT), cut_words=False)
+
+
+def keep(findings: Iterable[Finding], kept: list[Finding]) -> Iterator[Finding]:
+    """Yield findings, and keep them for what is shown of them later."""
+    for finding in findings:
+        kept.append(finding)
+        yield finding

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import Any, Protocol
 
 from rmqtool.render import text
 from rmqtool.render.output import Output
@@ -82,7 +84,113 @@ def _indented(body: str) -> str:
 
 def damage_line(output: Output, damage: Mapping[str, Any], *, is_note: bool = False) -> str:
     """Return the line of a damage among messages. A note has no colours: what is not plain in it is spelled out."""
-    place = f"{text.neutral(damage['file'])}@{damage['file_offset']}"
+    place = f"{text.neutral(damage['file'])}@{damage['offset']}"
     words = f"{place}  {damage['length']} bytes  {text.neutral(damage['message'])}"
     label = "damage" if is_note else output.paint("damage", "error")
     return f"{label}  {damage['code']}  {words}"
+
+
+def nothing_matched(there: int | None) -> str:
+    """Return what is said where no message matched; ``there`` is how many there are in the wanted topics and queues."""
+    return "no message matched" if there is None else f"0 of {text.count(there)} messages matched"
+
+
+Words = Callable[[Mapping[str, Any]], str]
+
+
+def show_messages(output: Output, events: Iterable[Any], fields: Collection[str], flags: Words, style: str) -> None:
+    """Show what a reader finds, in its order: messages, whole lines, damage, texts; None: nothing more for now.
+
+    ``fields`` are the members of a message in their order, ``flags`` spells its system flags.
+    """
+    taken = iter(events)
+
+    def screen(row: Mapping[str, Any]) -> Iterable[str]:
+        return message_lines(output, row, flags(row), style)
+
+    def rest() -> Iterator[Any]:
+        for event in taken:
+            if _is_message(event):
+                yield event
+            else:
+                _show_other(output, event)
+
+    for event in taken:
+        if _is_message(event):
+            output.rows(chain([event], rest()), fields, screen)
+        else:
+            _show_other(output, event)
+
+
+def show_raw(output: Output, events: Iterable[Any], body: Callable[[Any], bytes]) -> None:
+    """Show the bodies of messages as they are."""
+    for event in events:
+        if _is_message(event):
+            output.raw(body(event))
+        else:
+            _show_other(output, event)
+
+
+def show_count(output: Output, events: Iterable[Any], counted: Callable[[], tuple[int, list[Any]]]) -> None:
+    """Show how many messages there are, and what is damaged: ``counted`` tells, once all events have come."""
+    for event in events:
+        _show_other(output, event)
+    messages, damages = counted()
+    output.single({"messages": messages, "damaged": damages}, [str(messages)])
+    for damage in damages if output.is_human else ():
+        output.note(damage_line(output, damage, is_note=True))
+
+
+def _is_message(event: Any) -> bool:
+    return isinstance(event, dict) and "damage" not in event
+
+
+def _show_other(output: Output, event: Any) -> None:
+    if event is None:
+        output.flush()
+    elif isinstance(event, str):
+        output.note(event)
+    elif isinstance(event, dict):
+        output.aside(event, damage_line(output, event["damage"]))
+    else:
+        output.json_lines(event.data)
+
+
+STORED_FIELDS = (
+    "status",
+    "msgId",
+    "offsetMsgId",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "commitLogOffset",
+    "storeTimestamp",
+)
+
+
+class Sent(Protocol):
+    """What became of some messages."""
+
+    def json_lines(self) -> bytes:
+        """Return the lines of JSON."""
+
+    def objects(self) -> Iterable[dict[str, Any]]:
+        """Return the objects of the contract."""
+
+
+def show_sent(output: Output, sent: Sent) -> None:
+    """Show what became of some messages."""
+    if output.look.mode in ("json", "jsonl"):
+        output.json_lines([sent.json_lines()])
+    else:
+        output.rows(sent.objects(), STORED_FIELDS, partial(_screen, output))
+
+
+def _screen(output: Output, row: Any) -> tuple[str]:
+    if row["commitLogOffset"] < 0:
+        return (f"{row['topic']}: {row['status']}",)
+    if "realTopic" in row:
+        due = output.time(row["deliverTimestamp"])
+        place = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}"
+        return (f"{row['realTopic']} at {due}  {row['msgId']}  waits in {place}",)
+    return (f"{row['topic']}/{row['queueId']}@{row['queueOffset']}  {row['msgId']}",)

@@ -1,8 +1,9 @@
-"""The screens of ``info``."""
+"""The screens of ``info``, and the list of ``topic``."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from shlex import quote
 from typing import Any
 
@@ -199,3 +200,34 @@ def _most(messages: Mapping[str, int]) -> str:
     named = [f"{text.neutral(group)}\u00a0{text.count(messages[group])}" for group in ordered[:_NAMED]]
     rest = [f"and {text.count(len(ordered) - _NAMED)} more"] if len(ordered) > _NAMED else []
     return ", ".join(named + rest)
+
+
+# Names and figures of a list stand below each other up to here.
+_WIDEST = 32
+
+
+def topic_screen(rows: Iterable[Any]) -> Callable[[Any], tuple[str]]:
+    """Return what shows a row of a list."""
+    return partial(_topic_screen, _topic_widths(list(rows)))
+
+
+def _topic_widths(rows: list[Any]) -> tuple[int, ...]:
+    """Return how wide name, number of queues and permission are at most; a longer name is rare, and stands out."""
+    cells = [(row["topic"], _topic_queues(row), row["perm"]) for row in rows if "deleted" not in row]
+    return tuple(min(max(map(len, column)), _WIDEST) for column in zip(*cells, strict=True))
+
+
+def _topic_queues(row: Any) -> str:
+    count = row["writeQueueNums"]
+    read = f", {row['readQueueNums']} to read" if row["readQueueNums"] != count else ""
+    return f"{count} queue{'s' * (count != 1)}{read}"
+
+
+def _topic_screen(widths: tuple[int, ...], row: Any) -> tuple[str]:
+    if "deleted" in row:
+        return (
+            text.neutral(f"{row['topic']}  deleted, with its queues; its messages stay in the log until they expire"),
+        )
+    attributes = "  ".join(f"{key}={value}" for key, value in row["attributes"].items())
+    cells = zip((row["topic"], _topic_queues(row), row["perm"]), widths, strict=True)
+    return (text.neutral("  ".join([*(cell.ljust(width) for cell, width in cells), attributes]).rstrip()),)

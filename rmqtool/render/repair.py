@@ -7,6 +7,7 @@ from itertools import groupby
 from shlex import quote
 from typing import Any
 
+from rmqtool.errors import Exit
 from rmqtool.findings import Severity
 from rmqtool.render import text
 from rmqtool.render.findings import verdict_lines
@@ -147,3 +148,19 @@ def past_end_lines(output: Output, rows: Sequence[Row], store: str) -> Iterator[
     left = [row for row in rows if not row["undone"]]
     words = f"{text.counted(len(left), 'repair')} can be undone, the newest first" if left else "no repair to undo"
     yield from verdict_lines(output, words, None, [f"rmqtool repair {quote(store)} --undo last"] if left else [])
+
+
+def show_past(output: Output, rows: Sequence[Row], notes: Iterable[str], store: str) -> Exit:
+    """Show the repairs that were done to a store."""
+    for note in notes:
+        output.note(note)
+    output.rows(rows, PAST_FIELDS, lambda row: past_lines(output, row))
+    for line in past_end_lines(output, rows, store) if output.is_human else ():
+        output.line(line)
+    return Exit.DONE
+
+
+def show_undone(output: Output, shown: Row) -> Exit:
+    """Show what was put back."""
+    output.single(shown, undone_lines(output, shown["files"], shown["deleted"]))
+    return Exit.DONE

@@ -32,7 +32,7 @@ ROOMS = (
     "exports",
     "spark",
     "render",
-    "library",
+    "api",
     "commands",
     "cli",
     "__main__",
@@ -47,6 +47,10 @@ FORBIDDEN: dict[str, tuple[frozenset[str], str]] = {
         frozenset(ROOMS) - {"errors", "formats", "kernel"},
         "the wire opens no socket and knows no store, so that client and server speak by the same code",
     ),
+    "commands": (
+        frozenset(ROOMS) - {"errors", "findings", "kernel", "progress", "times", "api", "render"},
+        "a command parses, calls one function of api, shows what it returns: what it knows, a program can ask too",
+    ),
     "upstream": (
         frozenset({"engine", "broker", "audit"}),
         "the model of another program shares the formats and columns with us, never our rules",
@@ -58,14 +62,14 @@ def _arrows() -> dict[str, frozenset[str]]:
     arrows = {room: frozenset(ROOMS[:place]) for place, room in enumerate(ROOMS)}
     for room, (others, _) in FORBIDDEN.items():
         arrows[room] -= others
-    return arrows | {"__init__": frozenset({"errors", "findings", "library"})}
+    return arrows | {"__init__": frozenset({"errors", "findings", "api"})}
 
 
 ARROWS = _arrows()
 
 # Rooms that load numpy or pyarrow: the engine, the broker and whatever starts fast import them inside a function body.
 HEAVY_ROOMS = frozenset({"columns", "exports", "spark"})
-LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "commands", "library"), HEAVY_ROOMS)
+LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "api"), HEAVY_ROOMS)
 
 # The compiled kernel: who wants it asks the module of this name for it.
 EXTENSION, EXTENSION_ROOM = "rmqtool._native", "kernel"
@@ -92,6 +96,11 @@ PROPERTY_NAMES = "formats/property_names.py"
 MODULE_LINES = 700
 FUNCTION_LINES = 70
 COMMAND_BODY_LINES = 25
+COMMAND_LINES = 120
+# What commands share; every other file of the room is one command.
+SHARED_BY_COMMANDS = frozenset(
+    {"__init__", "completion", "completion_table", "failure", "options", "store_names", "store_word", "table"}
+)
 PARAMETERS = 7
 
 BANNED_WORDS = frozenset({"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"})
@@ -106,7 +115,7 @@ class Imports(NamedTuple):
 
 LIGHT = (
     Imports(
-        ("rmqtool", "rmqtool.cli", "rmqtool.commands.", "rmqtool.library"),
+        ("rmqtool", "rmqtool.cli", "rmqtool.commands.", "rmqtool.api."),
         SLOW_THIRD_PARTIES | {"pyspark", "construct"},
     ),
     Imports(("rmqtool.engine.", "rmqtool.broker."), SLOW_THIRD_PARTIES | {"pyspark"}),
@@ -116,19 +125,18 @@ LIGHT = (
 EXEMPTIONS: dict[tuple[str, str], str] = {
     ("property-name", "render/messages.py"): "render imports nothing that knows what a message is",
     ("property-name", "broker/consumer/programs.py"): "names of environment variables that a program is given",
-    ("arrow", "look/overview.py"): "the findings of info come from checks.quick; they are joined in api once it exists",
     ("module-lines", "formats/layouts.py"): "tables only, written by tools/derive.py",
 }
 
 # What users start: the commands, the functions that rmqtool exports, and what Spark looks for.
-ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "library"})
+ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 80
+SINGLE_IMPORTERS = 56
 SMALL_MODULE_LINES = 80
 SMALL_MODULES = 17
-GERUNDS = 16
+GERUNDS = 6
 SHARED_NAMES = 37
 FAN_OUT = 20
 WIDE_MODULES = 16

@@ -31,11 +31,20 @@ def importers(modules: Iterable[Module]) -> dict[str, set[str]]:
 
 
 def single_importers(modules: Iterable[Module]) -> list[str]:
-    """Return the modules that exactly one other imports: slivers of it, unless they are a noun of their own."""
+    """Return the modules that exactly one other imports: slivers of it, unless they are a noun of their own.
+
+    What only a verb of api or a command imports is none: there is one module for each verb, so whatever serves one verb
+    has one importer.
+    """
     listed = [module for module in modules if not module.path.endswith("__init__.py")]
+    rooms = {module.name: module.room for module in listed}
     found = importers(listed)
     return sorted(
-        module.path for module in listed if len(found[module.name]) == 1 and module.room not in house.ENTRY_ROOMS
+        module.path
+        for module in listed
+        if module.room not in house.ENTRY_ROOMS
+        and len(found[module.name]) == 1
+        and rooms[next(iter(found[module.name]))] not in house.ENTRY_ROOMS
     )
 
 

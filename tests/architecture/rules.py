@@ -187,6 +187,25 @@ def check_budgets(module: Module) -> Iterator[Violation]:
             yield Violation("parameters", place, function.lineno, message)
 
 
+def check_commands(module: Module) -> Iterator[Violation]:
+    """A command's file is short, and each of its functions calls one function of api at most."""
+    if module.room != "commands" or Path(module.path).stem in house.SHARED_BY_COMMANDS:
+        return
+    if module.lines > house.COMMAND_LINES:
+        message = f"{module.lines} lines, {house.COMMAND_LINES} are allowed for a command"
+        yield Violation("command-lines", module.path, 1, message)
+    verbs = {
+        found.target.rpartition(".")[2]
+        for found in iter_imports(module)
+        if _room_of(found.target) == "api" and found.target.rpartition(".")[2].islower()
+    }
+    for name, function in iter_functions(module):
+        called = {_called(node) for node in ast.walk(function) if isinstance(node, ast.Call)} & verbs
+        if len(called) > 1:
+            message = f"it calls {', '.join(sorted(called))}: what they do together is a function of api"
+            yield Violation("one-verb", f"{module.path}::{name}", function.lineno, message)
+
+
 def check_names(module: Module) -> Iterator[Violation]:
     """No name that could hold anything."""
     named = [(module.path, 1, module.path.removesuffix(".py"))]
@@ -283,6 +302,7 @@ RULES: tuple[Callable[[Module], Iterator[Violation]], ...] = (
     check_arrows,
     check_third_parties,
     check_budgets,
+    check_commands,
     check_names,
     check_files,
     check_layouts,

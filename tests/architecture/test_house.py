@@ -92,7 +92,8 @@ BREAKING = {
     "arrow that a reason forbids": ("arrow", "upstream/a.py", "from rmqtool.engine import store\n"),
     "arrow that must be lazy": ("arrow", "engine/a.py", "from rmqtool.columns import columns\n"),
     "arrow that must be lazy, in a class": ("arrow", "engine/a.py", "class A:\n    from rmqtool.columns import b\n"),
-    "heavy room at the head of a command": ("arrow", "commands/a.py", "from rmqtool.exports import plan\n"),
+    "heavy room at the head of api": ("arrow", "api/a.py", "from rmqtool.exports import plan\n"),
+    "a command past api": ("arrow", "commands/a.py", "def f():\n    from rmqtool.log import stream\n"),
     "nobody imports's cli": ("arrow", "commands/a.py", "from rmqtool.cli import main\n"),
     "typer": ("third-party", "engine/a.py", "import typer\n"),
     "rich": ("third-party", "commands/a.py", "def f():\n    from rich.table import Table\n"),
@@ -107,6 +108,13 @@ BREAKING = {
     "long function": ("function-lines", "formats/a.py", "def f():\n" + "    x = 1\n" * 70),
     "long method": ("function-lines", "formats/a.py", "class A:\n    def f(self):\n" + "        x = 1\n" * 70),
     "long body of a command": ("command-body", "commands/a.py", "def f():\n" + "    x = 1\n" * 26),
+    "long command": ("command-lines", "commands/a.py", "x = 1\n" * 121),
+    "command of two verbs": (
+        "one-verb",
+        "commands/a.py",
+        "from rmqtool.api.topic import topic\n\n\ndef f():\n    from rmqtool.api.tick import tick\n\n"
+        "    tick(topic())\n",
+    ),
     "many parameters": ("parameters", "formats/a.py", "def f(a, b, c, d, *, e, f, g, h):\n    pass\n"),
     "the kernel past its module": ("third-party", "columns/a.py", "from rmqtool import _native\n"),
     "many parameters, gathered": ("parameters", "formats/a.py", "def f(a, b, c, d, e, f, *g, **h):\n    pass\n"),
@@ -150,7 +158,8 @@ KEEPING = {
     ),
     "version": ("commands/a.py", "from rmqtool import __version__\n"),
     "columns in engine, lazily": ("engine/a.py", "def f():\n    from rmqtool.columns import columns\n"),
-    "heavy room in a command, lazily": ("commands/a.py", "def f():\n    from rmqtool.spark import job\n"),
+    "heavy room in api, lazily": ("api/a.py", "def f():\n    from rmqtool.spark import job\n"),
+    "what a command knows": ("commands/a.py", "from rmqtool.api import info\nfrom rmqtool.render import text\n"),
     "numpy, lazily": ("formats/a.py", "def f():\n    import numpy\n"),
     "numpy for types": ("formats/a.py", "if TYPE_CHECKING:\n    import numpy\n"),
     "numpy in columns": ("columns/a.py", "import numpy\n"),
@@ -163,6 +172,12 @@ KEEPING = {
         + "".join(f"    p{n}: int,\n" for n in range(60))
         + '):\n    """Doc\n\n    Doc."""\n'
         + "    x = 1\n" * 25,
+    ),
+    "what commands share may be long": ("commands/options.py", "x = 1\n" * 121),
+    "command of a verb for each way": (
+        "commands/a.py",
+        "from rmqtool.api.topic import Action, topic\nfrom rmqtool.api.tick import tick\n\n\n"
+        "def f():\n    topic(Action())\n\n\ndef g():\n    tick()\n",
     ),
     "7 parameters and self": ("formats/a.py", "class A:\n    def f(self, a, b, c, d, e, f, g):\n        pass\n"),
     "like a banned name": ("formats/a.py", "def utility_of_commonplace():\n    pass\n"),

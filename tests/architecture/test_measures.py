@@ -51,6 +51,11 @@ def test_a_single_importer_is_seen(tmp_path: Path) -> None:
     assert measures.single_importers(found) == ["log/b.py"]
 
 
+def test_what_serves_one_verb_is_no_sliver(tmp_path: Path) -> None:
+    found = made(tmp_path, {"api/diff.py": "from rmqtool.look import diff\n", "look/diff.py": "x = 1\n"})
+    assert measures.single_importers(found) == []
+
+
 def test_small_modules_have_two_importers_or_a_reason(modules: list[Module]) -> None:
     found = measures.small_modules(modules)
     assert len(found) <= house.SMALL_MODULES, "\n".join(found)

@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool import errors, kernel
 from rmqtool.cli import main
-from rmqtool.commands.opening import choose_store
+from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, RmqtoolError
 from tests.cli.sample_commands import TABLE
 

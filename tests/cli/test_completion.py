@@ -10,7 +10,7 @@ import pytest
 from typer._completion_shared import get_completion_script
 
 from rmqtool.cli import command_tree
-from rmqtool.commands import completing
+from rmqtool.commands import completion
 from rmqtool.commands.completion_table import COMMANDS
 from tests.cli.test_start_up import HEAVY, modules_after, processor_seconds
 from tests.docs.completion import TABLE, completion_table
@@ -24,7 +24,7 @@ def offered(monkeypatch, line: str, **variables: str) -> list[str]:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     *words, text = line.split(" ")
-    found = completing.candidates(words, text)
+    found = completion.candidates(words, text)
     return ["FILES"] if found is None else [value for value, _ in found]
 
 
@@ -141,7 +141,7 @@ def test_every_shell_gets_topics_in_its_own_words_and_little_is_loaded(shell, ex
         "rmqtool",
         "rmqtool.__main__",
         "rmqtool.commands",
-        "rmqtool.commands.completing",
+        "rmqtool.commands.completion",
         "rmqtool.commands.completion_table",
         "rmqtool.commands.store_names",
     }
@@ -189,7 +189,7 @@ def test_zsh_shows_descriptions_as_they_are():
     "says", ['it\'s `id` $(id) $HOME \\n \\\\ "q"', "a: b | c {d} *? + -x !", "(a) [b] ((c)) <d> ~ # é"]
 )
 def test_nothing_in_a_description_is_obeyed(says, capsys):
-    completing._to_zsh([("value:1", says)])
+    completion._to_zsh([("value:1", says)])
     out = capsys.readouterr().out
     done = subprocess.run(["bash", "--norc", "-c", _AS_ZSH], input=out, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == (f"value:1:{says}\n", "")

@@ -7,13 +7,14 @@ import sys
 
 import pytest
 
+import rmqtool
+from rmqtool import check, init, query, scan
+from rmqtool.api.demo import STEPS
+from rmqtool.api.store import opened
 from rmqtool.broker.sample_life import live
+from rmqtool.broker.services.tick import serving
 from rmqtool.cli import command_tree, main
-from rmqtool.commands.demo_steps import STEPS
-from rmqtool.commands.options import AsBroker
-from rmqtool.commands.serving import serving
 from rmqtool.errors import Exit
-from rmqtool.library import check, init, query, scan
 
 
 def test_steps_name_only_commands_and_options_that_exist():
@@ -35,7 +36,9 @@ def test_what_is_there_is_left_alone(tmp_path, capsysbinary):
 def test_the_life_of_the_store_is_sound_and_has_one_of_everything(tmp_path):
     root = tmp_path / "store"
     init(root, conf={"mappedFileSizeCommitLog": "65536"})
-    with serving(str(root), AsBroker()) as services:
+    with rmqtool.open(root) as store, opened(store) as listed:
+        config = listed.config
+    with serving(str(root), config) as services:
         live(services, 40)
     topics = [message["topic"] for message in scan(root)]
     assert topics.count("Orders") == 40

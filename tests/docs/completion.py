@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import rmqtool
+from rmqtool.api.stat import DIMENSIONS
 from rmqtool.columns.batches import COLUMNS as TABLE_COLUMNS
-from rmqtool.commands.stat import _DIMENSIONS
 from rmqtool.commands.table import COMMANDS
 from rmqtool.findings import FAMILIES, iter_codes
 
@@ -63,7 +63,7 @@ def _options(command: Any, name: str | None) -> Iterator[tuple[tuple[str, ...], 
 
 def _option_values(option: Any, command: str | None) -> str:
     if (command, option.name) == ("stat", "by"):
-        return "|".join(_DIMENSIONS)
+        return "|".join(DIMENSIONS)
     if option.name == "columns":
         return "|".join(TABLE_COLUMNS)
     if option.name == "explain":

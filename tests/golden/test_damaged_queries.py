@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rmqtool.filters.wanted import Wanted
 from rmqtool.look.lookup import Lookup
-from rmqtool.look.question import Narrowing, QuestionKind, ask
+from rmqtool.look.question import QuestionKind, ask
 from rmqtool.store.open import open_store
 from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.golden.texts import RawRecord, records
@@ -58,5 +59,5 @@ def test_what_is_left_is_found(version, abort, workshop):
             left = untouched(base, copy, max(sizes))
             keys = sorted(left)[:: max(len(left) // ASKED, 1)]
             for key in keys:
-                answer = Lookup(opened, Narrowing()).find(ask(key, QuestionKind.UNIQ_KEY, int))
+                answer = Lookup(opened, Wanted()).find(ask(key, QuestionKind.UNIQ_KEY, int))
                 assert set(left[key]) <= set(answer.places), (name, key, answer.searched)

@@ -10,7 +10,7 @@ from socket import gethostname
 
 import pytest
 
-from rmqtool import library
+import rmqtool
 from rmqtool.errors import StoreError, UsageError
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.plan import WriteWork, plan_sources
@@ -139,7 +139,7 @@ def test_a_compaction_log_has_no_damage(name: str, split_size: str, store: Unpac
     """Compacted files are shorter than the log that their names count, and end in room that nobody will fill."""
     seen = 0
     for directory in sorted((store(name) / "compaction" / "compactionLog").glob("*/*")):
-        messages = list(library.scan(directory))
+        messages = list(rmqtool.scan(directory))
         assert not any("damage" in message for message in messages)
         found = rows(directory, split_size)
         assert [row["record_status"] for row in found] == [None] * len(messages)

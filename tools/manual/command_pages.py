@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from rmqtool import errors
@@ -21,6 +22,7 @@ _COLUMNS = 80
 Screens = Callable[[Example], tuple[str, ...]]
 _TOPICS = ("store.5", "json.5", "findings.7", "recipes.7")
 _OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+_VERB = re.compile(r"from rmqtool\.api\.(\w+) import")
 _FLAWED = re.compile(r"``([^`]*)``")
 
 
@@ -98,7 +100,8 @@ def statuses_of(entry: Entry) -> dict[Exit, str]:
     module = import_target(entry)
     named = {*texts.ALWAYS, *(() if entry.name == "man" else texts.WITH_STORE)}
     named |= {status for name, status in texts.STATUS_NOTES if name == entry.name}
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    sources = [module, *_verbs_of(module)]
+    for node in (found for source in sources for found in ast.walk(ast.parse(inspect.getsource(source)))):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Exit":
             named.add(Exit[node.attr])
         elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name):
@@ -108,6 +111,15 @@ def statuses_of(entry: Entry) -> dict[Exit, str]:
     return {
         status: texts.STATUS_NOTES.get((entry.name, status), texts.EXIT_MEANINGS[status]) for status in sorted(named)
     }
+
+
+def _verbs_of(command: ModuleType) -> Iterator[ModuleType]:
+    """Yield the modules of the library that a command calls: statuses are decided there."""
+    from importlib import import_module
+
+    for name in dict.fromkeys(_VERB.findall(inspect.getsource(command))):
+        if name not in ("demo", "store", "wanted", "shapes"):
+            yield import_module(f"rmqtool.api.{name}")
 
 
 def import_target(entry: Entry) -> Any:

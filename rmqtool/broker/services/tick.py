@@ -18,7 +18,8 @@ from rmqtool.broker.services.retry import Retries
 from rmqtool.broker.services.timers import Timers
 from rmqtool.broker.services.transactions import TransactionCheck, Transactions
 from rmqtool.broker.topics import TopicConfigs
-from rmqtool.engine.store import MessageStore
+from rmqtool.config import StoreConfig
+from rmqtool.engine.store import MessageStore, opened_at
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import paths
 from rmqtool.store.config_files import config_text
@@ -115,3 +116,13 @@ def running(store: MessageStore, offsets: ConsumerOffsets | None = None) -> Iter
                 services.save()
         finally:
             services.close()
+
+
+@contextmanager
+def serving(root: str, config: StoreConfig) -> Iterator[Services]:
+    """Open the store at ``root`` under its lock, and save the progress of its services at the end."""
+    with (
+        opened_at(root, config) as store,
+        running(store) as services,
+    ):
+        yield services

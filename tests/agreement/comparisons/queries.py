@@ -12,11 +12,12 @@ from typing import Any
 from rmqtool.config import Version
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import Wanted
 from rmqtool.formats import index
 from rmqtool.log.end import read_record
 from rmqtool.look.key_search import Indexes, query_message
 from rmqtool.look.lookup import Lookup
-from rmqtool.look.question import Narrowing, QuestionKind, ask
+from rmqtool.look.question import QuestionKind, ask
 from rmqtool.look.time_query import TimeLookup
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store, open_store
@@ -106,15 +107,13 @@ def messages_by_key(subject: Subject) -> None:
     every: dict[tuple[str, str], list[int]] = {}
     for row in subject.truth.get("queryMessage", []):
         topic, key = row["topic"], row["key"]
-        narrowing = Narrowing(
-            topics=parse_patterns([topic]), begin=row["begin"], end=row["end"] + 1, limit=row["maxNum"]
-        )
-        ours = {"as its broker": found_places(Lookup(store, narrowing, as_broker=True), key, QuestionKind.KEY)}
+        wanted = Wanted(topics=parse_patterns([topic]), begin=row["begin"], end=row["end"] + 1, limit=row["maxNum"])
+        ours = {"as its broker": found_places(Lookup(store, wanted, as_broker=True), key, QuestionKind.KEY)}
         # A message that has the key twice is answered twice.
         kept = list(dict.fromkeys(at for at in row["phyOffsets"] if is_answered_by(messages[at], topic, key)))
         theirs = {"as its broker": kept}
         if (topic, key) not in every:
-            plain = Lookup(store, Narrowing(topics=parse_patterns([topic])))
+            plain = Lookup(store, Wanted(topics=parse_patterns([topic])))
             every[topic, key] = found_places(plain, key, QuestionKind.KEY)
             ours["all"] = every[topic, key]
             rollback = 0xC
@@ -131,7 +130,7 @@ def messages_by_key(subject: Subject) -> None:
 def messages_by_id(subject: Subject) -> None:
     """Every offset message id and unique key of the truth leads to its messages."""
     store = opened_as_read(subject)
-    lookup = Lookup(store, Narrowing())
+    lookup = Lookup(store, Wanted())
     told = subject.truth
     for row in told.get("msgIds", []):
         found = found_places(lookup, row["offsetMsgId"], QuestionKind.OFFSET_MSG_ID)

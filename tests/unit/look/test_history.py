@@ -7,9 +7,10 @@ import shutil
 import pytest
 
 from rmqtool.config import Version
+from rmqtool.filters.wanted import Wanted
 from rmqtool.look.history import tell_stories
 from rmqtool.look.lookup import Lookup
-from rmqtool.look.question import Narrowing, QuestionKind, ask
+from rmqtool.look.question import QuestionKind, ask
 from rmqtool.store.open import open_store
 from tests.stores import truth
 
@@ -17,7 +18,7 @@ from tests.stores import truth
 def tell(root, name, uniq_key):
     version = Version(truth(name)["read_by"][:3])
     with open_store(str(root), version=version) as opened:
-        answer = Lookup(opened, Narrowing()).find(ask(uniq_key, QuestionKind.UNIQ_KEY, int))
+        answer = Lookup(opened, Wanted()).find(ask(uniq_key, QuestionKind.UNIQ_KEY, int))
         (story,) = tell_stories(opened, answer.iter_messages(opened))
     return story
 

@@ -9,21 +9,22 @@ import pytest
 
 from rmqtool.files.posix import PosixReadableFile
 from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import Wanted
 from rmqtool.look import place_search
 from rmqtool.look import place_search as log_search
 from rmqtool.look.lookup import Lookup
-from rmqtool.look.question import Narrowing, QuestionKind, ask, guess_question
+from rmqtool.look.question import QuestionKind, ask, guess_question
 from rmqtool.store.open import open_store
 from tests.stores import truth, varied_stores
 
 ROLLBACK = 0xC
 
 
-def find(root, text, kind=None, **narrowing):
-    topics = parse_patterns(narrowing.pop("topics", ()))
+def find(root, text, kind=None, **wanted):
+    topics = parse_patterns(wanted.pop("topics", ()))
     with open_store(str(root)) as opened:
         question = guess_question(text, int) if kind is None else ask(text, kind, int)
-        return Lookup(opened, Narrowing(topics=topics, **narrowing)).find(question)
+        return Lookup(opened, Wanted(topics=topics, **wanted)).find(question)
 
 
 def told_by_uniq_key(name):

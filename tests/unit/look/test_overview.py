@@ -6,17 +6,17 @@ import os
 
 import pytest
 
+from rmqtool.checks.quick import judge
 from rmqtool.look.overview import Overview, read_overview
 from rmqtool.store.open import open_store
 from tests.stores import every_store, truth
 
 
 def _overview(root) -> Overview:
-    store = open_store(str(root))
-    try:
-        return read_overview(store)
-    finally:
-        store.close()
+    with open_store(str(root)) as store:
+        found = read_overview(store)
+        judge(store, found)
+        return found
 
 
 @every_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.commands.opening import choose_store, typeable
+from rmqtool.commands.store_word import choose_store, typeable
 from rmqtool.errors import UsageError
 
 HOME = {"HOME": "/home/u"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqtool.files.filesystem import Closable
 
 
-class Backing:
+class BrokerSide:
     """Opens the store, under the lock that the consumer holds, when something has to be put.
 
     ``save_retry_topic`` makes the retry topic of the group, as a broker does when a consumer comes.

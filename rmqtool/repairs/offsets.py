@@ -1,4 +1,4 @@
-"""``rmqtool repair offsets``: where a group goes on consuming, set by hand or taken from the copy."""
+"""Where a group goes on consuming: set by hand, or taken from the copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENDS = ("min", "max")
 
 
 @dataclass(frozen=True)
-class OffsetsWanted:
+class GroupOffsets:
     """Whose offsets are set, and to what: min, max, an offset, a time; or what the copy says."""
 
     group: str

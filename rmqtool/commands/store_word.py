@@ -15,7 +15,6 @@ from rmqtool.errors import UsageError
 VARIABLE = "RMQTOOL_STORE"
 _HOME_STORE = "~/store"
 _FORCED = ("./", "../")
-_CONF_ENDINGS = (".conf", ".properties")
 _PLACE_OF_STORE = re.compile(r"\b(rmqtool [a-z]+) STORE\b")
 _chosen: ContextVar[str | None] = ContextVar("chosen", default=None)
 
@@ -76,19 +75,6 @@ def typeable(hint: str) -> str:
     return _PLACE_OF_STORE.sub(lambda found: f"{found[1]} {quote(store)}", hint) if store is not None else hint
 
 
-def named_group(group: str | None) -> str:
-    """Return the group that is to be written about: it must be named, as a broker takes it."""
-    from rmqtool.config import Version
-    from rmqtool.formats.topics import check_group_name
-
-    if not group:
-        raise UsageError("whose progress is that?", hint="name the group with -g")
-    refusal = check_group_name(group, Version.V5_3)
-    if refusal is not None:
-        raise UsageError(refusal, hint="use letters, digits, _ and -")
-    return group
-
-
 def _choose(
     words: Sequence[str], takes_words: bool, environment: Mapping[str, str], exists: Callable[[str], bool]
 ) -> StoreChoice:
@@ -105,25 +91,6 @@ def _choose(
             hint=f"put STORE first, or set {VARIABLE}",
         )
     return StoreChoice(store, tuple(words), _HOME_STORE)
-
-
-def is_one_file(store: str) -> bool:
-    """Return whether STORE is a file, and none that names a store."""
-    return os.path.isfile(store) and not store.endswith(_CONF_ENDINGS)
-
-
-def whole_store(store: str, command: str, why: str) -> str:
-    """Return STORE, which is no file of a store here: ``why`` says what ``command`` needs the whole for."""
-    if is_one_file(store):
-        from rmqtool.formats.paths import FileKind
-        from rmqtool.store.open import locate
-
-        filesystem, _, what = locate(store)
-        filesystem.close()
-        if what.kind is not FileKind.UNKNOWN or what.base_offset is not None:
-            hint = f"rmqtool {command} {quote(filesystem.root)}"
-            raise UsageError(f"{store} is one file, and {why}", hint=hint)
-    return store
 
 
 def _is_path(word: str, exists: Callable[[str], bool]) -> bool:

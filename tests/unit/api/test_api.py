@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 import rmqtool
-from rmqtool import library
 from rmqtool.errors import UsageError
 
 ORDERS = [{"topic": "Orders", "body": f"order {number}", "tags": "paid", "keys": f"k{number}"} for number in range(3)]
@@ -37,11 +36,11 @@ def _bytes(root: Path) -> dict[str, bytes]:
 
 
 CALLS: dict[str, Callable[..., Any]] = {
-    "scan": library.scan,
-    "batches": library.batches,
-    "stat": library.stat,
-    "query": lambda store, **which: library.query(store, "k1", **which),
-    "export": lambda store, **which: library.export(store, store.parent / "lake", **which),
+    "scan": rmqtool.scan,
+    "batches": rmqtool.batches,
+    "stat": rmqtool.stat,
+    "query": lambda store, **which: rmqtool.query(store, "k1", **which),
+    "export": lambda store, **which: rmqtool.export(store, store.parent / "lake", **which),
 }
 
 
@@ -75,43 +74,43 @@ def test_a_keyword_of_other_functions_without_effect_here_is_refused(name: str, 
 def test_the_other_functions_refuse_unknown_keywords_too(name: str, filled: Path) -> None:
     arguments: dict[str, tuple[Any, ...]] = {"diff": (filled, filled), "put": (filled, []), "dump": (filled,)}
     with pytest.raises(TypeError, match="unexpected keyword argument 'topic'"):
-        getattr(library, name)(*arguments.get(name, (filled,)), topic="Orders")
+        getattr(rmqtool, name)(*arguments.get(name, (filled,)), topic="Orders")
 
 
 def test_the_named_keywords_choose(filled: Path) -> None:
-    assert len(list(library.scan(filled))) == 4
-    assert [one["body"] for one in library.scan(filled, topics="Orders")] == ["order 0", "order 1", "order 2"]
-    assert [one["keys"] for one in library.scan(filled, key="k1")] == ["k1"]
+    assert len(list(rmqtool.scan(filled))) == 4
+    assert [one["body"] for one in rmqtool.scan(filled, topics="Orders")] == ["order 0", "order 1", "order 2"]
+    assert [one["keys"] for one in rmqtool.scan(filled, key="k1")] == ["k1"]
 
 
 def test_bodies_are_texts_or_bytes(filled: Path, empty: Path) -> None:
-    (other,) = library.scan(filled, topics="Others")
+    (other,) = rmqtool.scan(filled, topics="Others")
     assert (other["bodyEncoding"], other["body"], other["bodyLength"]) == ("base64", "/wA=", 2)
-    library.put(empty, [{"topic": "T", "body": body} for body in (bytearray(b"a"), memoryview(b"b"), "c")], create=True)
-    assert [one["body"] for one in library.scan(empty)] == ["a", "b", "c"]
+    rmqtool.put(empty, [{"topic": "T", "body": body} for body in (bytearray(b"a"), memoryview(b"b"), "c")], create=True)
+    assert [one["body"] for one in rmqtool.scan(empty)] == ["a", "b", "c"]
     with pytest.raises(UsageError, match='message 1: "body" must be a text'):
-        library.put(empty, {"topic": "T", "body": b"x", "bodyEncoding": "base64"})
+        rmqtool.put(empty, {"topic": "T", "body": b"x", "bodyEncoding": "base64"})
 
 
 def test_a_single_message_and_an_open_store(empty: Path) -> None:
-    (alone,) = library.put(empty, ORDERS[0], create=True)
+    (alone,) = rmqtool.put(empty, ORDERS[0], create=True)
     assert (alone["status"], alone["topic"], alone["queueOffset"]) == ("PUT_OK", "Orders", 0)
     with rmqtool.open(empty) as store:
-        library.put(store, iter(OTHERS), create=True)
-    assert len(list(library.scan(empty))) == 2
+        rmqtool.put(store, iter(OTHERS), create=True)
+    assert len(list(rmqtool.scan(empty))) == 2
 
 
 def test_a_topic_is_made_only_when_asked_for(empty: Path) -> None:
     with pytest.raises(rmqtool.RmqtoolError, match="there is no topic Orders"):
-        library.put(empty, ORDERS)
-    assert list(library.scan(empty)) == []
-    library.put(empty, ORDERS, create=True)
-    assert len(library.put(empty, ORDERS)) == 3
+        rmqtool.put(empty, ORDERS)
+    assert list(rmqtool.scan(empty)) == []
+    rmqtool.put(empty, ORDERS, create=True)
+    assert len(rmqtool.put(empty, ORDERS)) == 3
 
 
 def test_a_line_of_cat_is_a_message(filled: Path, empty: Path) -> None:
-    library.put(empty, library.scan(filled), create=True)
-    assert [one["body"] for one in library.scan(empty)] == [one["body"] for one in library.scan(filled)]
+    rmqtool.put(empty, rmqtool.scan(filled), create=True)
+    assert [one["body"] for one in rmqtool.scan(empty)] == [one["body"] for one in rmqtool.scan(filled)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_what_is_no_message_is_refused_before_anything_is_stored(
 ) -> None:
     before = _bytes(empty)
     with pytest.raises(UsageError) as caught:
-        library.put(empty, [ORDERS[0], message])
+        rmqtool.put(empty, [ORDERS[0], message])
     assert said in caught.value.message
     assert hint in (caught.value.hint or "")
     assert _bytes(empty) == before
@@ -143,21 +142,21 @@ def test_what_is_no_message_is_refused_before_anything_is_stored(
 @pytest.mark.parametrize("messages", ["text", ["text"], [("topic", "T")], [None]])
 def test_what_is_no_dictionary_is_a_type_error(messages: Any, empty: Path) -> None:
     with pytest.raises(TypeError, match=r"message 1 is .*: a message is a dictionary"):
-        library.put(empty, messages)
+        rmqtool.put(empty, messages)
 
 
 def test_times_are_what_the_commands_take(filled: Path) -> None:
-    first = next(iter(library.scan(filled)))["storeTimestamp"]
+    first = next(iter(rmqtool.scan(filled)))["storeTimestamp"]
     moment = datetime.fromtimestamp(first / 1000, UTC)
     for begin in (first, moment, moment.isoformat(), str(first), "-2h", "yesterday"):
-        assert len(list(library.scan(filled, begin=begin))) == 4, begin
+        assert len(list(rmqtool.scan(filled, begin=begin))) == 4, begin
     for begin in (first + 3_600_000, "+1h", "2100-01-01"):
-        assert list(library.scan(filled, begin=begin)) == [], begin
+        assert list(rmqtool.scan(filled, begin=begin)) == [], begin
     for end in (first, moment, "-2h", "2026-08-23#15:00:00:000"):
-        assert list(library.scan(filled, end=end)) == [], end
-    assert library.stat(filled, begin="-2h")["total"]["messages"] == 4
-    assert library.batches(filled, begin="-2h", columns=["keys"]).read_all().num_rows == 4
-    assert library.export(filled, filled.parent / "dated", begin="2020-01-01")["rows"] == 4
+        assert list(rmqtool.scan(filled, end=end)) == [], end
+    assert rmqtool.stat(filled, begin="-2h")["total"]["messages"] == 4
+    assert rmqtool.batches(filled, begin="-2h", columns=["keys"]).read_all().num_rows == 4
+    assert rmqtool.export(filled, filled.parent / "dated", begin="2020-01-01")["rows"] == 4
 
 
 @pytest.mark.parametrize(
@@ -171,25 +170,25 @@ def test_times_are_what_the_commands_take(filled: Path) -> None:
 )
 def test_what_is_no_time_is_refused(begin: Any, error: type[Exception], said: str, filled: Path) -> None:
     with pytest.raises(error, match=said):
-        library.scan(filled, begin=begin)
+        rmqtool.scan(filled, begin=begin)
 
 
 def test_results_have_a_short_repr(filled: Path) -> None:
     with rmqtool.open(filled) as store:
         assert repr(store) == f"<Store '{filled}': 5.3 (as broker.conf says), 1 log files>"
-    checked = library.check(filled)
+    checked = rmqtool.check(filled)
     assert list(checked) == []
     assert repr(checked) == f"<Check of '{filled}': 0 errors, 0 warnings so far>"
 
 
 def test_batches_are_a_stream_that_others_read(filled: Path) -> None:
-    reader = library.batches(filled, columns=["topic", "body"], topics="Orders")
+    reader = rmqtool.batches(filled, columns=["topic", "body"], topics="Orders")
     assert reader.schema.names == ["topic", "body"]
     assert pa.table(reader).column("body").to_pylist() == [b"order 0", b"order 1", b"order 2"]
-    nothing = library.batches(filled, columns=["topic"], topics="Nothing").read_all()
+    nothing = rmqtool.batches(filled, columns=["topic"], topics="Nothing").read_all()
     assert (nothing.num_rows, nothing.schema.names) == (0, ["topic"])
 
 
 def test_an_error_inside_a_stream_is_ours(tmp_path: Path) -> None:
     with pytest.raises(rmqtool.RmqtoolError, match="does not exist"):
-        library.batches(tmp_path / "nowhere").read_all()
+        rmqtool.batches(tmp_path / "nowhere").read_all()

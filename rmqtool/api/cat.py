@@ -1,0 +1,380 @@
+"""``cat``: messages, in any order, with damage in its place; as objects, as lines of JSON, as columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+
+from rmqtool.api.store import Place, source_at, store_of
+from rmqtool.api.wanted import (
+    Json,
+    Said,
+    Which,
+    Working,
+    count_there,
+    effort_of,
+    require_known,
+    unknown_places,
+    unread_by,
+    wanted_of,
+)
+from rmqtool.errors import Exit, UsageError, worst
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rmqtool.api.shapes import Damage as DamageJson
+    from rmqtool.api.shapes import Message
+    from rmqtool.columns.batches import Projection
+    from rmqtool.formats.layout import Buffer
+    from rmqtool.log.body_program import BodyProgram
+    from rmqtool.log.ranges import Effort
+    from rmqtool.log.read import Damage, Note, Part
+    from rmqtool.log.sources import Source
+    from rmqtool.log.stream import Request
+
+# How often a followed log is looked at, in seconds.
+_PAUSE = 0.1
+
+
+class OrderBy(StrEnum):
+    """In which order messages come."""
+
+    LOG = "log"
+    QUEUE = "queue"
+    TIME = "time"
+
+
+class BodyStyle(StrEnum):
+    """How bodies are shown."""
+
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+    RAW = "raw"
+    NONE = "none"
+
+
+class Form(StrEnum):
+    """What a stream yields: messages as objects, whole lines of JSON, or nothing but their number."""
+
+    OBJECTS = "objects"
+    LINES = "lines"
+    COUNT = "count"
+
+
+class How(TypedDict, total=False):
+    """Which messages, beside ``Which``, and how they come.
+
+    ``offset`` is the first queue offset; -N takes the last N. ``limit`` ends the stream, ``sample`` takes so many at
+    random. ``unread_by`` names a group: only what it has not consumed. ``body_re`` is found in bodies. ``follow`` waits
+    for more; ``carve`` reads the records that are in any file. ``decode`` is a program for bodies ("cmd:PROGRAM").
+    """
+
+    order: str
+    offset: int | None
+    limit: int | None
+    sample: int | None
+    unread_by: str | None
+    body_re: str | None
+    follow: bool
+    carve: bool
+    body: BodyStyle
+    decode: str | None
+    form: Form
+
+
+class Lines(NamedTuple):
+    """Whole lines of JSON, damage among them."""
+
+    data: Sequence[Buffer]
+
+
+@dataclass
+class Reading:
+    """A log open for reading: iterate over what is found; ``damages`` and ``messages`` count it as it comes.
+
+    An event is ``Lines``, a message (an object), damage (an object of the single key "damage"), a text that is to be
+    said, or None: there is no more for now.
+    """
+
+    events: Iterator[Lines | Json | str | None]
+    unknown: Said | None = None
+    messages: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    there: int | None = None
+    is_unmatched: bool = False
+
+    def __iter__(self) -> Iterator[Lines | Json | str | None]:
+        return self.events
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        known = Exit.DONE if self.unknown is None else self.unknown.status
+        return worst(known, Exit.SKIPPED if self.damages else Exit.DONE)
+
+    def count(self, event: Any) -> None:
+        """Count what a range was found to have."""
+        self.messages += event.found.messages
+        self.damages += event.found.damages
+
+
+def scan(
+    store: Place, *, order: str = "log", limit: int | None = None, jobs: int = 1, **which: Unpack[Which]
+) -> Iterator[Message | DamageJson]:
+    """Yield messages as ``cat --jsonl`` prints them; damage is an object of the single key "damage", in its place.
+
+    ``order`` is "log", "queue" or "time".
+    """
+    require_known("scan", which)
+    how: How = {"order": order, "limit": limit}
+    request = _request(how, which)
+    return cast("Iterator[Message | DamageJson]", _iter_objects(store, how, request, effort_of(jobs)))
+
+
+def _iter_objects(store: Place, how: How, request: Request, effort: Effort) -> Iterator[Json]:
+    with source_at(store) as source:
+        yield from (one for one in _reading(source, how, request, effort) if isinstance(one, dict))
+
+
+def batches(
+    store: Place, *, columns: Sequence[str] | None = None, jobs: int = 1, **which: Unpack[Which]
+) -> pyarrow.RecordBatchReader:
+    """Return messages as a reader of Arrow batches, with the columns of ``export``.
+
+    It has a ``schema``, and whatever takes Arrow streams takes it. Damage is left out; ``check`` finds it.
+    """
+    import pyarrow
+
+    from rmqtool.columns.batches import COLUMNS, Projection
+    from rmqtool.exports.choice import check_columns
+
+    require_known("batches", which)
+    projection = Projection(columns=COLUMNS if columns is None else check_columns(columns))
+    found = _iter_batches(store, projection, _request({}, which), effort_of(jobs))
+    return pyarrow.RecordBatchReader.from_batches(projection.schema(), found)
+
+
+def _iter_batches(
+    store: Place, projection: Projection, request: Request, effort: Effort
+) -> Iterator[pyarrow.RecordBatch]:
+    from rmqtool.columns.batches import iter_batches
+    from rmqtool.log.read import Part
+    from rmqtool.log.stream import iter_messages
+
+    with source_at(store) as source:
+        for found in iter_messages(source, request, effort):
+            if isinstance(found, Part):
+                yield from (batch.batch for batch in iter_batches(found.records, projection))
+
+
+@contextmanager
+def reading(store: Place, how: How, work: Working | None = None, **which: Unpack[Which]) -> Iterator[Reading]:
+    """Open what a path leads to, and read the messages of it."""
+    require_known("reading", which)
+    _refuse_clashes(how)
+    request = _request(how, which)
+    if how.get("carve"):
+        yield _carving(store_of(store).path, how, request)
+        return
+    with source_at(store) as source:
+        group = how.get("unread_by")
+        if group is not None:
+            request = _unread(source, group, request)
+        unknown = unknown_places([source.store], request.selection)
+        found = _reading(source, how, request, effort_of(**(work or {})))
+        found.unknown = unknown
+        found.events = _to_the_end(found, found.events, source, request)
+        yield found
+
+
+def _to_the_end(
+    found: Reading, events: Iterator[Lines | Json | str | None], source: Source, request: Request
+) -> Iterator[Lines | Json | str | None]:
+    """Yield what comes; at the end say whether no message matched."""
+    yield from events
+    if not found.messages and found.unknown is None and request.limit != 0:
+        found.is_unmatched, found.there = True, count_there(source.store, request.selection)
+
+
+_LEAVE = "leave out one of the two"
+_WHENCE = ("--unread says itself from which offset on", "leave out one of --unread and --offset")
+_AS_WRITTEN = ("-f shows messages as they are written: no order, sample or count", _LEAVE)
+_CARVE = ("--carve looks into any file: there is no queue, order, offset or end to go by", _LEAVE)
+_ALL = ("--count counts all there are", _LEAVE)
+
+
+def _refuse_clashes(how: How) -> None:
+    """Refuse what contradicts each other."""
+    arranged = how.get("order", "log") != "log" or how.get("sample") is not None
+    counts, follows = how.get("form") is Form.COUNT, how.get("follow", False)
+    unread, has_offset = how.get("unread_by") is not None, how.get("offset") is not None
+    clashes = (
+        (unread and has_offset, _WHENCE),
+        (follows and (arranged or counts), _AS_WRITTEN),
+        (how.get("carve", False) and (follows or arranged or unread or has_offset), _CARVE),
+        (counts and (arranged or how.get("limit") is not None or how.get("decode") is not None), _ALL),
+    )
+    for clash, (why, hint) in clashes:
+        if clash:
+            raise UsageError(why, hint=hint)
+
+
+def _request(how: How, which: Which) -> Request:
+    from rmqtool.log.order import Order
+    from rmqtool.log.select import Selection
+    from rmqtool.log.stream import Request
+
+    order, offset = how.get("order", "log"), how.get("offset")
+    if order not in list(Order):
+        raise UsageError(f'"{order}" is no order', hint=f"one of {', '.join(Order)}")
+    wanted = wanted_of(which, body=how.get("body_re"), limit=how.get("limit"))
+    least = offset if offset is not None and offset >= 0 else None
+    last = -offset if offset is not None and offset < 0 else None
+    return Request(Selection.of(wanted, least_offset=least), Order(order), last, how.get("sample"))
+
+
+def _unread(source: Source, group: str, request: Request) -> Request:
+    from dataclasses import replace
+
+    if source.store is None:
+        raise UsageError("groups and their offsets belong to a store", hint="give the storePathRootDir of a broker")
+    return replace(request, selection=unread_by(source.store, group, request.selection))
+
+
+def _carving(path: str, how: How, request: Request) -> Reading:
+    from rmqtool.log.files import LogFile
+    from rmqtool.log.read import iter_carved
+    from rmqtool.log.stream import iter_limited
+
+    if not os.path.isfile(path):
+        raise UsageError(f"{path} is no file", hint="rmqtool cat --carve FILE")
+    directory, name = os.path.split(os.path.abspath(path))
+    found = iter_carved(LogFile(0, os.path.getsize(path), directory, name, name), request.selection)
+    limited = found if request.limit is None else iter_limited(found, request.limit)
+    made = Reading(iter(()))
+    made.events = _counted(made, found) if how.get("form") is Form.COUNT else _iter_parts(made, limited, how)
+    return made
+
+
+def _reading(source: Source, how: How, request: Request, effort: Effort) -> Reading:
+    import time
+    from functools import partial
+
+    from rmqtool.log.stream import iter_followed, iter_lines, iter_messages, iter_numbers
+
+    found, form = Reading(iter(())), how.get("form", Form.OBJECTS)
+    if form is Form.COUNT:
+        found.events = _counted(found, iter_numbers(source, request, effort))
+    elif how.get("follow"):
+        pause = partial(time.sleep, _PAUSE)
+        found.events = _iter_parts(found, iter_followed(source, request, effort, pause), how)
+    elif form is Form.LINES and request.is_plain:
+        found.events = _iter_lines(found, iter_lines(source, request, effort))
+    else:
+        found.events = _iter_parts(found, iter_messages(source, request, effort), how)
+    return found
+
+
+def _counted(found: Reading, events: Iterator[Any]) -> Iterator[str]:
+    from rmqtool.log.ranges import Answered
+    from rmqtool.log.read import Note, Part
+
+    for event in events:
+        if isinstance(event, Part):
+            found.messages += len(event.records)
+        elif isinstance(event, Answered):
+            found.count(event)
+        elif isinstance(event, Note):
+            yield event.text
+        else:
+            found.damages.append(event)
+
+
+def _iter_lines(found: Reading, events: Iterator[Any]) -> Iterator[Lines | Json | str]:
+    from rmqtool.log.ranges import Answered
+    from rmqtool.log.read import Note
+
+    for event in events:
+        if isinstance(event, Answered):
+            yield Lines(event.data)
+            found.count(event)
+        elif isinstance(event, Note):
+            yield event.text
+        else:
+            yield event.as_json()
+            found.damages.append(event)
+
+
+def _iter_parts(
+    found: Reading, events: Iterator[Part | Damage | Note | None], how: How
+) -> Iterator[Lines | Json | str | None]:
+    from rmqtool.log.body_program import BodyProgram
+    from rmqtool.log.read import Note, Part
+    from rmqtool.log.stream import iter_texts
+
+    command = how.get("decode")
+    with nullcontext() if command is None else BodyProgram(command) as program:
+        for event in events:
+            if isinstance(event, Part) and how.get("form") is Form.LINES:
+                found.messages += len(event.records)
+                for text in iter_texts(event):
+                    yield Lines([text.data])
+                    found.damages += text.damages
+            elif isinstance(event, Part):
+                found.messages += len(event.records)
+                yield from _iter_rows(found, event, how.get("body", BodyStyle.TEXT), program)
+            elif isinstance(event, Note):
+                yield event.text
+            elif event is None:
+                yield None
+            else:
+                yield event.as_json()
+                found.damages.append(event)
+
+
+def _iter_rows(found: Reading, part: Part, style: BodyStyle, program: BodyProgram | None) -> Iterator[Json]:
+    from rmqtool.log.stream import iter_rows
+
+    for row in iter_rows(part):
+        yield _shaped(row.fields, style, program)
+        if row.damage is not None:
+            yield row.damage.as_json()
+            found.damages.append(row.damage)
+
+
+def _shaped(fields: Json, style: BodyStyle, program: BodyProgram | None) -> Json:
+    """Return a message with its body as it is wanted."""
+    from rmqtool.formats.message_json import NONE, UTF8, read_body, spell_body
+
+    if program is not None and fields["bodyLength"] is not None:
+        decoded = program.decode(read_body(fields))
+        if decoded is not None:
+            fields["body"], fields["bodyEncoding"] = decoded, UTF8
+    if style is BodyStyle.NONE:
+        fields["body"], fields["bodyEncoding"] = None, NONE
+    elif style is BodyStyle.BASE64:
+        fields["body"], fields["bodyEncoding"] = spell_body(read_body(fields), as_text=False)
+    elif style is BodyStyle.HEX:
+        fields["body"], fields["bodyEncoding"] = read_body(fields).hex(), "hex"
+    return fields
+
+
+def raw_body(message: Json) -> bytes:
+    """Return the body of a message as bytes."""
+    from rmqtool.formats.message_json import read_body
+
+    return read_body(message)
+
+
+def flag_words(message: Mapping[str, Any]) -> str:
+    """Return the system flags of a message in words."""
+    from rmqtool.formats.codes import sys_flag_words
+
+    return sys_flag_words(message["sysFlag"])

@@ -1,0 +1,105 @@
+"""``check``: is a store sound? Every byte of the log, and every file against every other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from shlex import quote
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from rmqtool.api.store import Place, is_one_file, store_of
+from rmqtool.api.wanted import Working, effort_of, require_known
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.checks.check import Check, CheckOptions
+    from rmqtool.findings.registry import CodeEntry
+    from rmqtool.store.open import Store
+
+
+class How(TypedDict, total=False):
+    """What is checked and how closely.
+
+    ``quick`` leaves out the messages, ``deep`` inflates every body and follows every timer. ``only`` names families or
+    codes. After ``max_time`` ("90s") a check ends early, and ``resume`` goes on where one did.
+    """
+
+    quick: bool
+    deep: bool
+    only: Sequence[str] | None
+    topics: str | Sequence[str] | None
+    max_time: str | None
+    resume: str | None
+
+
+@dataclass
+class Checking:
+    """A check of an open store: iterate over ``check``, then read its summary."""
+
+    check: Check
+    root: str
+    note: str | None = None
+
+
+def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
+    """Compare every part of a store with every other. Iterating yields each ``Finding``; ``summary`` is whole then."""
+    from rmqtool.checks.check import Check
+
+    require_known("check", how, tuple(How.__annotations__))
+    named = store_of(store)
+    options = _options(how)
+    return Check(named.open()._opened or named.reopen(), options, effort_of(jobs))
+
+
+@contextmanager
+def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> Iterator[Checking]:
+    """Check a store that is open for it; of one file only what it says by itself is checked."""
+    from rmqtool.checks.check import Check
+
+    named, options = store_of(store), _options(how)
+    with named.use() as opened:
+        note = None
+        if is_one_file(named.path) and not options.only:
+            options, note = _of_one_file(opened, named.path, options)
+        yield Checking(Check(opened, options, effort_of(**(work or {}))), opened.root, note)
+
+
+def explain(word: str) -> tuple[CodeEntry | None, list[CodeEntry]]:
+    """Return what a code of findings means; or the codes of a family, all of them for "all"."""
+    from rmqtool.findings import find_code, iter_codes
+
+    entry = find_code(word)
+    listed = [] if entry is not None else list(iter_codes("" if word == "all" else word))
+    if entry is None and not listed:
+        raise UsageError(f"{word} is no code of findings", hint="rmqtool check --explain all")
+    return entry, listed
+
+
+def _options(how: How) -> CheckOptions:
+    from rmqtool.checks.case import Depth
+    from rmqtool.checks.check import CheckOptions
+    from rmqtool.filters.wanted import want
+    from rmqtool.times import parse_span
+
+    if how.get("quick") and how.get("deep"):
+        raise UsageError("--quick and --deep exclude each other", hint="without either, all is read once")
+    max_time = how.get("max_time")
+    return CheckOptions(
+        depth=Depth.QUICK if how.get("quick") else Depth.DEEP if how.get("deep") else Depth.DEFAULT,
+        only=tuple(how.get("only") or ()),
+        topics=want(topics=how.get("topics")).topics,
+        max_seconds=None if max_time is None else parse_span(max_time) / 1000,
+        resume=how.get("resume"),
+    )
+
+
+def _of_one_file(store: Store, name: str, options: CheckOptions) -> tuple[CheckOptions, str]:
+    """Return what can be checked of one file: the records of a log, without what other files say of them."""
+    from rmqtool.formats.paths import FileKind
+
+    hint = f"rmqtool check {quote(store.root)}"
+    if store.listing.files[0].what.kind not in (FileKind.COMMIT_LOG, FileKind.UNKNOWN):
+        raise UsageError(f"{name} is one file, and it is checked against the others", hint=hint)
+    note = f"one file: its records are checked, not what other files say of them ({hint})"
+    return replace(options, only=("CL",)), note

@@ -1,0 +1,356 @@
+"""``consume``: messages as a group gets them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+
+from rmqtool.api.cat import Form, Lines
+from rmqtool.api.group import Opened, change_words, look_for_queues, open_group_of, parse_start, selection_of
+from rmqtool.api.shapes import MESSAGE_FIELDS
+from rmqtool.api.store import Place, store_of
+from rmqtool.api.wanted import Json, Working, effort_of, require_known, wanted_of
+from rmqtool.errors import Exit, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Message
+    from rmqtool.broker.consumer.group import Asked, Delivered, GroupConsumer
+    from rmqtool.broker.consumer.programs import Ended, Extent
+    from rmqtool.broker.consumer.progress import ReachedProgress
+    from rmqtool.engine.interrupts import Stop
+
+# How often a followed store is looked at, in seconds.
+_PAUSE = 0.2
+# Where programs write while stdout holds rows for other programs.
+_STDERR = 2
+Event = Lines | Json | str | None
+
+
+class Topics(TypedDict, total=False):
+    """Which messages a group gets: of topics, of a queue, by tags or by SQL."""
+
+    topics: str | list[str] | None
+    queue: int | None
+    tags: str | None
+    where: str | None
+
+
+class How(TypedDict, total=False):
+    """How a group consumes.
+
+    ``start`` is "first", "last", an offset or a time; ``follow`` waits for more. With ``commit`` progress is stored,
+    under the store's lock. ``members`` share the queues, ``orderly`` takes each queue strictly in order, ``broadcast``
+    gives all messages to each member. With ``pop`` messages are hidden for ``invisible`` ("60s") and come back unless
+    they are consumed. ``exec`` is a program that consumes each message, killed after ``timeout``; ``programs`` run at
+    once, and ``shows`` yields what came of each message. With ``obeys`` Ctrl-C is heard, and obeyed between messages.
+    """
+
+    start: str | None
+    follow: bool
+    commit: bool
+    members: int
+    orderly: bool
+    broadcast: bool
+    pop: bool
+    invisible: str | None
+    exec: str | None
+    timeout: str
+    programs: int | None
+    shows: bool
+    limit: int | None
+    form: Form
+    zone: str
+    obeys: bool
+
+
+@dataclass
+class Consuming:
+    """A group that consumes: iterate over what it gets. A message is consumed when the next event is asked for.
+
+    Events are those of ``cat``; None says that what was yielded should reach its reader now.
+    """
+
+    events: Iterator[Event]
+    fields: tuple[str, ...] = MESSAGE_FIELDS
+    status: Exit = Exit.DONE
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events
+
+
+def consume(store: Place, group: str = "", *, limit: int | None = None, **which: Unpack[Topics]) -> Iterator[Message]:
+    """Yield the messages that a group gets next, and store that it consumed each when the next one is asked for.
+
+    Without a group nothing is stored, and every message comes from the first one on.
+    """
+    require_known("consume", which, tuple(Topics.__annotations__))
+    how: How = {"commit": bool(group), "limit": limit}
+    return cast("Iterator[Message]", _iter_messages(store, group, how, which))
+
+
+def _iter_messages(store: Place, group: str, how: How, which: Topics) -> Iterator[Json]:
+    with consuming(store, group, how, **which) as found:
+        for event in found:
+            if isinstance(event, dict) and "damage" not in event:
+                yield event
+
+
+@contextmanager
+def consuming(
+    store: Place, group: str, how: How, work: Working | None = None, **which: Unpack[Topics]
+) -> Iterator[Consuming]:
+    """Open a group; with ``commit`` the store belongs to it until it is closed."""
+    from rmqtool.broker.consumer.programs import check_program
+    from rmqtool.broker.groups import named_group
+    from rmqtool.engine.interrupts import Stop, stopping
+    from rmqtool.times import parse_span
+
+    if how.get("commit") or how.get("broadcast") or how.get("pop"):
+        group = named_group(group)
+    if which.get("tags") is not None and which.get("where") is not None:
+        raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
+    if how.get("invisible") is not None and not how.get("pop"):
+        raise UsageError("--invisible is for messages that are popped", hint="add --pop")
+    program = how.get("exec")
+    if program is not None:
+        check_program(program)
+    parse_span(how.get("timeout", "15m"))
+    with stopping() if how.get("obeys") else nullcontext(Stop()) as stop:
+        opened = _popping if how.get("pop") else _consuming
+        with opened(store, group, how, work or {}, which, stop) as found, closing(cast("Any", found.events)):
+            yield found
+
+
+@contextmanager
+def _popping(store: Place, group: str, how: How, _work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
+    from rmqtool.api.pop import popping
+
+    with popping(store_of(store), group, how, which, stop) as found:
+        yield found
+
+
+@contextmanager
+def _consuming(store: Place, group: str, how: How, work: Working, which: Topics, stop: Stop) -> Iterator[Consuming]:
+    from rmqtool.broker.consumer.programs import Extent
+
+    commits, follows = how.get("commit", False), how.get("follow", False)
+    asked = _asked(group, how, which)
+    serves = commits and not how.get("broadcast") and (how.get("exec") is not None or follows)
+    with open_group_of(store_of(store), asked, serves=serves, follows=follows) as opened:
+        found = Consuming(iter(()))
+        if asked.members > 1:
+            found.fields = (*found.fields, "member")
+        if how.get("exec") is not None:
+            found.fields = (*found.fields, "exitStatus", "isConsumed")
+        run = _Run(found, opened, Extent(how.get("limit"), follows, stop), stop, how, work)
+        found.events = run.iter_events()
+        yield found
+
+
+def _asked(group: str, how: How, which: Topics) -> Asked:
+    from rmqtool.broker.consumer.group import Asked
+    from rmqtool.broker.consumer.subscription import Subscription
+    from rmqtool.filters.tags import parse_tags
+
+    wanted = wanted_of(which)
+    commits = how.get("commit", False)
+    return Asked(
+        group=group,
+        topics=wanted.topics,
+        wanted=Subscription(parse_tags(None) if wanted.tags is None else wanted.tags, wanted.where),
+        start=parse_start(how.get("start"), group, how.get("zone", "local"), keeps=commits),
+        queue_id=wanted.queue_id,
+        members=how.get("members", 1),
+        orderly=how.get("orderly", False),
+        broadcasting=how.get("broadcast", False),
+        keeps=commits,
+    )
+
+
+@dataclass
+class _Run:
+    """One run of a group, from the members' coming to their going."""
+
+    found: Consuming
+    opened: Opened
+    extent: Extent
+    stop: Stop
+    how: How
+    work: Working
+
+    def iter_events(self) -> Iterator[Event]:
+        """Let the members come, and go at the end; each gets its share of the queues, and gives it back."""
+        consumer, clients = self.opened.consumer, self.opened.asked.client_ids
+        for number, client in enumerate(clients, 1):
+            yield from change_words(self.opened, f"member {number} joined", consumer.join(client))
+        ended: Interrupted | None = None
+        left: list[str] = []
+        try:
+            yield from self._iter_taken()
+        except Interrupted as error:
+            ended = error
+        finally:
+            for number, client in enumerate(clients if len(clients) > 1 else (), 1):
+                left += change_words(self.opened, f"member {number} left", consumer.leave(client))
+        yield from left
+        if ended is not None:
+            raise ended
+
+    def _iter_taken(self) -> Iterator[Event]:
+        if self.how.get("exec") is not None:
+            return self._iter_executed()
+        return self._iter_lines() if self._is_made_of_columns() else self._iter_shown()
+
+    def _is_made_of_columns(self) -> bool:
+        """Return whether messages come as lines of JSON, all there are, all chosen alike: made many at a time."""
+        asked, consumer = self.opened.asked, self.opened.consumer.how
+        alike = asked.wanted.is_everything or all(one is asked.wanted for one in consumer.subscriptions.values())
+        whole = asked.members == 1 and self.extent.limit is None and not self.extent.follows
+        return whole and alike and self.how.get("form") is Form.LINES
+
+    def _iter_lines(self) -> Iterator[Event]:
+        """Yield what the group gets, in the order of the log; it is consumed when it was handed to the reader."""
+        from rmqtool.broker.consumer.progress import ReachedProgress
+        from rmqtool.log.ranges import Answered
+        from rmqtool.log.read import Note
+        from rmqtool.log.sources import source_of
+        from rmqtool.log.stream import Request, iter_lines
+
+        opened = self.opened
+        (client_id,) = opened.asked.client_ids
+        reached = ReachedProgress(client_id, opened.queues, opened.stored, opened.progress)
+        consumed = damages = 0
+        request, effort = Request(selection_of(opened, reached)), effort_of(**self.work)
+        for event in () if reached.is_at_end else iter_lines(source_of(opened.stored.store), request, effort):
+            if isinstance(event, Answered):
+                yield Lines(event.data)
+                consumed, damages = consumed + event.found.messages, damages + len(event.found.damages)
+                yield from self._reach(reached, event.found.end)
+            elif not isinstance(event, Note):
+                yield event.as_json()
+                damages += 1
+            if self.stop.is_asked:
+                self._end(consumed)
+                return
+        yield None
+        reached.finish()
+        yield from self._nothing_words(consumed)
+        self.found.status = Exit.SKIPPED if damages else Exit.DONE
+
+    def _reach(self, reached: ReachedProgress, end: int) -> Iterator[None]:
+        """Store how far the reader is."""
+        if self.opened.asked.keeps and end:
+            yield None
+            reached.reach(end)
+
+    def _iter_shown(self) -> Iterator[Event]:
+        """Yield what the group gets; it is consumed when it was handed to the reader."""
+        from rmqtool.broker.consumer.programs import iter_shown
+
+        consumed = damages = 0
+        for taken in iter_shown(self.opened.consumer, self.extent):
+            if taken is None:
+                yield from self._wait()
+                continue
+            for delivered in taken:
+                for row in self._rows(delivered):
+                    yield row
+                    damages += "damage" in row
+            consumed += len(taken)
+            yield None
+        lost = list(_lost_words(self.opened.consumer))
+        yield from lost
+        yield from self._nothing_words(consumed)
+        self.found.status = Exit.SKIPPED if damages or lost else Exit.DONE
+        self._end(consumed)
+
+    def _nothing_words(self, consumed: int) -> Iterator[str]:
+        """Yield that there was nothing to show, and where the group is."""
+        group, store = self.opened.asked.group, quote(self.opened.stored.store.root)
+        if not consumed and group:
+            yield f"nothing is new for {group}; where it is: rmqtool info {store} groups -g {quote(group)}"
+        elif not consumed:
+            yield "there is no message"
+
+    def _rows(self, delivered: Delivered, more: Json | None = None) -> Iterator[Json]:
+        """Yield a message, and the damage of its body."""
+        from rmqtool.formats.message_json import message_json
+
+        fields, flaw = message_json(delivered.message)
+        member = {"member": delivered.client_id} if self.opened.asked.members > 1 else {}
+        yield {**fields, **member, **(more or {})}
+        if flaw is not None:
+            place = {"file": "commitlog", "offset": delivered.message.physical_offset, "length": flaw.length}
+            yield {"damage": {"code": flaw.code, **place, "message": flaw.message}}
+
+    def _wait(self) -> Iterator[Event]:
+        """Wait for more."""
+        yield None
+        if self.opened.broker_side is not None:
+            self.opened.broker_side.tick()
+        time.sleep(_PAUSE)
+        self.opened.stored.refresh()
+        changes = look_for_queues(self.opened)
+        if changes:
+            yield from change_words(self.opened, None, changes)
+
+    def _end(self, consumed: int) -> None:
+        """Say what was done when somebody pressed Ctrl-C."""
+        if self.stop.is_asked:
+            kept = "; the progress is stored" if self.opened.asked.keeps else ""
+            raise Interrupted(f"stopped after {consumed} messages{kept}", hint="the same command goes on from here")
+
+    def _iter_executed(self) -> Iterator[Event]:
+        """Have a program consume the messages."""
+        from rmqtool.broker.consumer.programs import Programs, iter_executed
+        from rmqtool.engine.clock import SystemClock
+        from rmqtool.times import parse_span
+
+        opened, how = self.opened, self.how
+        most = how.get("programs") or max(len(os.sched_getaffinity(0)), opened.asked.members)
+        stdout = _STDERR if how.get("shows") else None
+        timeout = parse_span(how.get("timeout", "15m"))
+        programs = Programs(how.get("exec") or "", opened.asked.group, most, timeout, SystemClock(), stdout)
+        consumed = failed = 0
+        try:
+            for ended in iter_executed(opened.consumer, programs, self.extent):
+                if ended is None:
+                    yield from self._wait()
+                    continue
+                yield from self._ended(ended)
+                failed += not ended.is_ok
+                consumed += 1
+        finally:
+            programs.kill_all()
+        lost = list(_lost_words(opened.consumer))
+        yield from lost
+        yield _counted(consumed - failed) + (f", {failed} failed" if failed else "")
+        self.found.status = Exit.SKIPPED if lost else Exit.NO if failed else Exit.DONE
+        self._end(consumed)
+
+    def _ended(self, ended: Ended) -> Iterator[Json | str]:
+        """Yield what came of a message."""
+        delivered = ended.delivered
+        if self.how.get("shows"):
+            yield from self._rows(delivered, {"exitStatus": ended.status, "isConsumed": ended.is_ok})
+        if not ended.is_ok:
+            queue = delivered.queue
+            place = f"{queue.topic}/{queue.queue_id}@{delivered.cached.queue_offset}"
+            side = self.opened.broker_side
+            comes = "the message is not consumed" if side is None else side.outcome(delivered)
+            yield f"{place}: the program {ended.words}; {comes}"
+
+
+def _lost_words(consumer: GroupConsumer) -> Iterator[str]:
+    """Yield which units led to no message."""
+    for queue, offset, place in consumer.lost:
+        yield f"{queue.topic}/{queue.queue_id}@{offset}: no message stands at {place} of the log"
+
+
+def _counted(messages: int) -> str:
+    return f"{messages} {'message' if messages == 1 else 'messages'} consumed"

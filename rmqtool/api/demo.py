@@ -1,0 +1,139 @@
+"""What ``demo`` shows: its steps, and what it does to a store that no command does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqtool.api.store import opened
+from rmqtool.errors import Exit, OptionalMissing
+
+_ORDERS = 200
+_DAMAGED_ORDER = "order-4705"
+_LOST_QUEUE = "consumequeue/Orders/2"
+# Behind the lengths and places of a record stands its body.
+_INTO_THE_BODY = 100
+_SEGMENT = 65536
+# As a broker writes it: nobody subscribes here, so nobody else does.
+_GROUPS = """{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":0},"subscriptionGroupTable":{"shipping":{
+"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,"groupName":"shipping",
+"groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,
+"whichBrokerWhenConsumeSlowly":1}}}"""
+_QUESTION = """SELECT tags, count(*) AS messages, min(store_timestamp) AS first, max(queue_offset) AS last
+FROM parquet.`{lake}` WHERE topic = 'Orders' GROUP BY tags ORDER BY messages DESC, tags LIMIT 4"""
+
+
+class Step(NamedTuple):
+    """One command of the tour, with the exit status it must have; ``act`` is something that no command does."""
+
+    says: str
+    command: str = ""
+    status: Exit = Exit.DONE
+    act: str = ""
+
+
+STEPS = (
+    Step(
+        "A new, empty store, with small files so that there are several.",
+        "init {store} --conf mappedFileSizeCommitLog=65536",
+    ),
+    Step("", "topic {store} create Orders --queues 4"),
+    Step(
+        "Orders with keys and tags, delays, two transactions, a dead letter; then a writer is killed while it writes.",
+        act="live",
+    ),
+    Step("What is this store, and how does it do? The writer left its abort marker.", "info {store}"),
+    Step("Who is behind?", "info {store} groups"),
+    Step("Where is order 4701, and what happened to it?", "query {store} order-4701 -n 1 --history"),
+    Step("Who fills the disk?", "stat {store} --by topic,tag -n 6"),
+    Step("What waits for its time, what is undecided?", "stat {store} delay"),
+    Step("", "stat {store} tx"),
+    Step("What lies where in the log?", "stat {store} --map"),
+    Step("What would a broker do at its next start?", "recover {store}", Exit.DONE),
+    Step("Close it as a broker should have: our recovery loses nothing.", "recover {store} --apply"),
+    Step("What is due now happens: the short delay is over.", "tick {store}"),
+    Step("Is it sound?", "check {store}"),
+    Step("Now a byte of a message turns, and the files of a queue are lost.", act="damage"),
+    Step("check finds both, and says what a broker makes of them.", "check {store}", Exit.NO),
+    Step(
+        "And this is what a start of a broker would do now. It is a rehearsal: nothing is touched.",
+        "recover {store}",
+        Exit.DONE,
+    ),
+    Step(
+        "What can be put right? The plan first; the body of that message is lost, and stays named.",
+        "repair {store}",
+        Exit.NO,
+    ),
+    Step("Do it. Every old byte goes into a journal beside the store first.", "repair {store} --apply", Exit.NO),
+    Step("And take it back, byte for byte.", "repair {store} --undo last"),
+    Step("Once more, for good.", "repair {store} --apply", Exit.NO),
+    Step(
+        "Every message as Parquet. The damaged one is left out, and named beside them.",
+        "export {store} --to {lake} --progress never",
+        Exit.SKIPPED,
+    ),
+    Step("A question in SQL.", act="ask"),
+)
+
+
+def live(store: str, say: Callable[[str], None]) -> None:
+    from rmqtool.broker import sample_life
+    from rmqtool.broker.services.tick import serving
+
+    Path(store, "config", "subscriptionGroup.json").write_text(_GROUPS, encoding="utf-8")
+    with opened(store) as listed:
+        root, config = listed.root, listed.config
+    with serving(root, config) as services:
+        sample_life.live(services, _ORDERS)
+    say(f"$ rmqtool produce {store} -t Orders --tag late < orders.txt   # and kill -9, in the middle")
+    words = [sys.executable, "-m", "rmqtool", "produce", store, "-t", "Orders", "--tag", "late"]
+    # It stores a thousand lines at a time, and shows them when there are enough; for the next one it waits in vain.
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as writer:  # noqa: S603  (ourselves)
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        writer.stdin.writelines(f"late order {number}\n" for number in range(2500))
+        writer.stdin.write("the next line ")
+        writer.stdin.flush()
+        writer.stdout.readline()
+        writer.kill()
+
+
+def damage(store: str, say: Callable[[str], None]) -> None:
+    from rmqtool.api.query import query
+
+    place = query(store, _DAMAGED_ORDER)["messages"][0]["commitLogOffset"]
+    base = place - place % _SEGMENT
+    file = Path(store, "commitlog", f"{base:020}")
+    at = place - base + _INTO_THE_BODY
+    say(f"$ printf X | dd of={file} bs=1 seek={at} conv=notrunc; rm -r {store}/{_LOST_QUEUE}")
+    descriptor = os.open(file, os.O_RDWR)
+    os.pwrite(descriptor, b"X", at)
+    os.close(descriptor)
+    for path in sorted(Path(store, _LOST_QUEUE).iterdir()):
+        path.unlink()
+    Path(store, _LOST_QUEUE).rmdir()
+
+
+def ask(lake: str, say: Callable[[str], None]) -> None:
+    """Ask the export in Spark SQL, where there is Spark."""
+    import tempfile
+
+    from rmqtool.spark import session
+
+    question = _QUESTION.format(lake=lake)
+    for line in question.split("\n"):
+        say(line)
+    with tempfile.TemporaryFile() as log:
+        try:
+            spark = session(conf={"spark.sql.session.timeZone": "UTC"}, log=log)
+        except OptionalMissing as missing:
+            say(f"{missing.message}: DuckDB, pandas and every other reader of Parquet answer it too")
+            return
+        spark.sql(question).show(truncate=False)
+        spark.stop()

@@ -1,0 +1,81 @@
+"""``diff``: what two stores do not have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast
+
+from rmqtool.api.store import Place, opened
+from rmqtool.api.wanted import Json, Working, effort_of, require_known
+from rmqtool.errors import Exit, UsageError, worst
+
+if TYPE_CHECKING:
+    from rmqtool.api import shapes
+    from rmqtool.look.diff import DiffOptions
+
+BY = ("log", "queue", "message")
+SOURCES = ("auto", "file", "rocksdb")
+
+
+class How(TypedDict, total=False):
+    """What counts as the same: the place, the queue offset or the key; of which topics; where queues are taken from.
+
+    ``cq`` is one of auto, file and rocksdb, or one for each store: "file,rocksdb". With ``summary`` there are counts
+    for each topic, and no rows.
+    """
+
+    by: str
+    cq: str | None
+    topics: str | Sequence[str] | None
+    summary: bool
+
+
+class Compared(NamedTuple):
+    """Two stores compared: the object of the contract without its rows, then these as they are read."""
+
+    head: Json
+    rows: Iterator[Json]
+    notes: list[str]
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        skipped = Exit.DONE if self.head["complete"] else Exit.SKIPPED
+        return worst(Exit.DONE if self.head["same"] else Exit.NO, skipped)
+
+
+def diff(a: Place, b: Place, *, jobs: int = 1, **how: Unpack[How]) -> shapes.Differences:
+    """Compare what the queues of two stores serve; by "log" the bytes of their logs, by "message" their messages."""
+    require_known("diff", how, tuple(How.__annotations__))
+    with compare(a, b, {"jobs": jobs}, **how) as found:
+        return cast("shapes.Differences", {**found.head, "rows": list(found.rows)})
+
+
+@contextmanager
+def compare(a: Place, b: Place, work: Working | None = None, **how: Unpack[How]) -> Iterator[Compared]:
+    """Compare two stores, and keep them open while the rows are read."""
+    from rmqtool.look.diff import compare_stores, diff_head, iter_json_rows
+
+    options = _options(how)
+    with opened(a) as one, opened(b) as other:
+        found = compare_stores(one, other, options, effort_of(**(work or {})))
+        summary = how.get("summary", False)
+        rows = iter(()) if summary else iter_json_rows(found, one, other)
+        yield Compared(diff_head(found, (one, other), topics=summary), rows, found.notes)
+
+
+def _options(how: How) -> DiffOptions:
+    from rmqtool.filters.wanted import want
+    from rmqtool.look.diff import By, DiffOptions, QueueSource
+
+    by, cq = how.get("by", "queue"), how.get("cq")
+    if by not in BY:
+        raise UsageError(f'"{by}" is nothing to compare by', hint=f"one of {', '.join(BY)}")
+    if cq is not None and by != "queue":
+        raise UsageError("--cq is for comparing by queue", hint="leave out --by")
+    words = (cq or "auto").split(",")
+    if len(words) > 2 or not set(words) <= set(SOURCES):
+        raise UsageError(f'"{cq}" is no place to take queues from', hint="for example: --cq file,rocksdb")
+    topics = want(topics=how.get("topics")).topics
+    return DiffOptions(By(by), topics, (QueueSource(words[0]), QueueSource(words[-1])))

@@ -1,0 +1,230 @@
+"""``export``: stores as Parquet, through Spark or without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar, Unpack, cast
+
+from rmqtool.api.wanted import WHERE, Json, Said, Where, Working, effort_of, require_known, unknown_places, wanted_of
+from rmqtool.errors import Exit, OptionalMissing, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Exported
+    from rmqtool.exports.choice import Choice
+    from rmqtool.exports.run import Outcome, Request
+
+Word = TypeVar("Word", bound=StrEnum)
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class How(TypedDict, total=False):
+    """What is written, and who does the work.
+
+    ``body`` is "inflated", "raw" or "none"; ``partition_by`` "day", "topic" or both; ``on_corrupt`` "fail", "skip" or
+    "emit"; ``split_size`` how much of the log is one task, in bytes or as "128m".
+
+    ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local". ``mode`` says what becomes of a
+    target that is there: "error", "append" or "overwrite"; ``since_last`` adds what is new since the last export to it.
+    """
+
+    columns: str | Iterable[str] | None
+    body: str
+    partition_by: str | Iterable[str] | None
+    on_corrupt: str
+    split_size: int | str
+    engine: str
+    master: str | None
+    conf: Mapping[str, str] | Iterable[str] | None
+    mode: str
+    since_last: bool
+
+
+class Written(NamedTuple):
+    """What an export did."""
+
+    shown: Exported
+    notes: list[str]
+    unknown: Said | None
+    on_corrupt: str
+    is_damaged: bool
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        return Exit.SKIPPED if self.is_damaged else Exit.DONE
+
+
+class Splits(NamedTuple):
+    """What an export would read: a row for each split, and how many bytes of log that is."""
+
+    rows: list[Json]
+    bytes: int
+
+
+def export(
+    stores: Paths,
+    to: str | os.PathLike[str],
+    *,
+    since_last: bool = False,
+    jobs: int = 1,
+    **which: Unpack[Where],
+) -> Exported:
+    """Write messages as Parquet without Spark, and return what ``export --json`` prints."""
+    require_known("export", which, WHERE)
+    how: How = {"engine": "local", "since_last": since_last}
+    return write(stores, to, how, {"jobs": jobs}, **which).shown
+
+
+def write(
+    stores: Paths,
+    to: str | os.PathLike[str] | None,
+    how: How,
+    work: Working | None = None,
+    **which: Unpack[Where],
+) -> Written:
+    """Write messages; the target has everything afterwards, or is as it was."""
+    from rmqtool.exports.choice import local_path
+
+    choice = _choice(how, which)
+    paths = paths_of(stores)
+    if to is None:
+        raise UsageError("where to? --to DIR is missing", hint="--plan lists what would be read")
+    request = _request(paths, local_path(os.fspath(to)), choice, how)
+    outcome = _run(request, how, work or {})
+    unknown = _unknown(request, which) if not outcome.rows and choice.topics else None
+    shown = cast("Exported", outcome.as_json(request.directory))
+    return Written(shown, outcome.notes, unknown, choice.on_corrupt.value, bool(outcome.damages))
+
+
+def columns(how: How | None = None) -> list[dict[str, str]]:
+    """Return the columns of an export: name, type, and what each is."""
+    from rmqtool.exports.choice import column_rows
+
+    return list(column_rows(_choice(how or {}, {})))
+
+
+def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
+    """Return the splits that an export would read; nothing is written."""
+    from rmqtool.exports.plan import plan_sources
+
+    sources = plan_sources(paths_of(stores), _choice(how, which))
+    return Splits(list(_split_rows(sources)), sum(source.bytes for source in sources))
+
+
+def paths_of(stores: Paths) -> tuple[str, ...]:
+    """Return stores as paths of this machine, also where they are spelled as Spark spells them."""
+    from rmqtool.exports.choice import local_path
+
+    listed = [stores] if isinstance(stores, str | os.PathLike) else stores
+    return tuple(local_path(os.fspath(path)) for path in listed)
+
+
+def _choice(how: How, which: Where) -> Choice:
+    from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
+
+    wanted, named = wanted_of(which), _words(how.get("columns"))
+    return Choice(
+        topics=wanted.topics.patterns,
+        queue_id=wanted.queue_id,
+        begin=wanted.begin,
+        end=wanted.end,
+        columns=DEFAULT.columns if named is None else check_columns(named),
+        body=check_body(how.get("body", "inflated")),
+        on_corrupt=_word(OnCorrupt, how.get("on_corrupt", "emit"), "--on-corrupt"),
+        split_size=check_split_size(_size(how.get("split_size", "128m"))),
+    )
+
+
+def _size(size: int | str) -> int:
+    from rmqtool.api.sizes import parse_size
+
+    return size if isinstance(size, int) else parse_size(size)
+
+
+def _words(text: str | Iterable[str] | None) -> list[str] | None:
+    if text is None or not isinstance(text, str):
+        return None if text is None else list(text)
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _word(words: type[Word], text: str, option: str) -> Word:
+    if text not in list(words):
+        raise UsageError(f'{option} "{text}" is not known', hint="one of " + ", ".join(words))
+    return words(text)
+
+
+def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Request:
+    from rmqtool.exports.parquet import PartitionBy
+    from rmqtool.exports.run import Request
+    from rmqtool.exports.target import Mode
+
+    mode, since_last = how.get("mode", "error"), how.get("since_last", False)
+    listed = _words(how.get("partition_by")) or ()
+    partition_by = tuple(_word(PartitionBy, word, "--partition-by") for word in listed)
+    for by in partition_by:
+        if by.source not in choice.columns:
+            raise UsageError(
+                f"--partition-by {by} is made of the column {by.source}, which --columns leaves out",
+                hint=f"add it: --columns {by.source},...",
+            )
+    if since_last and (mode != "error" or choice.begin is not None or choice.end is not None):
+        raise UsageError(
+            "--since-last goes on where the last export ended; --mode, --begin and --end contradict it",
+            hint="leave them out, or export to another directory",
+        )
+    return Request(
+        paths=paths,
+        directory=to,
+        choice=choice,
+        mode=_word(Mode, mode, "--mode"),
+        partition_by=partition_by,
+        since_last=since_last,
+    )
+
+
+def _run(request: Request, how: How, work: Working) -> Outcome:
+    from rmqtool.exports.run import local_engine, run_export
+
+    if how.get("engine", "spark") == "local":
+        return run_export(request, local_engine(effort_of(**work)))
+    from rmqtool.spark.job import run_spark_export
+
+    master = how.get("master") or "local[*]"
+    try:
+        return run_spark_export(request, master, _settings(how.get("conf")), effort_of(**work))
+    except OptionalMissing as error:
+        error.hint = f"{error.hint}; or --engine local, which needs neither Spark nor Java"
+        raise
+
+
+def _settings(conf: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    """Return Spark's settings."""
+    if isinstance(conf, Mapping):
+        return dict(conf)
+    pairs = [text.partition("=") for text in conf or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise UsageError(f'--conf "{name}" is not KEY=VALUE', hint="for example: spark.driver.memory=2g")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _split_rows(sources: list[Any]) -> Iterator[Json]:
+    for source in sources:
+        for asked in source.ranges:
+            stop = asked.file.size if asked.stop is None else asked.stop
+            row = {"broker": source.broker, "store": source.log.root, "file": asked.file.name}
+            yield {**row, "start": asked.start, "stop": stop, "bytes": stop - asked.start}
+
+
+def _unknown(request: Request, which: Where) -> Said | None:
+    """Return which of the wanted topics none of the stores knows, where nothing was found of them."""
+    from contextlib import ExitStack
+
+    from rmqtool.filters.wanted import want
+    from rmqtool.store.open import open_store
+
+    with ExitStack() as opened:
+        stores = [opened.enter_context(open_store(path)) for path in request.paths]
+        return unknown_places(stores, want(topics=which.get("topics")))

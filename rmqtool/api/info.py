@@ -1,0 +1,183 @@
+"""``info``: a store at a glance, and what is listed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
+
+from rmqtool.api.store import Place, opened
+from rmqtool.api.wanted import WHERE, Json, Said, Where, require_known, unknown_places, wanted_of
+from rmqtool.errors import Exit, worst
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Info
+    from rmqtool.errors import OptionalMissing
+    from rmqtool.findings import Finding
+    from rmqtool.look.overview import Overview
+    from rmqtool.store.open import Store
+
+
+class View(StrEnum):
+    """What of a store is listed."""
+
+    TOPICS = "topics"
+    QUEUES = "queues"
+    GROUPS = "groups"
+    FILES = "files"
+    CONFIG = "config"
+
+
+class Glance(NamedTuple):
+    """What ``info`` knows: the object of the contract, what is wrong, and of a view its rows.
+
+    ``own_groups`` are groups that a broker or a client keeps for itself. ``missing`` is the optional part without which
+    something of the store was not seen.
+    """
+
+    root: str
+    shown: Json
+    findings: list[Finding]
+    rows: list[Json]
+    own_groups: frozenset[str]
+    said: list[Said]
+    missing: OptionalMissing | None
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command: findings are no failure, files that could not be read are."""
+        unread = any(finding.code == "ST-READ" for finding in self.findings)
+        return worst(Exit.DONE, *(one.status for one in self.said), Exit.SKIPPED if unread else Exit.DONE)
+
+
+def info(store: Place) -> Info:
+    """Return the store at a glance: files, topics, queues, groups with their lag, what is wrong at first sight."""
+    return cast("Info", glance(store).shown)
+
+
+def glance(store: Place, view: str | None = None, *, group: str | None = None, **which: Unpack[Where]) -> Glance:
+    """Look at a store; with a ``view`` list its topics, queues, groups, files or settings."""
+    from rmqtool.checks import quick
+    from rmqtool.formats.config_shapes import is_own_group
+    from rmqtool.look.overview import read_overview
+
+    require_known("glance", which, WHERE)
+    with opened(store) as found:
+        overview = read_overview(found)
+        quick.judge(found, overview)
+        rows: list[Json] = []
+        said: list[Said] = []
+        if view is not None:
+            rows = list(_kept(_rows(View(view), found, overview), group, which))
+            said = list(_said(found, overview, group, which))
+        own = frozenset(filter(is_own_group, overview.groups))
+        return Glance(found.root, overview.as_json(), overview.findings, rows, own, said, overview.missing)
+
+
+def _rows(view: View, store: Store, overview: Overview) -> Iterator[Json]:
+    match view:
+        case View.TOPICS:
+            return _topic_rows(overview)
+        case View.QUEUES:
+            return _queue_rows(overview)
+        case View.GROUPS:
+            return _group_rows(overview)
+        case View.FILES:
+            return _file_rows(store)
+        case View.CONFIG:
+            return _config_rows(store, overview)
+
+
+def _kept(rows: Iterator[Json], group: str | None, which: Where) -> Iterator[Json]:
+    """Yield the rows that are asked for."""
+    from rmqtool.filters.patterns import parse_patterns
+
+    asked, groups = wanted_of(which), parse_patterns([group] if group else ())
+    for row in rows:
+        if (
+            ("topic" not in row or asked.topics.matches(row["topic"]))
+            and ("group" not in row or groups.matches(row["group"]))
+            and (asked.queue_id is None or row.get("queueId") == asked.queue_id)
+        ):
+            yield row
+
+
+def _said(store: Store, overview: Overview, group: str | None, which: Where) -> Iterator[Said]:
+    """Yield that a topic, a queue or a group that is asked for is not there."""
+    from difflib import get_close_matches
+
+    from rmqtool.filters.patterns import parse_patterns
+
+    unknown = unknown_places([store], wanted_of(which))
+    if unknown is not None:
+        yield unknown
+    if group is not None and not any(map(parse_patterns([group]).matches, overview.groups)):
+        near = get_close_matches(group, list(overview.groups), n=1)
+        yield Said(f"no group here is named like {group}{f'. Did you mean {near[0]}?' if near else ''}", Exit.NO)
+
+
+def _topic_rows(overview: Overview) -> Iterator[Json]:
+    from rmqtool.formats.config_shapes import is_own_group
+
+    lags: dict[str, list[int]] = {}
+    for group, topics in overview.groups.items():
+        for name, places in topics.items() if not is_own_group(group) else ():
+            lags.setdefault(name, []).append(sum(max(place.lag, 0) for place in places.values()))
+    for name, topic in overview.topics.items():
+        yield {
+            "topic": name,
+            "kind": topic.kind.value,
+            "queues": len(topic.queues),
+            "configuredQueues": topic.configured,
+            "messages": sum(bounds.max_offset - max(bounds.min_offset, 0) for bounds in topic.queues.values()),
+            "groups": len(lags.get(name, ())),
+            "lag": sum(lags.get(name, ())),
+        }
+
+
+def _queue_rows(overview: Overview) -> Iterator[Json]:
+    for name, topic in overview.topics.items():
+        for queue_id, bounds in topic.queues.items():
+            yield {
+                "topic": name,
+                "queueId": queue_id,
+                "minOffset": bounds.min_offset,
+                "maxOffset": bounds.max_offset,
+                "messages": bounds.max_offset - max(bounds.min_offset, 0),
+                "firstAvailable": bounds.first_available,
+            }
+
+
+def _group_rows(overview: Overview) -> Iterator[Json]:
+    for group, topics in overview.groups.items():
+        for topic, places in topics.items():
+            queues = overview.topics[topic].queues if topic in overview.topics else {}
+            for queue_id, place in places.items():
+                bounds = queues.get(queue_id)
+                yield {
+                    "group": group,
+                    "topic": topic,
+                    "queueId": queue_id,
+                    "minOffset": bounds.min_offset if bounds else None,
+                    "committed": place.committed,
+                    "maxOffset": bounds.max_offset if bounds else None,
+                    "lag": place.lag,
+                }
+
+
+def _file_rows(store: Store) -> Iterator[Json]:
+    for file in store.listing.files:
+        row = {"file": file.path, "kind": file.what.kind.value, "size": file.size}
+        yield {**row, "modified": file.mtime_ns // 1_000_000}
+
+
+def _config_rows(store: Store, overview: Overview) -> Iterator[Json]:
+    """Yield the settings; what the store shows by itself stands in place of mere defaults."""
+    from rmqtool.config import Origin
+    from rmqtool.upstream.settings import with_found_settings
+
+    config = with_found_settings(store.config, store.listing)
+    seen = {} if overview.host is None else {"brokerIP1": overview.host[0], "listenPort": overview.host[1]}
+    unstated = {name: value for name, value in seen.items() if name not in config.origins}
+    for setting in config.with_values(unstated, Origin.STORE).iter_shown():
+        yield {**setting._asdict(), "origin": setting.origin.value}

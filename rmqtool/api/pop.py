@@ -1,0 +1,212 @@
+"""``consume`` with ``pop``: messages that come back unless they are acked in time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqtool.api.shapes import MESSAGE_FIELDS
+from rmqtool.api.wanted import Json, wanted_of
+from rmqtool.errors import Exit, Interrupted, NotFound, Refused, UsageError
+from rmqtool.times import parse_span
+
+if TYPE_CHECKING:
+    from rmqtool.api.consume import Consuming, Event, How, Topics
+    from rmqtool.api.store import Store
+    from rmqtool.broker.consumer.group import Delivered
+    from rmqtool.broker.consumer.programs import Programs
+    from rmqtool.broker.services.pop import Popped
+    from rmqtool.broker.services.tick import Services
+    from rmqtool.engine.get import MessageFilter
+    from rmqtool.engine.interrupts import Stop
+    from rmqtool.filters.wanted import Wanted
+
+# How often a followed store is looked at, in seconds, and how many messages are popped at once.
+_PAUSE, _AT_ONCE = 0.2, 32
+_STDERR = 2
+
+
+@contextmanager
+def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> Iterator[Consuming]:
+    """Open the store under its lock, and pop messages for a group; what is consumed is acked."""
+    from rmqtool.api.consume import Consuming
+    from rmqtool.broker.groups import register_group
+    from rmqtool.broker.services.tick import serving
+
+    _refuse_others(how)
+    invisible, timeout = parse_span(how.get("invisible") or "60s"), parse_span(how.get("timeout", "15m"))
+    wanted = wanted_of(which)
+    with store.use() as listed:
+        root, config = listed.root, listed.config
+    with serving(root, config) as services:
+        queues = _queues(services, wanted)
+        setup = services.store.setup
+        register_group(setup.config.root_dir, setup.config, group)
+        ended = ("exitStatus", "isConsumed") if how.get("exec") is not None else ()
+        found = Consuming(iter(()), (*MESSAGE_FIELDS, "popReceipt", *ended))
+        run = _Run(found, services, group, queues, wanted, how, stop, invisible, timeout)
+        found.events = run.iter_events()
+        yield found
+
+
+def _refuse_others(how: How) -> None:
+    others = {"--members": how.get("members", 1) > 1, "--orderly": how.get("orderly", False)}
+    others |= {"--broadcast": how.get("broadcast", False), "--from": how.get("start") is not None}
+    for name, is_given in others.items():
+        if is_given:
+            raise UsageError(f"--pop takes no {name}", hint="a popped queue belongs to nobody, and has one progress")
+
+
+def _queues(services: Services, wanted: Wanted) -> dict[str, list[int]]:
+    """Return the queues of the topics that are wanted."""
+    from rmqtool.config import Version
+
+    config = services.store.setup.config
+    if config.version is Version.V4_9:
+        raise Refused("a broker of 4.9 has no pop", hint="--as 5.3")
+    if not services.timers.is_enabled or config.pop_consumer_kv_service_enable:
+        raise Refused(
+            "check points are kept in RocksDB, or timers are off: only a broker can pop here",
+            hint="without --pop messages can be read all the same",
+        )
+    known = {*services.topics.table, *(queue.key[0] for queue in services.store.queues())}
+    names = wanted.topics.select(sorted(known)) if wanted.topics.patterns else []
+    if not names:
+        raise NotFound("which topic is to be popped?", hint="name one with -t; rmqtool topic STORE list")
+    found: dict[str, list[int]] = {}
+    for name in names:
+        count = int(services.topics.table.get(name, {}).get("readQueueNums") or 0)
+        numbers = {*range(count), *(queue.key[1] for queue in services.store.queues() if queue.key[0] == name)}
+        found[name] = sorted(number for number in numbers if wanted.queue_id in (None, number))
+    return found
+
+
+def _filter(wanted: Wanted) -> MessageFilter | None:
+    from rmqtool.engine.get import SqlFilter, TagFilter
+
+    if wanted.where is not None:
+        return SqlFilter(wanted.where)
+    return None if wanted.tags is None else TagFilter(wanted.tags)
+
+
+@dataclass
+class _Run:
+    """One run of a group that pops."""
+
+    found: Consuming
+    services: Services
+    group: str
+    queues: dict[str, list[int]]
+    wanted: Wanted
+    how: How
+    stop: Stop
+    invisible: int
+    timeout: int
+
+    def iter_events(self) -> Iterator[Event]:
+        """Yield what is popped; what failed comes back, and is a dead letter in the end."""
+        consumed = failed = 0
+        for topic, popped in self._iter_popped():
+            ended = [True] * len(popped)
+            if self.how.get("exec") is None:
+                yield from (_row(one, {}) for one in popped)
+                yield None
+            else:
+                yield from self._execute(popped, ended)
+            for one, is_ok in zip(popped, ended, strict=True):
+                consumed += is_ok
+                failed += not is_ok
+                _settle(self.services, self.group, topic, one, is_ok)
+        self.services.save()
+        if self.how.get("exec") is not None:
+            yield f"{consumed} messages consumed" + (f", {failed} failed" if failed else "")
+        self.found.status = Exit.NO if failed else Exit.DONE
+        if self.stop.is_asked:
+            raise Interrupted(f"stopped after {consumed} messages", hint="what was not acked comes back")
+
+    def _iter_popped(self) -> Iterator[tuple[str, list[Popped]]]:
+        """Yield what is popped, topic after topic, until there is no more; what is due happens in between."""
+        services, left, follows = self.services, self.how.get("limit"), self.how.get("follow", False)
+        wanted = _filter(self.wanted)
+        while not self.stop.is_asked and left != 0:
+            services.tick()
+            services.store.dispatch_now()
+            found = False
+            for topic, numbers in self.queues.items():
+                most = _AT_ONCE if left is None else min(left, _AT_ONCE)
+                popped = services.pops.pop(self.group, topic, numbers, most, self.invisible, wanted) if most else []
+                if popped:
+                    found = True
+                    left = None if left is None else left - len(popped)
+                    yield topic, popped
+            if not found and not follows:
+                return
+            if not found:
+                time.sleep(_PAUSE)
+
+    def _execute(self, popped: list[Popped], ended: list[bool]) -> Iterator[Event]:
+        """Have a program consume messages; ``ended`` says which are consumed."""
+        from rmqtool.broker.consumer.programs import Programs
+        from rmqtool.engine.clock import SystemClock
+
+        most = self.how.get("programs") or len(os.sched_getaffinity(0))
+        stdout = _STDERR if self.how.get("shows") else None
+        programs = Programs(self.how.get("exec") or "", self.group, most, self.timeout, SystemClock(), stdout)
+        try:
+            yield from self._run_programs(programs, popped, ended)
+        finally:
+            programs.kill_all()
+
+    def _run_programs(self, programs: Programs, popped: list[Popped], ended: list[bool]) -> Iterator[Event]:
+        """Run a program for each message."""
+        waiting = [_delivered(one) for one in popped]
+        places = {delivered.cached.queue_offset: number for number, delivered in enumerate(waiting)}
+        while waiting or not programs.is_idle:
+            while waiting and programs.free:
+                programs.start(waiting.pop(0))
+            for done in programs.wait():
+                number = places[done.delivered.cached.queue_offset]
+                ended[number] = done.is_ok
+                if self.how.get("shows"):
+                    yield _row(popped[number], {"exitStatus": done.status, "isConsumed": done.is_ok})
+                if not done.is_ok:
+                    yield f"{_place_of(popped[number])}: the program {done.words}; the message comes back"
+
+
+def _place_of(one: Popped) -> str:
+    return f"{one.record.topic}/{one.record.queue_id}@{one.record.queue_offset}"
+
+
+def _delivered(one: Popped) -> Delivered:
+    from rmqtool.broker.consumer.group import Delivered
+    from rmqtool.broker.consumer.process_queue import CachedMessage
+    from rmqtool.formats.message_queues import MessageQueue
+
+    record = one.record
+    queue = MessageQueue(record.topic, one.receipt.broker_name, record.queue_id)
+    # By its place in the log: a pop takes from several queues.
+    cached = CachedMessage(record.physical_offset, len(record.raw_body), record, record.reconsume_times)
+    return Delivered("", queue, cached)
+
+
+def _row(one: Popped, more: Json) -> Json:
+    from rmqtool.formats.ids import encode_pop_receipt
+    from rmqtool.formats.message_json import message_json
+
+    fields, _ = message_json(one.record)
+    return {**fields, "popReceipt": encode_pop_receipt(one.receipt), **more}
+
+
+def _settle(services: Services, group: str, topic: str, one: Popped, is_ok: bool) -> None:
+    """Ack what is consumed; what failed too often becomes a dead letter, and is acked then; the rest comes back."""
+    if not is_ok:
+        if one.record.reconsume_times < services.retry.most_retries(group):
+            return
+        ticket = services.retry.send_back(group, one.record, -1)
+        if ticket is None or not ticket.is_ok:
+            return
+    services.pops.ack(group, topic, one.receipt)

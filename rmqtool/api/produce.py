@@ -1,0 +1,386 @@
+"""``produce``: messages stored as a broker would store them; ``put`` for a program that has them at hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, cast
+
+from rmqtool.api.store import Place, Store, opened, store_of
+from rmqtool.api.wanted import meant, require_known
+from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Stored
+    from rmqtool.broker.producer.later import Outcome, Wish
+    from rmqtool.broker.producer.lines import Bad, Lines
+    from rmqtool.broker.producer.lines import Wanted as Members
+    from rmqtool.broker.producer.result import Sent
+    from rmqtool.broker.producer.run import Run
+    from rmqtool.broker.producer.send import ColumnWork, Producer
+    from rmqtool.engine.interrupts import Stop
+    from rmqtool.engine.message import NewMessage
+    from rmqtool.progress import Progress
+
+STDIN = "-"
+
+
+class How(TypedDict, total=False):
+    """How messages are made and sent.
+
+    What every message carries that does not say it itself: ``topic``, which goes before that of an object, ``queue``,
+    ``tag``, ``keys``, ``shard``, ``properties`` by name or as "name=value". With ``keep_ids`` unique keys stay.
+
+    How they are sent: ``create`` makes topics that are not there, ``batch`` sends so many as a client's batch, ``rate``
+    so many a second, ``flush`` is "sync" or "async". ``on_error``: "skip" or "stop" at input that is no message.
+
+    When they are delivered: ``delay`` is a level or a span ("90s"), ``at`` a time. ``tx`` sends each as a transaction
+    of the producer ``group``: commit, rollback or pending.
+
+    With ``obeys`` Ctrl-C is heard, and obeyed where nothing is half done.
+    """
+
+    topic: str | None
+    queue: int | None
+    tag: str | None
+    keys: Sequence[str] | None
+    shard: str | None
+    properties: Mapping[str, str] | Iterable[str] | None
+    keep_ids: bool
+    create: bool
+    batch: int
+    rate: int | None
+    flush: str | None
+    on_error: str | None
+    delay: str | None
+    at: str | None
+    tx: str | None
+    group: str | None
+    zone: str
+    obeys: bool
+
+
+class Given(NamedTuple):
+    """Where messages come from: bodies, else files, else standard input.
+
+    As "bodies" a file is a body, and standard input has one in each line; as "jsonl" and "csv" both are read.
+    """
+
+    bodies: Sequence[str] = ()
+    files: Sequence[str] = ()
+    form: Literal["bodies", "jsonl", "csv"] = "bodies"
+
+
+@dataclass
+class Producing:
+    """A store open for a producer: iterate over what becomes of the messages; a text is something to be said."""
+
+    run: Run
+    messages: Iterable[NewMessage | Bad]
+    moved: Mapping[str, int]
+    stop: Stop
+    progress: Progress
+    notes: list[str] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Sent | str]:
+        from rmqtool.broker.producer.result import Sent
+
+        self.progress.start("storing", None, "messages")
+        told: dict[str, str] = {}
+        for sent in self.run.iter_sent(self.messages):
+            if isinstance(sent, Sent):
+                yield sent
+                for status, reason in sent.slave_reasons():
+                    told.setdefault(status, reason)
+                if sent.refused:
+                    yield f"refused: {sent.reasons(about_message=True)}"
+                self.progress.advance(len(sent))
+            else:
+                yield f"{sent.error.message}; left out"
+        self.progress.finish()
+        yield from (f"{status}: {reason}" for status, reason in told.items())
+        if self.moved:
+            topics = ", ".join(sorted(self.moved))
+            yield f"--topic goes first: {sum(self.moved.values())} lines name {topics}"
+
+    def end(self) -> Exit:
+        """Return how it went, once all is closed; or raise what stopped it, how far it came and how to go on."""
+        run, done = self.run, f"{self.run.stored} messages are stored"
+        if self.stop.is_asked:
+            raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"go on with: tail -n +{run.taken + 1}")
+        if run.error is not None:
+            error = run.error
+            error.args = (error.message,)
+            if run.stored:
+                error.message = f"{error.message}; {done}"
+            raise error
+        return Exit.SKIPPED if run.refused or run.skipped else Exit.DONE
+
+
+def put(
+    store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, create: bool = False
+) -> list[Stored]:
+    """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues.
+
+    One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored. With
+    ``create`` topics that are not there are made, as a broker makes them.
+    """
+    from rmqtool.broker.producer.send import open_producer
+
+    given = [messages] if isinstance(messages, Mapping) else messages
+    checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
+    with opened(store) as listed:
+        root, config = listed.root, listed.config
+    with open_producer(root, config, creates=create) as producer:
+        for message in checked:
+            producer.check(message)
+        return cast("list[Stored]", list(producer.send(checked).objects()))
+
+
+def produce(store: Place, given: Given | None = None, **how: Unpack[How]) -> Iterator[Stored]:
+    """Store what is read, and yield what became of each message; raise what stopped it."""
+    require_known("produce", how, tuple(How.__annotations__))
+    return _produced(store, given or Given(), how)
+
+
+def _produced(store: Place, given: Given, how: How) -> Iterator[Stored]:
+    with producing(store, given, **how) as run:
+        for event in run:
+            if not isinstance(event, str):
+                yield from cast("Iterator[Stored]", event.objects())
+    run.end()
+
+
+@contextmanager
+def producing(store: Place, given: Given, progress: Progress | None = None, **how: Unpack[How]) -> Iterator[Producing]:
+    """Open a store for a producer, and close it once all is durable, in queues and index too."""
+    from rmqtool.broker.producer.run import Run
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.interrupts import Stop, stopping
+    from rmqtool.progress import NoProgress
+
+    messages, lines, moved = _input(given, _members(how))
+    when = _when(how)
+    notes: list[str] = []
+    with (
+        stopping() if how.get("obeys") else nullcontext(Stop()) as stop,
+        _producer(store_of(store), how, when, notes) as producer,
+    ):
+        stop.writes = True
+        run = Run(
+            producer,
+            SystemClock(),
+            stop,
+            time.sleep,
+            batch=how.get("batch", 1),
+            rate=how.get("rate"),
+            skips=how.get("on_error") == "skip",
+            refusals_stop=how.get("on_error") == "stop",
+            lines=lines,
+            columns=_column_work(messages),
+        )
+        yield Producing(run, messages, moved, stop, progress or NoProgress(), notes)
+
+
+def _members(how: How) -> Members:
+    """Return what holds for all messages."""
+    from rmqtool.broker.producer.lines import Wanted as Members
+
+    keys = how.get("keys")
+    members = {
+        "queueId": how.get("queue"),
+        "tags": how.get("tag"),
+        "keys": " ".join(keys) if keys else None,
+        "shardingKey": how.get("shard"),
+    }
+    given = {name: value for name, value in members.items() if value is not None}
+    properties = _properties(how.get("properties"))
+    return Members(given, properties, how.get("keep_ids", False), how.get("topic"))
+
+
+def _properties(given: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    if isinstance(given, Mapping):
+        return dict(given)
+    properties = {}
+    for text in given or ():
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise UsageError(f"{text!r} is no NAME=VALUE", hint="--property colour=red")
+        properties[name] = value
+    return properties
+
+
+class _When(TypedDict):
+    """When messages are to be delivered, and what becomes of them as transactions."""
+
+    wish: Wish
+    outcome: Outcome | None
+    group: str
+
+
+def _when(how: How) -> _When:
+    from rmqtool.broker.groups import named_group
+    from rmqtool.broker.producer.later import DEFAULT_GROUP, Outcome, Wish
+    from rmqtool.times import now_ms, parse_span, parse_time, parse_zone
+
+    delay, at, tx = (cast("str | None", how.get(name)) for name in ("delay", "at", "tx"))
+    _refuse_batch(delay, at, tx, how.get("batch", 1))
+    if delay is not None and at is not None:
+        raise UsageError("--delay and --at both say when", hint="--delay 90s counts from now, --at is a moment")
+    if tx is not None and (delay is not None or at is not None):
+        raise UsageError(
+            "a transaction is not delayed: its check would never find it", hint="leave out --delay and --at"
+        )
+    if tx is not None and tx not in list(Outcome):
+        raise UsageError(f"--tx {tx!r} is not known", hint="one of commit, rollback, pending")
+    if how.get("group") is not None and tx is None:
+        raise UsageError("-g is the group of a transaction", hint="add --tx commit, rollback or pending")
+    wish = Wish()
+    if at is not None:
+        wish = Wish(at=parse_time(at, now=now_ms(), zone=parse_zone(how.get("zone", "local"))))
+    elif delay is not None:
+        wish = Wish(level=int(delay)) if delay.isdecimal() else Wish(span=parse_span(delay))
+    outcome = None if tx is None else Outcome(tx)
+    return {"wish": wish, "outcome": outcome, "group": named_group(how.get("group") or DEFAULT_GROUP)}
+
+
+def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int) -> None:
+    """Refuse a batch that is to be delivered later, or a transaction: a client has no such thing."""
+    if batch > 1 and (delay, at, tx) != (None, None, None):
+        name = "--tx" if tx is not None else "--at" if at is not None else "--delay"
+        raise UsageError(
+            f"a client's batch is neither delayed nor a transaction: --batch {batch} and {name} exclude each other",
+            hint=f"leave out --batch, or {name}",
+        )
+
+
+class _Input(NamedTuple):
+    """Messages, and what their lines are read from."""
+
+    messages: Iterable[NewMessage | Bad]
+    lines: Lines | None = None
+    # Lines that named another topic than --topic, by that topic.
+    moved: Mapping[str, int] = {}
+
+
+def _input(given: Given, members: Members) -> _Input:
+    """Return the messages that are given, of files, or of standard input."""
+    from rmqtool.broker.producer.lines import Lines, Objects, iter_bodies, iter_table
+
+    words, files = given.bodies, given.files
+    if words and files:
+        raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
+    if STDIN in words:
+        if len(words) > 1:
+            raise UsageError(
+                "- is standard input, and stands alone", hint="bodies as words, or - with the lines of a pipe"
+            )
+        words = ()
+    if words:
+        return _Input(iter_bodies((word.encode("utf-8", "surrogateescape") for word in words), members))
+    if files and given.form == "bodies":
+        return _Input(iter_bodies(map(_read, files), members))
+    lines = Lines(_streams(files))
+    if given.form == "jsonl":
+        return _Input(Objects(lines, members), lines, members.moved)
+    if given.form == "csv":
+        return _Input(iter_table(lines, members), lines, members.moved)
+    return _Input(iter_bodies((line.rstrip(b"\r\n") for line in lines), members), lines)
+
+
+def _read(path: str) -> bytes:
+    with _opened(path) as file:
+        return file.read()
+
+
+def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
+    """Yield files, standard input if there are none."""
+    if not files:
+        if sys.stdin is None:
+            raise UsageError("standard input is closed", hint="name a file, or give the lines: < FILE")
+        yield sys.stdin.buffer
+    for path in files:
+        with _opened(path) as file:
+            yield file
+
+
+def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
+    if path == STDIN:
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise ReadFailed(
+            f"{path} cannot be read: {error.strerror}", file=path, hint="nothing of it was stored"
+        ) from error
+
+
+def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
+    """Return what makes columns of lines; its libraries are loaded when there are many."""
+    from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OF_RETRIES, OVER, OWN, Objects
+
+    if not isinstance(messages, Objects):
+        return None
+    wanted = messages.wanted
+
+    def made() -> ColumnWork:
+        from rmqtool.columns.incoming import Defaults, IncomingLines
+
+        members = wanted.members if wanted.topic is None else {**wanted.members, "topic": wanted.topic}
+        dropped = GIVEN_BY_BROKERS
+        kept = wanted.keeps_ids, OF_RETRIES, wanted.topic
+        return IncomingLines(Defaults(members, wanted.properties, OWN, dropped, dropped | OVER, *kept))
+
+    return made
+
+
+@contextmanager
+def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator[Producer]:
+    """Open the store for a producer."""
+    from rmqtool.broker.producer.later import open_later_producer
+
+    if not os.path.lexists(store.path):
+        raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE makes a new store")
+    flush = how.get("flush")
+    flushes = [f"flushDiskType={flush.upper()}_FLUSH"] if flush else []
+    with Store(store.path, version=store.as_version, conf=[*flushes, *store.assignments]).use() as listed:
+        root, config = listed.root, listed.config
+    notes += _level_notes(when["wish"].level, config.message_delay_level)
+    with open_later_producer(root, config, creates=how.get("create", False), **when) as producer:
+        yield producer
+
+
+def _level_notes(level: int | None, levels: str) -> list[str]:
+    """Say how long a level is; one above the last is taken for the last one, as brokers do."""
+    delays = levels.split()
+    if level is None or not delays:
+        return []
+    if level > len(delays):
+        return [
+            f"there is no delay level {level}: as a broker does, the last is taken, {len(delays)} ({delays[-1]}); "
+            f"--delay {level}s is a span"
+        ]
+    return [f"delay level {level} is {delays[level - 1]}; --delay {level}s is a span"] if level else []
+
+
+def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:
+    """Return the message that a dictionary describes; raise UsageError for what would be passed over, too."""
+    from rmqtool.broker.producer.lines import MEMBERS, message_of
+    from rmqtool.formats.message_json import FIELDS
+
+    if not isinstance(message, Mapping):
+        raise TypeError(f"message {number} is {message!r:.60}: a message is a dictionary")
+    for name in message:
+        if name not in MEMBERS and name not in FIELDS:
+            hint = meant(str(name), MEMBERS).removeprefix("; ")
+            raise UsageError(f'message {number} has an unknown member "{name}"', hint=hint)
+    if message.get("body") is None and message.get("bodyEncoding") != "none":
+        raise UsageError(f'message {number} has no "body"', hint='"body" is a text or bytes')
+    try:
+        return message_of(dict(message))
+    except UsageError as error:
+        raise UsageError(f"message {number}: {error.message}", hint=error.hint) from None

@@ -1,0 +1,169 @@
+"""``query``: find a message by whatever is known of it, and say what proves the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+
+from rmqtool.api.store import Place, store_of
+from rmqtool.api.wanted import WHERE, Json, Where, Working, effort_of, require_known, wanted_of
+from rmqtool.errors import Exit, UsageError, worst
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Answer
+    from rmqtool.filters.wanted import Wanted
+    from rmqtool.findings import Finding
+    from rmqtool.look.question import Question
+    from rmqtool.store.open import Store
+    from rmqtool.store.time_search import Boundary
+
+WHAT = "an id, a key, TOPIC/QUEUE@OFFSET, @PHYSICAL_OFFSET, a time or a POP receipt"
+KINDS = ("offsetMsgId", "uniqKey", "key", "queueOffset", "physicalOffset", "time", "tag")
+SHAPES = f"WHAT is {WHAT}"
+
+
+class How(TypedDict, total=False):
+    """What is told beside the message, and how what is asked is taken."""
+
+    kind: str | None
+    boundary: str | None
+    history: bool
+    group: str | None
+    limit: int | None
+    zone: str
+
+
+@dataclass
+class Found:
+    """An answer: the object of the contract without its messages, then these as they are read.
+
+    ``decoded`` is what an id says by itself, where there was no store to look into.
+    """
+
+    head: Json
+    places: int = 0
+    messages: Iterable[Json] = ()
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    decoded: Json | None = None
+    is_found: bool = True
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        if self.is_found:
+            return Exit.DONE
+        return worst(Exit.NO, Exit.DONE if self.head["complete"] else Exit.SKIPPED)
+
+
+def query(
+    store: Place,
+    what: str,
+    *,
+    kind: str | None = None,
+    history: bool = False,
+    limit: int | None = None,
+    **which: Unpack[Where],
+) -> Answer:
+    """Find a message by an id, a key, "TOPIC/QUEUE@OFFSET" or "@OFFSET", and say what proves the answer.
+
+    Of ``which``, topics, queue and times narrow the search. With ``history`` the answer tells the message's story.
+    """
+    require_known("query", which, WHERE)
+    with find(store, what, {"kind": kind, "history": history, "limit": limit}, **which) as found:
+        return cast("Answer", {**found.head, "messages": list(found.messages)})
+
+
+@contextmanager
+def find(
+    store: Place | None, what: str, how: How, work: Working | None = None, **which: Unpack[Where]
+) -> Iterator[Found]:
+    """Find a message, and keep the store open while its messages are read; without a store an id is taken apart."""
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.formats.message_json import message_json
+    from rmqtool.look.lookup import Lookup, answer_head
+
+    narrowed = wanted_of(which, limit=how.get("limit"))
+    question = _question(what, how, narrowed)
+    _refuse_idle(question, how, narrowed)
+    if store is None:
+        yield _decoded(question)
+        return
+    named = store_of(store)
+    with named.use() as opened:
+        notes: list[str] = []
+        boundary = _boundary(how.get("boundary"), question, opened, notes)
+        as_asked = named.as_version is not None
+        answer = Lookup(opened, narrowed, boundary, as_asked, lambda: effort_of(**(work or {}))).find(question)
+        now = SystemClock().now()
+        head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
+        messages = (message_json(message).fields for message in answer.iter_messages(opened))
+        yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found)
+
+
+def _question(what: str, how: How, narrowed: Wanted) -> Question:
+    from rmqtool.look.question import NoSuchQuestion, QuestionKind, ask, find_receipt, guess_question
+    from rmqtool.times import now_ms, parse_time, parse_zone
+
+    def parse(text: str) -> int:
+        return parse_time(text, now=now_ms(), zone=parse_zone(how.get("zone", "local")))
+
+    kind = how.get("kind")
+    try:
+        if kind is None:
+            receipt = find_receipt(what, narrowed.topics.exact, how.get("group"))
+            return receipt or guess_question(what, parse)
+        if kind not in list(QuestionKind):
+            raise UsageError(f'"{kind}" is not a kind', hint=f"one of {', '.join(KINDS)}")
+        return ask(what, QuestionKind(kind), parse)
+    except NoSuchQuestion as error:
+        raise UsageError(str(error), hint=SHAPES) from error
+
+
+def _refuse_idle(question: Question, how: How, narrowed: Wanted) -> None:
+    """Refuse what has no effect on the answer: somebody who asked for it expects something of it."""
+    from rmqtool.formats.ids import decode_pop_receipt
+
+    group, history = how.get("group"), how.get("history", False)
+    if question.timestamp is not None:
+        given = {"--history": history or None, "-g": group, "-b": narrowed.begin, "-e": narrowed.end}
+        given["-n"] = narrowed.limit
+        for option, value in given.items():
+            if value is not None:
+                raise UsageError(
+                    f"{option} has no effect on the offset of a time", hint="-t and -q name the queue that is asked"
+                )
+    elif group is not None and not history and decode_pop_receipt(question.text) is None:
+        raise UsageError(
+            "-g has no effect on where a message is", hint="--history -g GROUP tells what became of it in the group"
+        )
+
+
+def _boundary(text: str | None, question: Question, store: Store, notes: list[str]) -> Boundary:
+    from rmqtool.config import Version
+    from rmqtool.store.time_search import Boundary
+
+    if text is None:
+        return Boundary.LOWER
+    if text not in list(Boundary):
+        raise UsageError(f'"{text}" is not a boundary', hint="one of lower, upper")
+    if question.timestamp is None:
+        raise UsageError("--boundary is for a time", hint="add --kind time if it is one")
+    if store.version is Version.V4_9:
+        notes.append("4.9 knows no boundary: it answers the same for both")
+    return Boundary(text)
+
+
+def _decoded(question: Question) -> Found:
+    """Return what an id says by itself: there is no store to look into."""
+    from rmqtool.look.question import decoded_json
+    from rmqtool.times import now_ms
+
+    decoded = decoded_json(question.text, now=now_ms())
+    if not decoded:
+        raise UsageError(f'"{question.text}" is no id, and there is no store to look into', hint="put STORE first")
+    kind = question.kinds[0].value
+    head: Json = {"query": question.text, "kind": kind, "messages": [], "answeredBy": [], "searched": {}}
+    return Found({**head, "complete": True, "decoded": decoded}, decoded=decoded)

@@ -1,0 +1,149 @@
+"""``recover``: what a broker would do at its next start, and our own recovery, which keeps every valid message."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from rmqtool.api.store import Place, Store, require_whole, store_of
+from rmqtool.errors import Exit, OptionalMissing, Refused, StoreError
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Recovered, Rehearsed
+    from rmqtool.engine.recovery.report import RecoveryReport
+    from rmqtool.progress import Progress
+    from rmqtool.store.open import Store as OpenStore
+    from rmqtool.upstream.rehearsal import Rehearsal
+
+_WHOLE = "a broker starts on a whole store"
+# What must be free before a recovery begins: it makes index and queues again, and deletes the old ones first.
+_ROOM = 1 << 20
+
+
+class Foretold(NamedTuple):
+    """A start that was rehearsed: the object of the contract, and what the answer takes for granted."""
+
+    root: str
+    shown: Rehearsed
+    notes: list[str]
+    loses_nothing: bool
+
+    @property
+    def status(self) -> Exit:
+        """What that makes of the command."""
+        return Exit.DONE if self.loses_nothing else Exit.NO
+
+
+class Mended(NamedTuple):
+    """A store that was recovered; ``missing`` is the optional part without which something was left as it was."""
+
+    shown: Recovered
+    missing: OptionalMissing | None
+
+
+def recover(store: Place, *, to: str | os.PathLike[str] | None = None) -> Rehearsed:
+    """Say what the next start of the store's broker would do and destroy. Nothing is changed.
+
+    With ``to`` the store as that broker would leave it is written into a new directory.
+    """
+    return foretell(store, to=to).shown
+
+
+def recover_apply(store: Place, *, progress: Progress | None = None) -> Recovered:
+    """Make the store whole with our own recovery: no valid message is lost. It cannot be undone."""
+    done = mend(store, progress=progress)
+    if done.missing is not None:
+        raise done.missing
+    return done.shown
+
+
+def foretell(store: Place, *, to: str | os.PathLike[str] | None = None) -> Foretold:
+    """Rehearse the next start of the store's broker over an overlay."""
+    from rmqtool.upstream.rehearsal import assumed, rehearse
+
+    named = store_of(store)
+    require_whole(named, "recover", _WHOLE)
+    with named.use() as opened, rehearse(opened, contents=to is not None) as rehearsal:
+        outcome = rehearsal.run()
+        notes = list(_iter_taken(opened, assumed(opened, outcome)))
+        shown = cast("Rehearsed", {**outcome.as_json(), "holes": _holes(opened)})
+        if to is not None:
+            _write(rehearsal, os.fspath(to))
+        return Foretold(opened.root, shown, notes, outcome.loses_nothing)
+
+
+def mend(store: Place, *, progress: Progress | None = None) -> Mended:
+    """Recover the store, then rehearse the next start of its broker."""
+    from rmqtool.progress import NoProgress
+
+    named, bar = store_of(store), progress or NoProgress()
+    require_whole(named, "recover", _WHOLE)
+    with named.reopen() as opened:
+        bar.start("recover", sum(segment.size for segment in opened.commit_log), "bytes")
+        report = _recover(opened, bar.advance)
+        bar.finish()
+    shown = {**report.as_json(), "brokerStart": _broker_start(named)}
+    return Mended(cast("Recovered", shown), report.missing)
+
+
+def _holes(store: OpenStore) -> list[dict[str, int]]:
+    """Return the stretches of the log that no file holds."""
+    gaps = store.commit_log.gaps()
+    return [{"offset": gap.start_offset, "length": gap.end_offset - gap.start_offset} for gap in gaps]
+
+
+def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str]:
+    """Yield which broker and sizes the answer is about, where nobody stated them."""
+    from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
+
+    if store.version_reason != "as asked":
+        yield f"as a {store.version} broker ({store.version_reason}); --as asks for another"
+    if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
+        yield "a broker is running on this store: this is what a start on what is on disk now would do"
+    if store.filesystem.is_directory(CONSUME_QUEUE_EXT):
+        yield f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
+    for gap in store.commit_log.gaps():
+        span = f"from {gap.start_offset} to {gap.end_offset}"
+        yield f"the log has a hole {span}: what stood there is gone already, and rmqtool check tells how much"
+    for name, value in by_default.items():
+        yield f"no file shows {name}: {value} is taken; --conf {name}=... states it"
+
+
+def _write(rehearsal: Rehearsal, target: str) -> None:
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+    from rmqtool.files.publish import new_directory
+
+    if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
+        raise Refused(
+            f"{target} exists and is not empty", file=target, hint="name a directory that is empty or not there yet"
+        )
+    with new_directory(target), PosixWritableFileSystem(target) as filesystem:
+        rehearsal.overlay.write_to(filesystem)
+
+
+def _recover(opened: OpenStore, advance: Any) -> RecoveryReport:
+    from rmqtool.engine.commit_log import LogDirectory
+    from rmqtool.engine.parts import Setup
+    from rmqtool.engine.recovery.recover import recover
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+
+    with PosixWritableFileSystem(opened.root) as files:
+        configured = any(directory.startswith("/") for directory in opened.listing.log_directories)
+        found = [LogDirectory(files, directory) for directory in opened.listing.log_directories]
+        elsewhere = configured or any(segment.filesystem is not opened.filesystem for segment in opened.commit_log)
+        setup = Setup(files, opened.config, directories=() if elsewhere else found)
+        return recover(setup, advance, room=_ROOM)
+
+
+def _broker_start(store: Store) -> dict[str, object] | None:
+    """Return what the next start of a broker would do to the recovered store; None where that cannot be known."""
+    from rmqtool.upstream.rehearsal import rehearse
+
+    with store.reopen() as opened:
+        try:
+            with rehearse(opened) as rehearsal:
+                shown = rehearsal.run().as_json()
+        except StoreError:
+            return None
+    return {name: shown[name] for name in ("as", "loads", "starts", "messagesLost", "messagesUnreachable")}

@@ -1,0 +1,527 @@
+"""What JSON shows, as types: each has the members that its schema names (``rmqtool man json``)."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired, TypedDict, final
+
+
+@final
+class Message(TypedDict):
+    """One message: `cat --jsonl`, `consume --jsonl`, inside `query`."""
+
+    commitLogOffset: int
+    storeSize: int
+    magic: str
+    topic: str
+    queueId: int
+    queueOffset: int
+    flag: int
+    sysFlag: int
+    bornTimestamp: int
+    bornHost: str
+    storeTimestamp: int
+    storeHost: str
+    reconsumeTimes: int
+    preparedTransactionOffset: int
+    bodyCRC: int
+    offsetMsgId: str
+    uniqKey: str | None
+    tags: str | None
+    keys: str | None
+    properties: dict[str, str]
+    body: str | None
+    bodyEncoding: str
+    bodyCodec: str | None
+    bodyLength: int | None
+    storedBodyLength: int
+
+
+class DamagedRange(TypedDict):
+    """A range that holds no message that can be shown."""
+
+    code: str
+    file: str
+    offset: int
+    length: int
+    message: str
+
+
+@final
+class Damage(TypedDict):
+    """A damaged range, a line among the messages of `cat --jsonl`."""
+
+    damage: DamagedRange
+
+
+class FindingJson(TypedDict):
+    """What a check found: one line of `check --jsonl`, an entry of `info --json`."""
+
+    code: str
+    severity: str
+    file: str
+    message: str
+    data: dict[str, Any]
+    offset: NotRequired[int]
+    length: NotRequired[int]
+    topic: NotRequired[str]
+    queueId: NotRequired[int]
+    consequence: NotRequired[str]
+    broker: NotRequired[str]
+    fix: NotRequired[str]
+
+
+class InfoBroker(TypedDict):
+    """The broker that wrote it."""
+
+    host: NotRequired[str]
+
+
+class InfoCommitLog(TypedDict):
+    """The log."""
+
+    files: int
+    fileSize: int | None
+    minOffset: int | None
+    maxOffset: int | None
+    firstStoreTimestamp: NotRequired[int]
+    lastStoreTimestamp: NotRequired[int]
+
+
+class QueueBounds(TypedDict):
+    """The bounds of a queue."""
+
+    minOffset: int
+    maxOffset: int
+    firstAvailable: NotRequired[int]
+
+
+class TopicQueues(TypedDict):
+    """A topic and its queues by number."""
+
+    kind: str
+    queues: dict[str, QueueBounds]
+
+
+class InfoIndex(TypedDict):
+    """An index file by its header."""
+
+    file: str
+    entries: int
+    beginTimestamp: int
+    endTimestamp: int
+
+
+class GroupPlace(TypedDict):
+    """A group's place in a queue."""
+
+    committed: int
+    lag: int | None
+
+
+class InfoDisk(TypedDict):
+    """The fullest disk of the store that a broker looks at."""
+
+    path: str
+    usedRatio: float
+    consequence: NotRequired[str]
+
+
+class Info(TypedDict):
+    """The one object of `info --json`."""
+
+    store: str
+    layout: str
+    version: str
+    versionReason: str
+    broker: InfoBroker
+    lock: str
+    abort: bool
+    commitLog: InfoCommitLog
+    topics: dict[str, TopicQueues]
+    index: list[InfoIndex]
+    checkpoint: dict[str, Any] | None
+    groups: dict[str, dict[str, dict[str, GroupPlace]]]
+    findings: list[FindingJson]
+    disk: NotRequired[InfoDisk]
+
+
+class AnswerHistory(TypedDict):
+    """Something that happened to the message."""
+
+    event: str
+    timestamp: int | None
+    topic: str | None
+    queueId: int | None
+    queueOffset: int | None
+    commitLogOffset: int | None
+
+
+class Answer(TypedDict):
+    """The one object of `query --json`."""
+
+    query: str
+    kind: str
+    messages: list[Message]
+    answeredBy: list[str]
+    searched: dict[str, Any]
+    complete: bool
+    history: NotRequired[list[AnswerHistory]]
+    queueOffset: NotRequired[int]
+    queueOffsets: NotRequired[dict[str, dict[str, int]]]
+    findings: list[FindingJson]
+    reasons: NotRequired[list[str]]
+    near: NotRequired[list[str]]
+    decoded: NotRequired[dict[str, Any]]
+
+
+class CountsTotal(TypedDict):
+    """Of all that was counted."""
+
+    messages: int
+    bytes: int
+    groups: int
+    firstStoreTimestamp: int | None
+    lastStoreTimestamp: int | None
+
+
+class CountsDamaged(TypedDict):
+    """What could not be counted."""
+
+    bytes: int
+    places: int
+
+
+class Counts(TypedDict):
+    """The one object of `stat --json`."""
+
+    by: list[str]
+    rows: list[dict[str, Any]]
+    total: CountsTotal
+    damaged: CountsDamaged
+
+
+class Region(TypedDict):
+    """A stretch of a file and what it is."""
+
+    offset: int
+    length: int
+    kind: str
+    label: str
+    value: NotRequired[Any]
+    children: NotRequired[list[Region]]
+
+
+class Dump(TypedDict):
+    """The one object of `dump --json`."""
+
+    file: str
+    size: int
+    kind: str
+    regions: list[Region]
+    rows: NotRequired[list[dict[str, Any]]]
+    layouts: NotRequired[list[dict[str, Any]]]
+    refs: NotRequired[list[dict[str, Any]]]
+
+
+class DifferencesRow(TypedDict):
+    """One difference."""
+
+    topic: str
+    kind: str
+    queueId: NotRequired[int]
+    a: NotRequired[Message]
+    b: NotRequired[Message]
+
+
+class Differences(TypedDict):
+    """The one object of `diff --json`."""
+
+    same: bool
+    onlyA: int
+    onlyB: int
+    different: int
+    rows: list[DifferencesRow]
+
+
+class RehearsedFile(TypedDict):
+    """What happens to a file."""
+
+    path: str
+    action: str
+    sizeBefore: NotRequired[int | None]
+    sizeAfter: NotRequired[int | None]
+
+
+class RehearsedQueue(TypedDict):
+    """The bounds of a queue after the start."""
+
+    minOffset: int | None
+    maxOffset: int | None
+
+
+class RehearsedConfig(TypedDict):
+    """Where a configuration file is loaded from."""
+
+    file: str
+    loadedFrom: str | None
+    rewritten: bool | None
+
+
+class RehearsedHole(TypedDict):
+    """A stretch of the log that no file holds."""
+
+    offset: int
+    length: int
+
+
+Rehearsed = TypedDict(
+    "Rehearsed",
+    {
+        "as": "str",
+        "mode": "str | None",
+        "loads": "bool",
+        "starts": "bool | str | None",
+        "minPhyOffset": "int | None",
+        "maxPhyOffset": "int | None",
+        "files": "list[RehearsedFile]",
+        "queues": "dict[str, dict[str, RehearsedQueue]] | None",
+        "messagesLost": "int | None",
+        "messagesUnreachable": "int | None",
+        "config": "list[RehearsedConfig]",
+        "logLines": "list[str] | None",
+        "reason": "NotRequired[str | None]",
+        "holes": "NotRequired[list[RehearsedHole]]",
+    },
+)
+
+
+class RecoveredFile(TypedDict):
+    """What was done to a file."""
+
+    path: str
+    action: str
+
+
+class RecoveredNotRestored(TypedDict):
+    """A valid record that cannot be in its queue."""
+
+    commitLogOffset: int
+    topic: str
+    queueId: int
+    queueOffset: int
+    reason: str
+
+
+class Recovered(TypedDict):
+    """The one object of `recover --apply --json`: what was found and written."""
+
+    mode: str
+    applied: bool
+    minPhyOffset: int
+    maxPhyOffset: int
+    messages: int
+    files: list[RecoveredFile]
+    findings: list[FindingJson]
+    notRestored: list[RecoveredNotRestored]
+    brokerStart: dict[str, Any] | None
+
+
+class PlanStepOffset(TypedDict):
+    """An offset of a group that changes."""
+
+    group: str
+    topic: str
+    queueId: int
+    before: int | None
+    after: int
+
+
+PlanStep = TypedDict(
+    "PlanStep",
+    {
+        "n": "int",
+        "class": "str",
+        "action": "str",
+        "file": "str",
+        "reason": "str",
+        "bytes": "int",
+        "allowed": "NotRequired[bool]",
+        "offsets": "NotRequired[list[PlanStepOffset]]",
+    },
+)
+
+
+class Plan(TypedDict):
+    """The one object of `repair --json`: the plan, whether it was done, and what stays wrong."""
+
+    plan: str
+    steps: list[PlanStep]
+    applied: bool
+    left: list[FindingJson]
+    undo: NotRequired[str]
+    assumed: NotRequired[dict[str, Any]]
+
+
+class PastRepair(TypedDict):
+    """One repair of the past: an element of the array of `repair --list --json`, the newest first."""
+
+    undo: str
+    plan: str
+    time: int
+    steps: list[PlanStep]
+    store: str
+    undone: bool
+
+
+class Undone(TypedDict):
+    """The one object of `repair --undo --json`."""
+
+    undone: str
+    files: list[str]
+    deleted: NotRequired[list[str]]
+
+
+class CopiedSkipped(TypedDict):
+    """What was left out of damaged logs."""
+
+    ranges: int
+    bytes: int
+
+
+class Copied(TypedDict):
+    """The one object of `copy --json`: what the new store has, and what was left out of it."""
+
+    to: str
+    messages: int
+    bytes: int
+    queues: int
+    moved: int
+    beside: int
+    skipped: CopiedSkipped
+    lostAndFound: str | None
+
+
+class Stored(TypedDict):
+    """One line of `produce --jsonl` for each message."""
+
+    status: str
+    msgId: str | None
+    offsetMsgId: str | None
+    topic: str
+    queueId: int
+    queueOffset: int | None
+    commitLogOffset: int | None
+    storeTimestamp: int | None
+    realTopic: NotRequired[str]
+    deliverTimestamp: NotRequired[int]
+
+
+class ExportedDamaged(TypedDict):
+    """What was left out because it is damaged."""
+
+    ranges: int
+    bytes: int
+
+
+class Exported(TypedDict):
+    """The one object of `export --json`."""
+
+    to: str
+    export: int | None
+    rows: int
+    files: int
+    bytes: int
+    sourceBytes: int
+    damaged: ExportedDamaged
+
+
+class TickedFrom(TypedDict):
+    """The record that was waiting."""
+
+    topic: str
+    queueId: int
+    queueOffset: int
+    commitLogOffset: int
+
+
+Ticked = TypedDict(
+    "Ticked",
+    {
+        "service": "str",
+        "event": "str",
+        "topic": "NotRequired[str]",
+        "queueId": "NotRequired[int]",
+        "queueOffset": "NotRequired[int]",
+        "commitLogOffset": "NotRequired[int]",
+        "uniqKey": "NotRequired[str | None]",
+        "from": "NotRequired[TickedFrom]",
+        "dueTimestamp": "NotRequired[int]",
+        "level": "NotRequired[int]",
+        "reason": "NotRequired[str]",
+        "status": "NotRequired[str]",
+        "times": "NotRequired[int]",
+        "segments": "NotRequired[int]",
+        "messages": "NotRequired[int]",
+        "bytes": "NotRequired[int]",
+        "files": "NotRequired[list[str]]",
+        "used": "NotRequired[int | None]",
+    },
+)
+
+
+class TickCount(TypedDict):
+    """How often one thing happened."""
+
+    service: str
+    event: str
+    topic: str
+    count: int
+
+
+class TickWaiting(TypedDict):
+    """What waits for its time."""
+
+    count: int
+    nextDue: int | None
+
+
+class TickExpired(TypedDict):
+    """What a broker would delete now because it is old, or because the disk is full: `tick --expire` deletes it."""
+
+    segments: int
+    messages: int
+    bytes: int
+    files: list[str]
+    used: NotRequired[int | None]
+    reason: str
+
+
+class Tick(TypedDict):
+    """What happened, counted, and what still waits."""
+
+    now: int
+    counts: list[TickCount]
+    waiting: dict[str, TickWaiting]
+    expired: TickExpired
+
+
+class TickSummary(TypedDict):
+    """The last line of `tick --jsonl`."""
+
+    summary: Tick
+
+
+class Topic(TypedDict):
+    """A row of `topic list`, and what `topic` made of one."""
+
+    topic: str
+    readQueueNums: int | None
+    writeQueueNums: int | None
+    perm: str
+    order: bool
+    attributes: dict[str, str]
+    deleted: NotRequired[bool]
+
+
+# The members of a message, in their order.
+MESSAGE_FIELDS = tuple(Message.__annotations__)

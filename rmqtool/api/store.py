@@ -1,0 +1,328 @@
+"""A store by its name, as one broker has it; and opened, for several questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from rmqtool.config import Version
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from rmqtool.api.check import How as CheckHow
+    from rmqtool.api.consume import Topics
+    from rmqtool.api.copy import How as CopyHow
+    from rmqtool.api.diff import How as DiffHow
+    from rmqtool.api.produce import Given
+    from rmqtool.api.produce import How as ProduceHow
+    from rmqtool.api.repair import How as RepairHow
+    from rmqtool.api.repair import Past
+    from rmqtool.api.shapes import (
+        Answer,
+        Copied,
+        Counts,
+        Damage,
+        Differences,
+        Exported,
+        Info,
+        Message,
+        Plan,
+        Recovered,
+        Rehearsed,
+        Stored,
+        TickSummary,
+        Topic,
+        Undone,
+    )
+    from rmqtool.api.topic import Settings as TopicSettings
+    from rmqtool.api.wanted import Where, Which
+    from rmqtool.checks.check import Check
+    from rmqtool.log.sources import Source
+    from rmqtool.progress import Progress
+    from rmqtool.store.open import Store as OpenStore
+
+__all__ = ["Place", "Settings", "Store", "Version", "open", "opened", "store_of"]
+
+Settings = Mapping[str, str] | Iterable[str]
+
+
+class Store:
+    """A store. ``open`` opens it for several questions, and a context manager closes it; else each verb opens it.
+
+    ``version`` is the broker whose rules answer ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
+    broker.conf, by name or as "name=value".
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None
+    ) -> None:
+        self.path = os.fspath(path)
+        self.as_version = parse_version(version)
+        self.assignments = assignments_of(conf)
+        self._opened: OpenStore | None = None
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path!r}>" if self._opened is None else repr(self._opened)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def root(self) -> str:
+        """The directory of the store."""
+        with opened(self) as store:
+            return store.root
+
+    @property
+    def version(self) -> str:
+        """The broker whose rules answer."""
+        with opened(self) as store:
+            return store.version.value
+
+    def options(self, assumed: Mapping[str, object] | None = None) -> str:
+        """Return the options of a command line that say which broker's rules and settings were taken."""
+        version = "" if self.as_version is None else f" --as {self.as_version}"
+        stated = [*self.assignments, *(f"{name}={value}" for name, value in (assumed or {}).items())]
+        return version + "".join(f" --conf {quote(one)}" for one in stated)
+
+    def open(self) -> Self:
+        """Open the store until it is closed."""
+        if self._opened is None:
+            self._opened = self.reopen()
+        return self
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def reopen(self, path: str | None = None) -> OpenStore:
+        """Open the store as it is now, for one question; ``path`` is where it is known to be."""
+        from rmqtool.store.open import open_store
+
+        return open_store(path or self.path, version=self.as_version, assignments=self.assignments)
+
+    @contextmanager
+    def use(self) -> Iterator[OpenStore]:
+        """Give the open store, or one that is open for now."""
+        if self._opened is not None:
+            yield self._opened
+            return
+        with self.reopen() as store:
+            yield store
+
+    def info(self) -> Info:
+        """Return the store at a glance; see ``rmqtool.info``."""
+        from rmqtool.api.info import info
+
+        return info(self)
+
+    def scan(
+        self, *, order: str = "log", limit: int | None = None, jobs: int = 1, **which: Unpack[Which]
+    ) -> Iterator[Message | Damage]:
+        """Yield messages, and damage in its place; see ``rmqtool.scan``."""
+        from rmqtool.api.cat import scan
+
+        return scan(self, order=order, limit=limit, jobs=jobs, **which)
+
+    def batches(
+        self, *, columns: Sequence[str] | None = None, jobs: int = 1, **which: Unpack[Which]
+    ) -> pyarrow.RecordBatchReader:
+        """Return messages as a stream of Arrow batches; see ``rmqtool.batches``."""
+        from rmqtool.api.cat import batches
+
+        return batches(self, columns=columns, jobs=jobs, **which)
+
+    def query(
+        self,
+        what: str,
+        *,
+        kind: str | None = None,
+        history: bool = False,
+        limit: int | None = None,
+        **which: Unpack[Where],
+    ) -> Answer:
+        """Find a message; see ``rmqtool.query``."""
+        from rmqtool.api.query import query
+
+        return query(self, what, kind=kind, history=history, limit=limit, **which)
+
+    def stat(self, by: str | Sequence[str] = "topic", *, jobs: int = 1, **which: Unpack[Which]) -> Counts:
+        """Count messages and bytes; see ``rmqtool.stat``."""
+        from rmqtool.api.stat import stat
+
+        return stat(self, by, jobs=jobs, **which)
+
+    def check(self, *, jobs: int = 1, **how: Unpack[CheckHow]) -> Check:
+        """Compare every part of the store with every other; see ``rmqtool.check``."""
+        from rmqtool.api.check import check
+
+        return check(self, jobs=jobs, **how)
+
+    def diff(self, other: Place, *, jobs: int = 1, **how: Unpack[DiffHow]) -> Differences:
+        """Compare this store with another; see ``rmqtool.diff``."""
+        from rmqtool.api.diff import diff
+
+        return diff(self, other, jobs=jobs, **how)
+
+    def recover(self, *, to: str | os.PathLike[str] | None = None) -> Rehearsed:
+        """Say what the next start of a broker would do; see ``rmqtool.recover``."""
+        from rmqtool.api.recover import recover
+
+        return recover(self, to=to)
+
+    def recover_apply(self, *, progress: Progress | None = None) -> Recovered:
+        """Make the store whole with our own recovery; see ``rmqtool.recover_apply``."""
+        from rmqtool.api.recover import recover_apply
+
+        return recover_apply(self, progress=progress)
+
+    def repair(self, *, jobs: int = 1, **how: Unpack[RepairHow]) -> Plan:
+        """Plan a repair, or do it; see ``rmqtool.repair``."""
+        from rmqtool.api.repair import repair
+
+        return repair(self, jobs=jobs, **how)
+
+    def undo(self, which: str | os.PathLike[str] = "last") -> Undone:
+        """Take back a repair; see ``rmqtool.undo``."""
+        from rmqtool.api.repair import undo
+
+        return undo(self, which)
+
+    def past_repairs(self) -> Past:
+        """Return the repairs that were done; see ``rmqtool.past_repairs``."""
+        from rmqtool.api.repair import past_repairs
+
+        return past_repairs(self)
+
+    def copy(self, to: str | os.PathLike[str], how: CopyHow | None = None, **which: Unpack[Which]) -> Copied:
+        """Copy messages into a new store; see ``rmqtool.copy``."""
+        from rmqtool.api.copy import copy
+
+        return copy(self, to, how, **which)
+
+    def topics(self) -> list[Topic]:
+        """Return the topics; see ``rmqtool.topics``."""
+        from rmqtool.api.topic import topics
+
+        return topics(self)
+
+    def topic(self, action: str, name: str = "", **settings: Unpack[TopicSettings]) -> list[Topic]:
+        """List, create, alter or delete topics; see ``rmqtool.topic``."""
+        from rmqtool.api.topic import topic
+
+        return topic(self, action, name, **settings)
+
+    def put(self, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, create: bool = False) -> list[Stored]:
+        """Store messages; see ``rmqtool.put``."""
+        from rmqtool.api.produce import put
+
+        return put(self, messages, create=create)
+
+    def produce(self, given: Given | None = None, **how: Unpack[ProduceHow]) -> Iterator[Stored]:
+        """Store what is read; see ``rmqtool.produce``."""
+        from rmqtool.api.produce import produce
+
+        return produce(self, given, **how)
+
+    def consume(self, group: str = "", *, limit: int | None = None, **which: Unpack[Topics]) -> Iterator[Message]:
+        """Yield the messages that a group gets next; see ``rmqtool.consume``."""
+        from rmqtool.api.consume import consume
+
+        return consume(self, group, limit=limit, **which)
+
+    def tick(self, *, expire: bool = False) -> TickSummary:
+        """Do what is due; see ``rmqtool.tick``."""
+        from rmqtool.api.tick import tick
+
+        return tick(self, expire=expire)
+
+    def export(
+        self, to: str | os.PathLike[str], *, since_last: bool = False, jobs: int = 1, **which: Unpack[Where]
+    ) -> Exported:
+        """Write messages as Parquet; see ``rmqtool.export``."""
+        from rmqtool.api.export import export
+
+        return export(self.path, to, since_last=since_last, jobs=jobs, **which)
+
+
+Place = str | os.PathLike[str] | Store
+
+
+def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None) -> Store:  # noqa: A001
+    """Open a store for reading, once for several questions. A context manager closes it.
+
+    ``version`` is the broker whose rules answer ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
+    broker.conf.
+    """
+    return Store(path, version=version, conf=conf).open()
+
+
+def store_of(place: Place) -> Store:
+    """Return the store that is meant."""
+    return place if isinstance(place, Store) else Store(place)
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[OpenStore]:
+    """Open a store; one that is open already is left so."""
+    with store_of(place).use() as store:
+        yield store
+
+
+@contextmanager
+def source_at(place: Place) -> Iterator[Source]:
+    """Open what a path leads to: the log of a store, one queue, or one file of a log."""
+    from rmqtool.log.sources import open_source, source_of
+
+    store = store_of(place)
+    if store._opened is not None:
+        yield source_of(store._opened)
+        return
+    with open_source(store.path, store.reopen) as source:
+        yield source
+
+
+def parse_version(text: str | None) -> Version | None:
+    """Return the broker that is meant."""
+    if text is None:
+        return None
+    if text not in list(Version):
+        raise UsageError(f'"{text}" is no version', hint=f"one of {', '.join(Version)}")
+    return Version(text)
+
+
+def assignments_of(conf: Settings | None) -> tuple[str, ...]:
+    """Return settings as a person types them."""
+    if isinstance(conf, Mapping):
+        return tuple(f"{name}={value}" for name, value in conf.items())
+    return tuple(conf or ())
+
+
+def is_one_file(path: str) -> bool:
+    """Return whether a path is a file, and none that names a store."""
+    from rmqtool.store.open import CONF_ENDINGS
+
+    return os.path.isfile(path) and not path.endswith(CONF_ENDINGS)
+
+
+def require_whole(store: Store, command: str, why: str) -> None:
+    """Raise UsageError for one file of a store: ``why`` says what ``command`` needs the whole for."""
+    if is_one_file(store.path):
+        from rmqtool.formats.paths import FileKind
+        from rmqtool.store.open import locate
+
+        filesystem, _, what = locate(store.path)
+        filesystem.close()
+        if what.kind is not FileKind.UNKNOWN or what.base_offset is not None:
+            hint = f"rmqtool {command} {quote(filesystem.root)}"
+            raise UsageError(f"{store.path} is one file, and {why}", hint=hint)

@@ -1,0 +1,116 @@
+"""``topic``: what topics a store has, and changing that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+
+from rmqtool.api.store import Place, opened
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.api.shapes import Topic
+    from rmqtool.broker.topics import TopicConfigs
+
+
+class Action(StrEnum):
+    """What to do."""
+
+    LIST = "list"
+    CREATE = "create"
+    ALTER = "alter"
+    DELETE = "delete"
+
+
+class Settings(TypedDict, total=False):
+    """Settings of a topic: how many queues, permission ("rw", "r", "w", "-"), attributes of 5.x.
+
+    An attribute without a value is removed.
+    """
+
+    queues: int | None
+    perm: str | None
+    attributes: Mapping[str, str] | Iterable[str] | None
+
+
+def topics(store: Place) -> list[Topic]:
+    """Return the topics of a store, each with its settings."""
+    return topic(store, "list")
+
+
+def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings]) -> list[Topic]:
+    """List the topics of a store; create or alter the one of a name; or delete it with its queues."""
+    from rmqtool.broker.topics import TopicConfigs
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.retention import remove_queues
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+    from rmqtool.formats.paths import TOPICS
+    from rmqtool.store.config_files import config_text
+    from rmqtool.store.listing import lock_store
+
+    wanted, found = _action(action), _settings(settings)
+    with opened(store) as listed:
+        root, version = listed.root, listed.version
+    with PosixWritableFileSystem(root) as files:
+        if wanted is Action.LIST:
+            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
+            return [_row(one, config) for one, config in sorted(configs.table.items())]
+        with lock_store(files):
+            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
+            row = _change(configs, wanted, name, found)
+            configs.save()
+            if wanted is Action.DELETE:
+                remove_queues(files, name)
+            return [row]
+
+
+def _action(text: str) -> Action:
+    if text not in list(Action):
+        raise UsageError(f"{text!r} is nothing that can be done", hint="list, create, alter or delete")
+    return Action(text)
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    from rmqtool.broker.topics import parse_perm
+
+    found: dict[str, Any] = {}
+    queues, perm, attributes = (settings.get(name) for name in ("queues", "perm", "attributes"))
+    if queues is not None:
+        found = {"readQueueNums": queues, "writeQueueNums": queues}
+    if perm is not None:
+        found["perm"] = parse_perm(str(perm))
+    if attributes:
+        found["attributes"] = _pairs(settings["attributes"])
+    return found
+
+
+def _pairs(attributes: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    if isinstance(attributes, Mapping):
+        return dict(attributes)
+    pairs = [attribute.partition("=") for attribute in attributes or ()]
+    bad = next((name for name, sign, _ in pairs if not sign or not name), None)
+    if bad is not None:
+        raise UsageError(f"{bad!r} is no KEY=VALUE", hint="--attribute message.type=FIFO; an empty value removes it")
+    return {name: value for name, _, value in pairs}
+
+
+def _change(configs: TopicConfigs, action: Action, name: str, settings: dict[str, Any]) -> Topic:
+    if action is Action.CREATE:
+        return _row(name, configs.create(name, **settings))
+    if action is Action.ALTER:
+        return _row(name, configs.alter(name, **settings))
+    return cast("Topic", {**_row(name, configs.delete(name)), "deleted": True})
+
+
+def _row(name: str, config: dict[str, Any]) -> Topic:
+    from rmqtool.broker.topics import spell_perm
+
+    return {
+        "topic": name,
+        "readQueueNums": config.get("readQueueNums"),
+        "writeQueueNums": config.get("writeQueueNums"),
+        "perm": spell_perm(int(config.get("perm", 0))),
+        "order": bool(config.get("order")),
+        "attributes": config.get("attributes") or {},
+    }
