@@ -127,7 +127,11 @@ class LogExtract(LogReading, Closable):
 def _state_of(segment: Segment) -> _State:
     status = segment.filesystem.find_stat(segment.path)
     if status is None:
-        raise FileMissing(f"{segment.path} is gone", file=segment.filesystem.shown(segment.path))
+        raise FileMissing(
+            f"{segment.path} is gone",
+            file=segment.filesystem.shown(segment.path),
+            hint="run the command again: a segment was deleted while it read the log",
+        )
     return _State(segment.filesystem.shown(segment.path), segment.base_offset, status.size, status.mtime_ns)
 
 
