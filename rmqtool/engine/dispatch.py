@@ -180,9 +180,9 @@ _PIECE = 4 << 20
 _WINDOW, _WIDEST_WINDOW = 1 << 20, 16 << 20
 # Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
 _PIECE_BESIDE_PUTS = 1 << 20
-# Columns pay from this many bytes on: by the kernel a piece costs what six records cost one by one, by array operations
+# Columns pay from this many bytes on: by the kernel a piece costs what ten records cost one by one, by array operations
 # what thirty do. Their libraries are loaded for a piece, or after pieces, of this many bytes.
-LEAST_FOR_BULK = 16 << 10 if kernel.NATIVE is None else 2 << 10
+LEAST_FOR_BULK = 16 << 10 if kernel.NATIVE is None else 4 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
 # Told (queue, next offset) of every queue that grew.

@@ -2,6 +2,9 @@
 
     python -m tests.bench.engine_puts async DIRECTORY --messages 200000 [--warm 20000] [--threads N]
 
+``producer`` and ``producer-many`` go through ``Producer``, as ``rmqtool produce`` and the library do: the queue is
+chosen, UNIQ_KEY, WAIT and what the broker adds are made, and each call dispatches what it stored.
+
 A message is as the peer's: topic ``BenchTopic{i%4}``, queue ``i/4%4``, KEYS, TAGS and UNIQ_KEY, a body of one size.
 Making it is part of the time, as it is there; ``build_us`` says how much that is.
 """
@@ -19,12 +22,16 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from rmqtool.broker.producer.send import ANY_QUEUE, Producer
+from rmqtool.broker.topics import TopicConfigs
 from rmqtool.config import FlushDiskType, Origin, StoreConfig, Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
+from rmqtool.formats.paths import TOPICS as TOPICS_FILE
+from rmqtool.store.config_files import config_text
 
 TOPICS = [f"BenchTopic{number}" for number in range(4)]
 TAGS = [f"Tag{letter}" for letter in "ABCDEFGH"]
@@ -84,6 +91,30 @@ def put_columns(store: MessageStore, first: int, count: int, body: bytes) -> Non
         assert not store.put_columns(some_columns(begin, min(COLUMNS, first + count - begin), body)).refused
 
 
+def send_each(store: MessageStore, first: int, count: int, body: bytes, step: int = 1) -> None:
+    """Send through a producer, ``step`` messages a call; it gives them the properties of a real client's."""
+    producer = a_producer(store)
+    for begin in range(first, first + count, step):
+        numbers = range(begin, min(begin + step, first + count))
+        messages = [a_sent_message(number, body) for number in numbers]
+        for message in messages:
+            producer.check(message)
+        assert producer.send(messages).stored == len(messages)
+
+
+def a_producer(store: MessageStore) -> Producer:
+    """Return a producer for a store that is open."""
+    setup = store.setup
+    topics = TopicConfigs(config_text(setup.files, TOPICS_FILE), setup.config.version, setup.clock)
+    return Producer(store, topics, creates=True)
+
+
+def a_sent_message(number: int, body: bytes) -> NewMessage:
+    """Return message ``number`` as a user gives it to a producer."""
+    properties = {"KEYS": f"key{100_000_000 + number}", "TAGS": TAGS[number & 7]}
+    return NewMessage(TOPICS[number & 3], body, ANY_QUEUE, properties)
+
+
 def put_in_threads(store: MessageStore, first: int, count: int, body: bytes, threads: int) -> None:
     """Put from several threads, each acknowledged before its next."""
     workers = [
@@ -124,6 +155,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         "columns": put_columns,
         "many": put_many,
         "pipelined": put_pipelined,
+        "producer": send_each,
+        "producer-many": lambda *given: send_each(*given, COLUMNS),
         "sync": lambda *given: put_in_threads(*given, arguments.threads),
     }
     messages, warm = arguments.messages, arguments.warm
@@ -132,8 +165,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
         put_columns(store, 0, COLUMNS, body)
         put[scenario](store, 0, warm, body)
         catch_up(store)
-        store.start()
-        time.sleep(0.2)
+        if not scenario.startswith("producer"):
+            # A producer does by itself what is due; the others have threads beside them.
+            store.start()
+            time.sleep(0.2)
         before, start = processor_time(), time.perf_counter()
         put[scenario](store, warm, messages, body)
         acknowledged = time.perf_counter()
@@ -145,7 +180,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, float]:
             some_columns(begin, COLUMNS, body)
     else:
         for number in range(messages):
-            a_message(number, body)
+            (a_sent_message if scenario.startswith("producer") else a_message)(number, body)
     built = processor_time() - build_before
     return {
         "messages": messages,
@@ -181,7 +216,9 @@ def measure_rebuild(arguments: argparse.Namespace) -> dict[str, float]:
 def main() -> int:
     """Measure what the command line says."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("scenario", choices=("async", "columns", "many", "pipelined", "sync", "rebuild"))
+    parser.add_argument(
+        "scenario", choices=("async", "columns", "many", "pipelined", "producer", "producer-many", "sync", "rebuild")
+    )
     parser.add_argument("directory")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--warm", type=int, default=20_000)

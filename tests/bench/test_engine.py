@@ -47,6 +47,8 @@ class Compared(NamedTuple):
 
 
 TABLE = (
+    Compared("sent one by one by a producer, with dispatch", "producer", "cpu_us_msg", "async1_100", CPU, (None, None)),
+    Compared("sent 5,000 at a time by a producer", "producer-many", "cpu_us_msg", "async1_100", CPU, (None, None)),
     Compared("put one by one, with dispatch", "async", "cpu_us_msg", "async1_100", CPU, (0.4, 0.8)),
     Compared("put_many, with dispatch", "many", "cpu_us_msg", "async1_100", CPU, (0.8, None)),
     Compared("put_columns, with dispatch", "columns", "cpu_us_msg", "async1_100", CPU, (0.8, None)),
@@ -55,7 +57,15 @@ TABLE = (
     Compared("sync put, window of 512", "pipelined", WALL, "syncpipe_100", WALL, (1, None)),
     Compared("rebuild of queues and index", "rebuild", WALL, "rebuild", WALL, (1, None)),
 )
-MESSAGES = {"async": 200_000, "many": 300_000, "columns": 500_000, "sync": 20_000, "pipelined": 100_000}
+MESSAGES = {
+    "producer": 50_000,
+    "producer-many": 300_000,
+    "async": 200_000,
+    "many": 300_000,
+    "columns": 500_000,
+    "sync": 20_000,
+    "pipelined": 100_000,
+}
 
 
 def run(command: Sequence[str]) -> dict[str, float]:
