@@ -17,7 +17,7 @@ from rmqtool.audit.due import Batch
 from rmqtool.audit.extract import LogReading
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, decode_record
 from rmqtool.formats.flaws import Flaw
-from rmqtool.log.end import read_record
+from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
@@ -84,9 +84,7 @@ class LogPass:
         end = self.end
         segment = self.log.find(end)
         if segment is not None and segment.base_offset != end and segment.path not in self._source.dledger:
-            what = decode_record(self.log.read(end, BLANK_SIZE))
-            if isinstance(what, Blank) and what.total_size == segment.end_offset - end:
-                end = segment.end_offset
+            end = segment.end_offset if is_filled(self.log, segment, end) else end
         torn = [held for held in self._held if held.start >= end and held.segment is not None and not held.is_empty]
         return LogTail(end, self.last_timestamp, torn, self.stale)
 

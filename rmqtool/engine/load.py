@@ -32,7 +32,7 @@ from rmqtool.files.filesystem import Kind, ReadableFile, ReadableFileSystem, Wri
 from rmqtool.formats import paths
 from rmqtool.formats.bridges import is_bridge
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
+from rmqtool.formats.commit_log import Message, Nothing
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
     ConsumeQueueExtUnit,
@@ -45,7 +45,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import BatchConsumeQueueUnit
 from rmqtool.formats.paths import ABORT, INDEX, Copy, FileKind
-from rmqtool.log.end import find_log_end, read_record
+from rmqtool.log.end import find_log_end, is_filled, read_record
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.index_files import DEFAULT, Geometry, open_index, read_header
 from rmqtool.store.listing import LOG_IS_EMPTY, FoundFile, StoreListing, list_store
@@ -386,10 +386,8 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
         tail = reading.tail()
         offset, timestamp = max((offset, timestamp), (tail.offset, tail.store_timestamp))
         segment = log.find(offset)
-    if segment is not None and segment.base_offset != offset:
-        what = decode_record(log.read(offset, BLANK_SIZE))
-        if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
-            offset = segment.end_offset
+    if segment is not None and segment.base_offset != offset and is_filled(log, segment, offset):
+        offset = segment.end_offset
     later = [one for one in log if one.base_offset > offset]
     if later:
         raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
@@ -400,8 +398,7 @@ def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
     """Tell whether anything but a blank stands behind what seems to be the end of the log, or another segment."""
     if segment.base_offset != log.segments[-1].base_offset:
         return True
-    what = decode_record(log.read(offset, BLANK_SIZE))
-    if isinstance(what, Blank) and what.total_size == segment.end_offset - offset:
+    if is_filled(log, segment, offset):
         return False
     walk = SegmentWalk(log.open(segment), segment.base_offset)
     return walk.find_nonzero(offset - segment.base_offset) is not None

@@ -14,9 +14,8 @@ from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.files.filesystem import ReadableFile
-from rmqtool.formats import layouts
 from rmqtool.formats.codes import FILLER_SIZE
-from rmqtool.formats.commit_log import Message, Nothing, decode_record
+from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.log.walk import RECORD_WINDOW, WINDOW, Place, SegmentWalk, read_record_at, walk_dledger
 from rmqtool.store.queues import ConsumeQueueFiles
@@ -134,25 +133,20 @@ def _is_proven(log: SegmentQueue, unit: _Unit) -> bool:
     return record is not None and record.total_size == unit.size
 
 
-def read_record(log: SegmentQueue, physical_offset: int) -> Message | None:
-    """Return the valid record at ``physical_offset``, None when none stands there."""
+def read_record(log: SegmentQueue, physical_offset: int, *, verify: bool = True) -> Message | None:
+    """Return the valid record at ``physical_offset``, None without one; see ``SegmentWalk.record_at``."""
     segment = log.find(physical_offset)
     if segment is None:
         return None
-    found = read_record_at(log.open(segment), segment.base_offset, physical_offset - segment.base_offset)
+    file_offset = physical_offset - segment.base_offset
+    found = read_record_at(log.open(segment), segment.base_offset, file_offset, verify=verify)
     return found if isinstance(found, Message) else None
 
 
-def read_as_it_stands(log: SegmentQueue, physical_offset: int) -> Message | None:
-    """Return the record at ``physical_offset`` when its lengths add up; its checksums are not looked at."""
-    head = log.read(physical_offset, layouts.RECORD_START.size)
-    if len(head) < layouts.RECORD_START.size:
-        return None
-    segment = log.find(physical_offset)
-    left = segment.end_offset - physical_offset if segment is not None else 0
-    size = min(max(layouts.RECORD_START.decode(head).total_size, 0), left)
-    found = decode_record(log.read(physical_offset, size))
-    return found if isinstance(found, Message) else None
+def is_filled(log: SegmentQueue, segment: Segment, physical_offset: int) -> bool:
+    """Return whether a blank fills ``segment`` from ``physical_offset`` to its end."""
+    found = decode_record(log.read(physical_offset, BLANK_SIZE))
+    return isinstance(found, Blank) and found.total_size == segment.end_offset - physical_offset
 
 
 def _walk_on(log: SegmentQueue, units: list[_Unit]) -> LogEnd:

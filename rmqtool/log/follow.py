@@ -30,7 +30,7 @@ from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.ranges import read_first_time
 from rmqtool.log.read import STALE, TORN, Damage, DLedgerScan, Note, Part, Rows, SegmentScan, run_end
 from rmqtool.log.select import Selection
-from rmqtool.log.walk import Place, SegmentWalk
+from rmqtool.log.walk import Place, SegmentWalk, read_record_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +78,13 @@ def find_settled(files: Sequence[LogFile], start: Mark, not_after: int, upto: in
 
 
 def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | None:
-    """Return the message whose lengths add up at a place of a log, sound or not; None where there is none."""
+    """Return the message at a place of a log, whatever its checksum; None where its lengths do not add up."""
     file = next((file for file in files if file.base_offset <= physical_offset < file.end_offset), None)
     if file is None:
         return None
     with file.open() as opened:
-        place = SegmentWalk(opened, file.base_offset).place_at(physical_offset - file.base_offset)
-    return place.what if isinstance(place.what, Message) else place.damaged
+        found = read_record_at(opened, file.base_offset, physical_offset - file.base_offset, verify=False)
+    return found if isinstance(found, Message) else None
 
 
 def is_cut_back(files: Sequence[LogFile], mark: Mark) -> bool:

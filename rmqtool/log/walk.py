@@ -201,12 +201,15 @@ class SegmentWalk:
         text = f"{behind - begin} bytes at {begin} cannot be read: the disk reports an error"
         return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, behind - begin))
 
-    def record_at(self, file_offset: int) -> Message | Flaw | None:
-        """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one."""
+    def record_at(self, file_offset: int, *, verify: bool = True) -> Message | Flaw | None:
+        """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one.
+
+        Without ``verify`` a record counts when its lengths add up, whatever its checksum and the place that it says.
+        """
         found = self._decode(file_offset)
         if not isinstance(found, Message):
             return None
-        return next(self._check(found, file_offset), None) or found
+        return next(self._check(found, file_offset), None) or found if verify else found
 
     def find_record(self, file_offset: int, before: int | None = None) -> int | None:
         """Return where the next self-consistent record, or the blank that reaches the end, begins."""
@@ -304,14 +307,16 @@ def _candidates(data: bytes) -> Iterator[int]:
         places[magic] = data.find(magic, place + 1)
 
 
-def read_record_at(file: ReadableFile, base_offset: int, file_offset: int) -> Message | Flaw | None:
-    """Return the valid record at ``file_offset``, its flaw when only its checksum or its place is wrong, else None.
+def read_record_at(
+    file: ReadableFile, base_offset: int, file_offset: int, *, verify: bool = True
+) -> Message | Flaw | None:
+    """Return what ``SegmentWalk.record_at`` does, for callers that know where a record begins.
 
-    Nothing else of the file is read: this is for those who know where a record lies.
+    Nothing else of the file is read.
     """
     walk = SegmentWalk(file, base_offset)
     walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
-    return walk.record_at(file_offset)
+    return walk.record_at(file_offset, verify=verify)
 
 
 class EntryPlace(NamedTuple):

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.log import end as log_end
 from rmqtool.log import walk
-from rmqtool.log.end import LogEnd, find_log_end
+from rmqtool.log.end import LogEnd, find_log_end, is_filled, read_record
 from rmqtool.log.sources import read_store_log
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import open_store
@@ -251,3 +251,35 @@ def test_empty_segments_behind_the_last_record_end_the_walk(empty: list[int], tm
     assert end.physical_offset == len(data)
     assert end.last is not None
     assert end.last.physical_offset == 0
+
+
+def test_a_record_at_an_offset_with_and_without_its_checks(tmp_path: Path) -> None:
+    laid = _lay(3)
+    size = laid.end // 3
+    broken, other = bytearray(laid.log), 2 * size
+    broken[size + 100] ^= 1  # a byte of the body of the second
+    broken[other + 28 : other + 36] = (other + 7).to_bytes(8, "big")  # the third says another place
+    _write(tmp_path, laid._replace(log=bytes(broken)))
+    with open_store(str(tmp_path)) as store:
+        log = store.commit_log
+        for at, valid in ((0, True), (size, False), (other, False)):
+            found, unchecked = read_record(log, at), read_record(log, at, verify=False)
+            assert (found is not None) is valid
+            assert unchecked is not None
+            assert (unchecked.total_size, unchecked.store_timestamp) == (size, START + at // size)
+        for nowhere in (1, size - 8, laid.end, SEGMENT, -1):
+            assert read_record(log, nowhere) is None
+            assert read_record(log, nowhere, verify=False) is None
+
+
+def test_a_segment_is_filled_from_where_its_blank_begins(tmp_path: Path) -> None:
+    one = record(b"body", b"T", physical_offset=0)
+    left = SEGMENT - len(one)
+    log = one + blank(left).ljust(left, b"x") + blank(left).ljust(SEGMENT, b"x")
+    _write(tmp_path, _Laid(log, {}, len(one)))
+    with open_store(str(tmp_path)) as store:
+        first, second = store.commit_log.segments
+        assert is_filled(store.commit_log, first, len(one))
+        assert not is_filled(store.commit_log, first, 0)
+        assert not is_filled(store.commit_log, first, len(one) + 8)
+        assert not is_filled(store.commit_log, second, SEGMENT)  # its size is not what is left
