@@ -125,11 +125,8 @@ def _choice(how: How, which: Where) -> Choice:
     from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size
 
     wanted, named = wanted_of(which), _words(how.get("columns"))
-    return Choice(
-        topics=wanted.topics.patterns,
-        queue_id=wanted.queue_id,
-        begin=wanted.begin,
-        end=wanted.end,
+    return Choice.of(
+        wanted,
         columns=DEFAULT.columns if named is None else check_columns(named),
         body=check_body(how.get("body", "inflated")),
         on_corrupt=_word(OnCorrupt, how.get("on_corrupt", "emit"), "--on-corrupt"),

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from rmqtool.columns.batches import COLUMNS, Projection
 from rmqtool.errors import UsageError
-from rmqtool.filters.patterns import parse_patterns
+from rmqtool.filters.wanted import Wanted, want
 from rmqtool.log.select import Selection
 
 # An Arrow type, and what SQL engines call it.
@@ -122,16 +122,16 @@ class Choice:
     on_corrupt: OnCorrupt = OnCorrupt.FAIL
     split_size: int = SPLIT_SIZE
 
+    @classmethod
+    def of(cls, wanted: Wanted, **more: Any) -> Choice:
+        """Return the choice of the messages that a question asks for, by where and when they were stored."""
+        topics, queue_id = wanted.topics.patterns, wanted.queue_id
+        return cls(topics=topics, queue_id=queue_id, begin=wanted.begin, end=wanted.end, **more)
+
     def selection(self) -> Selection:
-        """Return the question that scan asks of every record."""
-        return Selection(
-            topics=parse_patterns(self.topics),
-            queue_id=self.queue_id,
-            least_offset=self.start_offset,
-            begin=self.begin,
-            end=self.end,
-            physical_from=self.physical_begin,
-        )
+        """Return the question that is asked of every record."""
+        wanted = want(topics=self.topics, queue=self.queue_id, begin=self.begin, end=self.end)
+        return Selection.of(wanted, least_offset=self.start_offset, physical_from=self.physical_begin)
 
     def projection(self, broker: str | None, time_unit: TimeUnit) -> Projection:
         """Return how the batches of one broker's messages look."""

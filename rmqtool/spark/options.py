@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 from rmqtool.errors import UsageError
 from rmqtool.exports.choice import DEFAULT, Choice, OnCorrupt, check_body, check_columns, check_split_size, local_path
+from rmqtool.filters.wanted import want
 
 NAMES = (
     "path",
@@ -66,11 +67,14 @@ def parse_options(options: Mapping[str, str]) -> Options:
     """Take the options of ``spark.read``; raise UsageError, naming the option, for what cannot be meant."""
     given = _known(options)
     split_size = given.get("splitSize")
-    choice = Choice(
+    wanted = want(
         topics=_words(given.get("topic", "")),
-        queue_id=_number(given, "queueId"),
+        queue=_number(given, "queueId"),
         begin=_time(given, "startTime"),
         end=_time(given, "endTime"),
+    )
+    choice = Choice.of(
+        wanted,
         start_offset=_number(given, "startOffset"),
         end_offset=_number(given, "endOffset"),
         columns=check_columns(_words(given["columns"])) if "columns" in given else DEFAULT.columns,
