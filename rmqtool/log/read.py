@@ -40,6 +40,7 @@ from rmqtool.formats import layouts
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing
 from rmqtool.formats.dledger import HEAD_SIZE, MAGIC_DATA, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import int64
 from rmqtool.formats.layouts import DLedgerEntryHead
 from rmqtool.log.buffers import Buffers
 from rmqtool.log.files import LogFile, LogKind
@@ -132,7 +133,8 @@ class SegmentScan:
         starts = record_starts(data)
         checks = (WRONG_CRC | WRONG_PROPERTY_CRC) if self.checksums else 0
         records, declined = decode_records(data, starts.file_offsets, checks=checks)
-        places = records.file_offsets + (self.base_offset + at)
+        # A file whose name is near the end of all offsets: they wrap as Java's, and no record lies where it says.
+        places = records.file_offsets + int64(self.base_offset + at)
         right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
         right &= are_readable(self.file, records, at)
         beyond = None if stop is None else _first_from(records, right, stop - at)
@@ -303,7 +305,7 @@ class DLedgerScan:
         """Yield the records of the bodies; what bulk does not take, or is wrong, as the walk sees it."""
         while bodies:
             records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
-            places = records.file_offsets + (self.base_offset + at)
+            places = records.file_offsets + int64(self.base_offset + at)
             right = are_right(records, places, checksums=self.checksums)
             right &= are_readable(self.file, records, at)
             right &= records.column("total_size") <= np.array([body.length for body in bodies[: len(records)]])

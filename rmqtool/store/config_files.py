@@ -108,9 +108,17 @@ def _decode_object(name: str, data: bytes) -> dict[str, Any] | Flaw:
 def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Finding]]:
     """Return the value of a JSON file as a broker would load it, and what is wrong with its copies."""
     main = paths.config_path(name)
-    copies = iter_copies(lambda path: store.read_file(path, LARGEST_TEXT), main)
-    loaded = load_copies(copies, lambda data: _decode_object(name, data))
-    findings = [
+    findings: list[Finding] = []
+
+    def read(path: str) -> bytes | None:
+        data = store.read_file(path, LARGEST_TEXT)
+        if data is not None and len(data) == LARGEST_TEXT:
+            text = f"only the first {LARGEST_TEXT} bytes of {path} were read; a broker reads all of it into its heap"
+            findings.append(Finding("CF-JSON", Severity.WARNING, text, file=path, offset=LARGEST_TEXT))
+        return data
+
+    loaded = load_copies(iter_copies(read, main), lambda data: _decode_object(name, data))
+    findings += [
         Finding(
             "CF-JSON",
             Severity.ERROR if path == main else Severity.WARNING,
