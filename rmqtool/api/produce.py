@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, Store, opened, store_of
+from rmqtool.api.store import Place, Store, store_of
 from rmqtool.api.wanted import meant, require_known
 from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
 
@@ -133,8 +133,7 @@ def put(
 
     given = [messages] if isinstance(messages, Mapping) else messages
     checked = [_message_of(message, number) for number, message in enumerate(given, 1)]
-    with opened(store) as listed:
-        root, config = listed.root, listed.config
+    root, config = store_of(store).located()
     with open_producer(root, config, creates=create) as producer:
         for message in checked:
             producer.check(message)
@@ -347,8 +346,7 @@ def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator
         raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE makes a new store")
     flush = how.get("flush")
     flushes = [f"flushDiskType={flush.upper()}_FLUSH"] if flush else []
-    with Store(store.path, version=store.as_version, conf=[*flushes, *store.assignments]).use() as listed:
-        root, config = listed.root, listed.config
+    root, config = Store(store.path, version=store.as_version, conf=[*flushes, *store.assignments]).located()
     notes += _level_notes(when["wish"].level, config.message_delay_level)
     with open_later_producer(root, config, creates=how.get("create", False), **when) as producer:
         yield producer

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from rmqtool.config import Version
+from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +110,18 @@ class Store:
         from rmqtool.store.open import open_store
 
         return open_store(path or self.path, version=self.as_version, assignments=self.assignments)
+
+    def located(self) -> tuple[str, StoreConfig]:
+        """Return root and settings of a store that is opened for writing next.
+
+        That lists the whole store. Here its queues and index are left out: they tell nothing of either.
+        """
+        from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
+        from rmqtool.store.open import open_store
+
+        derived = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)
+        with open_store(self.path, version=self.as_version, assignments=self.assignments, without=derived) as store:
+            return store.root, store.config
 
     @contextmanager
     def use(self) -> Iterator[OpenStore]:

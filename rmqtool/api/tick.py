@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, cast
 
-from rmqtool.api.store import Place, opened
+from rmqtool.api.store import Place, store_of
 from rmqtool.api.wanted import Json
 from rmqtool.errors import Exit, NoSpace
 
@@ -83,7 +83,6 @@ def ticking(store: Place, *, expire: bool = False) -> Iterator[Ticking]:
     """Open a store under its lock, with everything that a broker does by itself."""
     from rmqtool.broker.services.tick import serving
 
-    with opened(store) as named:
-        root, config = named.root, named.config
+    root, config = store_of(store).located()
     with serving(root, config) as services:
         yield Ticking(services, expire, None if expire else services.store.full_disk(look=True))
