@@ -11,7 +11,7 @@ the entries of a stretch of the log are found by halving.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from rmqtool.audit.due import Batch, IndexKeys, Ints
 from rmqtool.files.filesystem import ReadableFile
+from rmqtool.findings.finding import counted
 from rmqtool.formats import index, layouts
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.log.buffers import Buffers
@@ -31,6 +32,8 @@ SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
 # What is made of so many entries stays in the caches.
 _ROW_BITS = 16
 _AT_ONCE = 1 << _ROW_BITS
+_PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
 _BUFFERS = Buffers(_AT_ONCE * ENTRY.itemsize)
 # Of what is wrong in one file so much is named one by one.
 NAMED = 1000
@@ -51,7 +54,10 @@ class WrongLink(NamedTuple):
 
 @dataclass
 class IndexLinks:
-    """Whether entries and slots lead to each other as they should; ``negative`` are entries with a negative hash."""
+    """Whether entries and slots lead to each other as they should; ``negative`` are entries with a negative hash.
+
+    ``odd_slots`` are empty ones that hold a number all the same: no entry has it yet, and one that gets it is led to.
+    """
 
     slots_used: int = 0
     wrong_entries: list[WrongLink] = field(default_factory=list)
@@ -59,6 +65,7 @@ class IndexLinks:
     negative: list[int] = field(default_factory=list)
     entries_left_out: int = 0
     slots_left_out: int = 0
+    odd_slots: int = field(default=0, compare=False)
 
     def join(self, more: IndexLinks) -> None:
         """Add what was found in other slots of the same file."""
@@ -68,6 +75,7 @@ class IndexLinks:
         self.negative = sorted(self.negative + more.negative)
         self.entries_left_out += more.entries_left_out
         self.slots_left_out += more.slots_left_out
+        self.odd_slots += more.odd_slots
 
 
 @dataclass
@@ -200,6 +208,7 @@ def _examine_slots(
         due = newest[start : start + len(found)].astype(np.int64)
         # An empty slot may hold any number that no entry has.
         usual = np.where((found < 0) | (found > entries), 0, found)
+        links.odd_slots += int(np.count_nonzero(usual != found))
         numbers = np.arange(len(found)) + (low + start)
         links.slots_left_out += _name(links.wrong_slots, usual != due, numbers, found, due)
 
@@ -274,6 +283,103 @@ class IndexPart:
             places = entries["phy_offset"].astype(np.int64)
             for row in np.flatnonzero((places >= start) & (places < end)).tolist():
                 yield first + row, entries[row : row + 1]
+
+
+class ExaminedIndex(NamedTuple):
+    """An index file whose geometry is known, open, and what its entries say by themselves.
+
+    ``written`` is the number of the last entry that was written, whatever the header says.
+    """
+
+    part: IndexPart
+    examination: IndexExamination
+    written: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the file has no entry yet."""
+        return self.part.header.index_count <= 1 and not self.written
+
+
+class HeaderFlaw(NamedTuple):
+    """A field of the header that does not say what is in the file."""
+
+    field: str
+    text: str
+
+
+def examine_index(part: IndexPart) -> ExaminedIndex:
+    """Examine the entries of a file, apart from their links; the runs are found here."""
+    count = part.header.index_count - 1
+    written = _last_written(part.file, part.geometry, count)
+    examination = examine_entries(part.file, part.geometry.slots, count if 0 < count <= written else written)
+    return ExaminedIndex(replace(part, runs=tuple(examination.runs)), examination, written)
+
+
+def iter_count_flaws(examined: ExaminedIndex, *, was_killed: bool) -> Iterator[HeaderFlaw]:
+    """Yield the counts of the header that are not those of the file, whose links have been examined.
+
+    A crash leaves the newest entry uncounted (``was_killed``). Some versions count entries where others count slots.
+    """
+    header, used = examined.part.header, examined.examination.links.slots_used
+    count = header.index_count - 1
+    if not 0 <= examined.written - count <= (1 if was_killed else 0):
+        text = f"indexCount is {header.index_count}, {counted(examined.written, 'entry is', 'entries are')} written"
+        yield HeaderFlaw("index_count", text)
+    if used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
+        yield HeaderFlaw("hash_slot_count", f"hashSlotCount is {header.hash_slot_count}, {used} slots are in use")
+
+
+def find_edge_flaw(header: IndexHeader, name: str, physical_offset: int) -> HeaderFlaw | None:
+    """Return what is wrong with where the header says that the first entry leads (``begin``), or the last (``end``)."""
+    said = getattr(header, f"{name}_phy_offset")
+    if said == physical_offset:
+        return None
+    return HeaderFlaw(f"{name}_phy_offset", f"{name}PhyOffset is {said}, the {name} entry leads to {physical_offset}")
+
+
+def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
+    """Return whether a file is what its entries make of it, and more may be added; its links are examined here."""
+    part, examination = examined.part, examined.examination
+    links = examine_links(part.file, part.geometry.slots, examination.entries, SlotPart())
+    examination.links.join(links)
+    if links.wrong_entries or links.wrong_slots or links.odd_slots or links.negative:
+        return False
+    if examined.is_empty:
+        return True
+    edges = (("begin", examination.first), ("end", examination.last))
+    flaws = [find_edge_flaw(part.header, name, edge[0]) for name, edge in edges if edge is not None]
+    return not any(flaws) and not any(iter_count_flaws(examined, was_killed=was_killed))
+
+
+def find_lacking(due: IndexKeys, places: Ints, hashes: Ints) -> Ints:
+    """Return the rows of keys, in the order of the log, that none of some entries holds, by their places and hashes."""
+    if not len(due.key_hashes):
+        return np.empty(0, np.int64)
+    start = int(due.physical_offsets[0])
+    near = places >= start
+    return np.flatnonzero(~_is_in(_codes(due, start), _code(places[near], hashes[near], start)))
+
+
+def _last_written(file: ReadableFile, geometry: Geometry, count: int) -> int:
+    """Return the number of the last entry that was written; ``count`` is what the header says."""
+    first_free = max(count + 1, 1)
+    last = count
+    if not 0 < count < geometry.entries or not _is_written(file, geometry, count):
+        first_free, last = 1, 0
+    start, end = index.entry_offset(geometry.slots, first_free), file.size()
+    for extent in file.iter_data(min(start, end), end):
+        for at in range(extent.file_offset, extent.end, _PIECE):
+            piece = file.pread(min(_PIECE, extent.end - at), at)
+            if piece != _ZEROS[: len(piece)]:
+                piece = piece.rstrip(b"\0")
+                last = first_free + (at + len(piece) - 1 - start) // index.ENTRY_SIZE
+    return min(last, geometry.entries - 1)
+
+
+def _is_written(file: ReadableFile, geometry: Geometry, index_no: int) -> bool:
+    data = file.pread(index.ENTRY_SIZE, index.entry_offset(geometry.slots, index_no))
+    return bool(data.strip(b"\0"))
 
 
 class IndexComparison:

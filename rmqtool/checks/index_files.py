@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.errors import ReadFailed
@@ -21,15 +21,13 @@ from rmqtool.store.listing import FoundFile
 from rmqtool.store.rocksdb import has_rows
 
 if TYPE_CHECKING:
-    from rmqtool.audit.index import EntryFlaw, IndexExamination, IndexLinks, IndexPart, KeysMissing
+    from rmqtool.audit.index import EntryFlaw, ExaminedIndex, IndexLinks, IndexPart, KeysMissing
     from rmqtool.audit.reports import LinkReport, SegmentReport
     from rmqtool.files.filesystem import ReadableFile
     from rmqtool.formats.layouts import IndexHeader
 
 # So many links or entries of one file are named one by one.
 _NAMED = 20
-_PIECE = 1 << 20
-_ZEROS = bytes(_PIECE)
 # Up to so many entries of a file may blame their records.
 _FEW = 20
 # Whether tags are indexed is told by so many entries at so many places of a file.
@@ -38,17 +36,6 @@ _NEIGHBOURS = 8
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
 _NO_KEY = "its record has no such key"
 _TIME = "its time is not that of its record"
-
-
-class ExaminedIndex(NamedTuple):
-    """An index file whose geometry is known, open, and what its entries say by themselves.
-
-    ``written`` is the number of the last entry that was written, whatever the header says.
-    """
-
-    part: IndexPart
-    examination: IndexExamination
-    written: int
 
 
 class IndexJudge:
@@ -110,7 +97,7 @@ class IndexJudge:
     def _examine(
         self, file: FoundFile, opened: ReadableFile, header: IndexHeader, hints: list[Geometry]
     ) -> Iterator[Finding]:
-        from rmqtool.audit.index import IndexPart, examine_entries
+        from rmqtool.audit.index import IndexPart, examine_index
 
         fitting = [pair for pair in hints if index.file_size(*pair) == file.size]
         known = None if fitting else open_index(opened, hints)
@@ -119,13 +106,9 @@ class IndexJudge:
                 yield _head(file.path, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
             return
         geometry = fitting[0] if known is None else known.geometry
-        count = header.index_count - 1
-        written = _last_written(opened, geometry, count)
-        entries = count if 0 < count <= written else written
-        examination = examine_entries(opened, geometry.slots, entries)
-        part = IndexPart(opened, file.path, geometry, header, tuple(examination.runs))
-        self.examined.append(ExaminedIndex(part, examination, written))
-        self.tagged = self.tagged or self._holds_tags(part, entries)
+        examined = examine_index(IndexPart(opened, file.path, geometry, header, ()))
+        self.examined.append(examined)
+        self.tagged = self.tagged or self._holds_tags(examined.part, examined.examination.entries)
 
     def take_links(self, report: LinkReport) -> None:
         """Add what some of the links of one file say."""
@@ -137,8 +120,9 @@ class IndexJudge:
         if self._unread is not None:
             raise self._unread
         before: IndexPart | None = None
-        for part, examination, written in self.examined:
-            yield from self._check_header(part, examination, written)
+        for examined in self.examined:
+            part, examination = examined.part, examined.examination
+            yield from self._check_header(examined)
             yield from self._check_links(part.path, part.geometry, examination.links)
             if before is not None and examination.entries > 0 and not self.case.live:
                 yield from _check_order(before, part)
@@ -162,26 +146,21 @@ class IndexJudge:
                 return True
         return False
 
-    def _check_header(self, part: IndexPart, examination: IndexExamination, written: int) -> Iterator[Finding]:
-        file, header, used = part.path, part.header, examination.links.slots_used
-        count = header.index_count - 1
-        if self.case.live or (count <= 0 and not written):
+    def _check_header(self, examined: ExaminedIndex) -> Iterator[Finding]:
+        from rmqtool.audit.index import find_edge_flaw, iter_count_flaws
+
+        part, examination = examined.part, examined.examination
+        if self.case.live or examined.is_empty:
             return
-        # A crash leaves the newest entry uncounted.
-        if not 0 <= written - count <= (1 if self.case.abort else 0):
-            text = f"indexCount is {header.index_count}, {counted(written, 'entry is', 'entries are')} written"
-            yield _head(file, text, *_field("index_count"))
-        if used != header.hash_slot_count and header.hash_slot_count not in (count, count + 1):
-            text = f"hashSlotCount is {header.hash_slot_count}, {used} slots are in use"
-            yield _head(file, text, *_field("hash_slot_count"))
+        for flaw in iter_count_flaws(examined, was_killed=self.case.abort):
+            yield _head(part.path, flaw.text, *_field(flaw.field))
         for name, edge in (("begin", examination.first), ("end", examination.last)):
             if edge is None:
                 continue
-            said = getattr(header, f"{name}_phy_offset")
-            if said != edge[0]:
-                text = f"{name}PhyOffset is {said}, the {name} entry leads to {edge[0]}"
-                yield _head(file, text, *_field(f"{name}_phy_offset"))
-            yield from self._check_time(file, header, name, edge[0])
+            wrong = find_edge_flaw(part.header, name, edge[0])
+            if wrong is not None:
+                yield _head(part.path, wrong.text, *_field(wrong.field))
+            yield from self._check_time(part.path, part.header, name, edge[0])
 
     def _check_time(self, file: str, header: IndexHeader, name: str, physical_offset: int) -> Iterator[Finding]:
         record = read_record(self.case.log, physical_offset)
@@ -369,27 +348,6 @@ def _is_one_bit_off(key_hash: int, record: Message) -> bool:
 def _merged(missing: list[KeysMissing]) -> Iterator[KeysMissing]:
     """Yield the stretches in order."""
     yield from sorted(missing, key=lambda one: one.start)
-
-
-def _last_written(opened: ReadableFile, geometry: Geometry, count: int) -> int:
-    """Return the number of the last entry that was written; ``count`` is what the header says."""
-    first_free = max(count + 1, 1)
-    last = count
-    if not 0 < count < geometry.entries or not _is_written(opened, geometry, count):
-        first_free, last = 1, 0
-    start, end = index.entry_offset(geometry.slots, first_free), opened.size()
-    for extent in opened.iter_data(min(start, end), end):
-        for at in range(extent.file_offset, extent.end, _PIECE):
-            piece = opened.pread(min(_PIECE, extent.end - at), at)
-            if piece != _ZEROS[: len(piece)]:
-                piece = piece.rstrip(b"\0")
-                last = first_free + (at + len(piece) - 1 - start) // index.ENTRY_SIZE
-    return min(last, geometry.entries - 1)
-
-
-def _is_written(opened: ReadableFile, geometry: Geometry, index_no: int) -> bool:
-    data = opened.pread(index.ENTRY_SIZE, index.entry_offset(geometry.slots, index_no))
-    return bool(data.strip(b"\0"))
 
 
 def _field(name: str) -> tuple[int, int]:

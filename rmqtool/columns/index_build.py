@@ -121,31 +121,3 @@ def _link(
     previous = np.empty(count, np.int32)
     previous[order] = before
     return previous, int((heads == 0).sum())
-
-
-class EntryDifferences(NamedTuple):
-    """How the entries of index files differ from those that the records of the log give."""
-
-    wrong: Ints
-    """Rows of the found keys that no record gives (or not that often)."""
-    missing: Ints
-    """Rows of the expected keys that no entry holds (or not that often)."""
-
-
-def compare_keys(found: Keys, expected: Keys) -> EntryDifferences:
-    """Return which keys only one side has, by hash and place; each counts as often as it occurs."""
-    hashes = np.concatenate((found.key_hashes, expected.key_hashes))
-    places = np.concatenate((found.physical_offsets, expected.physical_offsets))
-    is_found = np.arange(len(hashes)) < len(found.key_hashes)
-    order = np.lexsort((hashes, places))
-    hashes, places, is_found = hashes[order], places[order], is_found[order]
-    begins = np.append(True, (hashes[1:] != hashes[:-1]) | (places[1:] != places[:-1]))[: len(order)]
-    group = np.cumsum(begins) - 1
-    groups = int(group[-1]) + 1 if len(group) else 0
-    # lexsort is stable: within a group the found ones come first, and rank counts each side from 0.
-    of_found = np.bincount(group[is_found], minlength=groups)
-    of_expected = np.bincount(group[~is_found], minlength=groups)
-    firsts = np.flatnonzero(begins)
-    rank = np.arange(len(order)) - firsts[group] - np.where(is_found, 0, of_found[group])
-    alone = rank >= np.where(is_found, of_expected[group], of_found[group])
-    return EntryDifferences(np.sort(order[alone & is_found]), np.sort(order[alone & ~is_found]) - len(found.key_hashes))

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.files.filesystem import WritableFileSystem, join
-from rmqtool.formats import index, layouts
+from rmqtool.formats import index
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.formats.paths import INDEX
 from rmqtool.store.index_files import Geometry, open_index
 from rmqtool.store.segments import SegmentQueue
 
 if TYPE_CHECKING:
-    from rmqtool.audit.due import Batch
+    from rmqtool.audit.due import Batch, IndexKeys
     from rmqtool.columns.index_build import Keys
 
 _FIRST = 1
-_CHUNK = 1 << 16
 
 
 class Covered(NamedTuple):
@@ -50,44 +49,23 @@ class IndexEntries:
         return Covered(place, int((self.places[:count] == place).sum()))
 
 
-def read_entries(files: WritableFileSystem, path: str, hints: Sequence[Geometry]) -> IndexEntries | None:
-    """Return the entries of a file; None when anything about it is not as its entries make it."""
-    import numpy as np
-
-    from rmqtool.columns.index_build import Keys, hang_in, slots_of
+def read_entries(
+    files: WritableFileSystem, path: str, hints: Sequence[Geometry], *, was_killed: bool
+) -> IndexEntries | None:
+    """Return the entries of a file in the order of the log; None when it is not what its entries make of it."""
+    from rmqtool.audit import index as audit
 
     with files.open_read(path) as file:
         opened = open_index(file, hints)
         if opened is None or opened.header.index_count < 0:
             return None
-        slots, entries = opened.geometry
-        count = opened.next_index_no
-        if count > entries or file.size() != index.file_size(slots, entries):
+        geometry, count = opened.geometry, opened.next_index_no
+        if count > geometry.entries or file.size() != index.file_size(*geometry):
             return None
-        made, stored = bytearray(slots * index.SLOT_SIZE), bytearray(slots * index.SLOT_SIZE)
-        header = opened.header._replace(index_count=0, hash_slot_count=0)
-        dtype = np.dtype(layouts.INDEX_ENTRY.dtype())
-        found = [np.empty(0, dtype)]
-        for first in range(_FIRST, count, _CHUNK):
-            data = file.pread_exactly(min(_CHUNK, count - first) * index.ENTRY_SIZE, index.entry_offset(slots, first))
-            part = np.frombuffer(data, dtype)
-            if (part["key_hash"] < 0).any():
-                return None
-            times = opened.header.begin_timestamp + part["time_diff"].astype(np.int64) * 1000
-            keys = Keys(part["key_hash"].astype(np.int32), part["phy_offset"].astype(np.int64), times)
-            hung = hang_in(slots_of(made), header, keys)
-            if (hung.entries["prev_index"] != part["prev_index"]).any():
-                return None
-            header = hung.header
-            found.append(part)
-        file.pread_into(stored, index.slot_offset(0))
-    every = IndexEntries(opened.header, opened.geometry, np.concatenate(found))
-    places = every.places
-    if made != stored or (np.diff(places) < 0).any():
-        return None
-    if len(places) and (places[0], places[-1]) != (opened.header.begin_phy_offset, opened.header.end_phy_offset):
-        return None
-    return every if header.hash_slot_count == opened.header.hash_slot_count else None
+        examined = audit.examine_index(audit.IndexPart(file, path, geometry, opened.header, ()))
+        if len(examined.part.runs) > 1 or not audit.is_consistent(examined, was_killed=was_killed):
+            return None
+        return IndexEntries(opened.header, geometry, audit.read_entries(file, geometry.slots, _FIRST, count))
 
 
 class IndexCheck:
@@ -135,7 +113,7 @@ class IndexCheck:
             return
         last_place = int(batch.physical_offsets[-1])
         if not self.is_rewriting:
-            self._compare(_keys(batch, tagged=False), last_place)
+            self._compare(batch.keys, last_place)
         if not self.is_rewriting:
             self._keep_rest(batch)
         else:
@@ -185,11 +163,12 @@ class IndexCheck:
         rest, self._rest = self._rest, None
         return keys if rest is None else join_keys(rest, keys)
 
-    def _compare(self, keys: Keys, last_place: int) -> None:
+    def _compare(self, keys: IndexKeys, last_place: int) -> None:
         """Compare the entries up to a record with the keys of the log."""
-        from rmqtool.columns.index_build import compare_keys
+        from rmqtool.audit.index import find_lacking
 
-        missing = compare_keys(self._entries_until(last_place), keys).missing
+        found = self._entries_until(last_place)
+        missing = find_lacking(keys, found.physical_offsets, found.key_hashes.astype("int64"))
         if self.is_rewriting:
             missing = missing[keys.physical_offsets[missing] < self._covered.place]
         places = [place for place in keys.physical_offsets[missing].tolist() if not self._was_left_out(place)]
@@ -221,7 +200,7 @@ class IndexCheck:
         while self._next_file < len(self._names):
             if self._entries is None:
                 path, hints = join(INDEX, self._names[self._next_file]), (self._last_geometry, self._service.geometry)
-                self._entries, self._used = read_entries(self._files, path, hints), 0
+                self._entries, self._used = read_entries(self._files, path, hints, was_killed=not self._as_left), 0
                 if self._entries is None:
                     self._rewrite_from(self._next_file)
                     break
@@ -246,7 +225,7 @@ class IndexCheck:
         current = None
         if self._names:
             path = join(INDEX, self._names[-1])
-            entries = read_entries(self._files, path, (self._last_geometry,))
+            entries = read_entries(self._files, path, (self._last_geometry,), was_killed=not self._as_left)
             assert entries is not None, "the file was right a moment ago"
             self._before_write(path, "modify")
             current = IndexFileWriter(self._files.open_write(path), entries.geometry, entries.header)

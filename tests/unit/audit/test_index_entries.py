@@ -1,4 +1,4 @@
-"""The links of an index file against what a walk over its entries, one by one, says of them."""
+"""One rule says whether an index file is right: its links, its header, and the keys that it should hold."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import random
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqtool.audit import index
-from rmqtool.audit.index import IndexLinks, SlotPart, WrongLink, examine_links
+from rmqtool.audit.due import IndexKeys
+from rmqtool.audit.index import IndexLinks, SlotPart, WrongLink, examine_links, find_lacking
+from rmqtool.config import Version
+from rmqtool.engine.parts import Setup
+from rmqtool.engine.recovery.recover import recover
+from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix import PosixReadableFileSystem
+from tests.engine_stores import ENTRIES, SLOTS, a_message, read_bytes, small_setup
 
 HEADER, ENTRY = 40, 20
 LOWEST = -(1 << 31)
@@ -57,3 +64,63 @@ def test_links_are_what_a_walk_says(seed: int, parts: int, tmp_path: Path, monke
         for number in range(parts):
             found.join(examine_links(file, slots, entries, SlotPart(number, parts)))
     assert found == due
+
+
+@pytest.fixture
+def setup() -> Setup:
+    """Return what a store is opened with whose first index file is full, and the second is not."""
+    setup = small_setup(Version.V5_3)
+    with MessageStore.create(setup) as store:
+        for number in range(ENTRIES + 3):
+            assert store.put(a_message(number)).is_ok
+    return setup
+
+
+def index_paths(setup: Setup) -> list[str]:
+    return [f"index/{entry.name}" for entry in setup.files.listdir("index")]
+
+
+def write(setup: Setup, path: str, data: bytes, offset: int) -> None:
+    with setup.files.open_write(path) as file:
+        file.pwrite(data, offset)
+
+
+def test_a_header_that_counts_entries_where_others_count_slots_is_left_alone(setup):
+    """Old brokers do (check allows for it), and a recovery made the file again."""
+    path = index_paths(setup)[0]
+    entries = int.from_bytes(read_bytes(setup.files, path)[36:40], "big") - 1
+    write(setup, path, struct.pack(">i", entries), 32)
+    assert recover(setup).changes == {}
+    write(setup, path, struct.pack(">i", entries - 3), 32)
+    assert path in recover(setup).changes
+
+
+def test_a_slot_that_names_an_entry_to_come_is_not_written_on(setup):
+    """The entry that gets the number would be found under keys that it does not have."""
+    path = index_paths(setup)[-1]
+    before = read_bytes(setup.files, path)
+    empty = next(slot for slot in range(SLOTS) if not any(before[40 + 4 * slot : 44 + 4 * slot]))
+    write(setup, path, struct.pack(">i", 9), 40 + 4 * empty)
+    assert path in recover(setup).changes
+    assert index_slots(setup) == index_slots_due(setup)
+
+
+def index_slots(setup: Setup) -> list[int]:
+    data = read_bytes(setup.files, index_paths(setup)[-1])
+    return list(struct.unpack_from(f">{SLOTS}i", data, 40))
+
+
+def index_slots_due(setup: Setup) -> list[int]:
+    """Return the newest entry of each slot, one entry after the other."""
+    data = read_bytes(setup.files, index_paths(setup)[-1])
+    newest = [0] * SLOTS
+    for number in range(1, int.from_bytes(data[36:40], "big")):
+        (key_hash,) = struct.unpack_from(">i", data, 40 + 4 * SLOTS + 20 * number)
+        newest[key_hash % SLOTS] = number
+    return newest
+
+
+def test_a_key_is_lacking_when_no_entry_has_its_place_and_hash():
+    due = IndexKeys(*(np.array(column, np.int64) for column in ([10, 10, 500, 900], [1, 2, 3, 1], [0, 0, 0, 0])))
+    places, hashes = np.array([-(1 << 50), 10, 900, 500]), np.array([1, 2, 1, 7])
+    assert find_lacking(due, places, hashes).tolist() == [0, 2]

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from rmqtool.columns.index_build import Keys, compare_keys
+from rmqtool.columns.index_build import Keys
 from tests.builders import EXAMPLE_INDEX_FILE, java_hash
 from tests.column_files import IndexContent, insert_keys
 
@@ -122,21 +122,3 @@ def test_same_bytes_on_a_file_that_a_crash_left(seed: int) -> None:
         expected.put(key)
     found = insert_keys(content, columns(more))
     assert [one.data.tobytes() for one in found] == [bytes(file) for file in expected.files]
-
-
-def test_comparing_keys_counts_repetitions() -> None:
-    found = columns([(1, 10, 0), (1, 10, 0), (2, 10, 0), (3, 20, 0)])
-    expected = columns([(2, 10, 0), (1, 10, 0), (3, 20, 0), (3, 20, 0), (9, 30, 0)])
-    differences = compare_keys(found, expected)
-    assert differences.wrong.tolist() == [1]
-    assert differences.missing.tolist() == [3, 4]
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_comparing_any_keys(seed: int) -> None:
-    rng = random.Random(seed)
-    one, two = ([(rng.randrange(4), rng.randrange(4), 0) for _ in range(rng.randrange(30))] for _ in range(2))
-    differences = compare_keys(columns(one), columns(two))
-    kept = [key for row, key in enumerate(one) if row not in set(differences.wrong.tolist())]
-    assert sorted(kept + [two[row] for row in differences.missing.tolist()]) == sorted(two)
-    assert len(differences.wrong) == sum((one.count(key) - min(one.count(key), two.count(key))) for key in set(one))
