@@ -77,14 +77,21 @@ class Repaired(NamedTuple):
     def _beyond(self, store: str) -> list[str]:
         """Return what to type about what this repair did not mend: the repair of timers, which is done only by name.
 
-        Else the fix of the first finding that has another one than a repair, or a closer look.
+        Else the fix of the first finding that has another one than a repair; else, where something was repaired, a
+        closer look, and where only parts were to be, a repair of all. Where all is done there is nothing to type.
         """
+        from rmqtool.findings import is_command
+
         left = self.plan.left
         timers = f"rmqtool repair {store} timers"
         if not self.timers_too and any(finding.fix == timers for finding in left):
             return [timers]
         others = [finding.fix for finding in left if finding.fix and not finding.fix.startswith("rmqtool repair")]
-        return (others or [f"rmqtool check {store}"])[:1] if left else []
+        if others or not left:
+            return sorted(others, key=is_command, reverse=True)[:1]
+        if self.plan.applied and self.plan.steps:
+            return [f"rmqtool check {store}"]
+        return [f"rmqtool repair {store}"] if self.words else []
 
 
 class Past(NamedTuple):

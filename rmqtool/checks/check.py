@@ -18,7 +18,7 @@ from rmqtool.checks.queues import QueueJudge
 from rmqtool.checks.segments import Working, iter_reports, start_crew
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
-from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code
+from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code, is_command
 from rmqtool.formats import paths
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
@@ -194,7 +194,7 @@ class Check:
             fix = fix.replace("{store}", shlex.quote(self.store.root))
             if fix.startswith("rmqtool repair"):
                 self._repair_helps = True
-            elif self._other_fix is None:
+            elif self._other_fix is None or (is_command(fix) and not is_command(self._other_fix)):
                 self._other_fix = fix
         return replace(finding, fix=fix, broker=broker)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rmqtool.checks.case import Case, Depth
+from rmqtool.checks.log_files import check_gaps, check_last, check_names
 from rmqtool.checks.quick import no_lock_file
 from rmqtool.files.filesystem import Kind, join
 from rmqtool.findings import Finding, Place, Severity, new_finding
@@ -15,12 +16,10 @@ from rmqtool.formats import control_texts, paths
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.paths import FileKind
-from rmqtool.log.end import read_record
 from rmqtool.look.disk import check_disk, read_disk_use
-from rmqtool.look.regions import time_words
+from rmqtool.look.queue_bounds import greatest_end, simple_queues
 from rmqtool.look.strangers import iter_strangers
-from rmqtool.store.listing import LOG_IS_EMPTY, QueueId
-from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
 # So many bytes of a queue file tell whether its last or its first units are written.
@@ -95,10 +94,10 @@ def check_segments(case: Case) -> Iterator[Finding]:
         if segment.size != size and not _is_being_made(case, case.log, segment):
             text = f"{segment.size} bytes, the others have {size}"
             yield new_finding("CL-SIZE", text, Place(case.shown(segment), 0, segment.size), size=size)
-    yield from _check_names(case)
-    for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
-        if segment.base_offset > before.end_offset and before.size == size:
-            yield from _gap(case, before, segment)
+    yield from check_names(case)
+    if not case.live:
+        yield from check_last(case.log, greatest_end(simple_queues(case.store)))
+    yield from check_gaps(case)
 
 
 # What a broker takes as the size of a kind of file, and the unit that it rounds the setting up to.
@@ -136,68 +135,11 @@ def _is_being_made(case: Case, segments: SegmentQueue, segment: Segment) -> bool
     return case.live and segment == segments.segments[-1]
 
 
-def _check_names(case: Case) -> Iterator[Finding]:
-    right = {(segment.path, segment.base_offset) for segment in case.log}
-    for segment in case.store.commit_log:
-        if (segment.path, segment.base_offset) in right:
-            continue
-        real = case.real_base(segment)
-        text = f"lies across the other files, which begin every {case.log.segment_size} bytes"
-        if real is not None:
-            text = f"its records say that the file begins at {real}"
-        yield new_finding("CL-NAME", text, Place(case.shown(segment)))
-
-
 def _segment_size(case: Case, log: SegmentQueue) -> int:
     config = case.store.config
     if len(log) == 1 and "mappedFileSizeCommitLog" in config.origins:
         return config.mapped_file_size_commit_log
     return log.segment_size
-
-
-def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
-    length = segment.base_offset - before.end_offset
-    led = max((_last_place(queue, segments) for queue, segments in case.queues.items()), default=-1)
-    if segment.base_offset > case.last_written and led < before.end_offset:
-        text = f"holds nothing and lies {length} bytes behind the end of the log: a broker deletes it"
-        yield new_finding("CL-NAME", text, Place(case.shown(segment)))
-        return
-    directory = case.shown(before).rpartition("/")[0]
-    file = join(directory, paths.segment_name(before.end_offset))
-    units = sum(_units_into(queue, segments, before, segment) for queue, segments in case.queues.items())
-    missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
-    lead = counted(units, "queue unit leads", "queue units lead")
-    text = f"{missing} missing from {before.end_offset} on; {lead} there"
-    first, last = _times_around(case, before, segment)
-    if first and last:
-        text += f"; messages stored from {time_words(first)} to {time_words(last)} are lost"
-    place = Place(file, 0, length)
-    found = new_finding("CL-GAP", text, place, bytes=length, units=units, storedAfter=first, storedBefore=last)
-    yield replace(found, consequence=f"{found.consequence}; a slave may still have the file: copy it from there")
-
-
-def _times_around(case: Case, before: Segment, after: Segment) -> tuple[int | None, int | None]:
-    """Return the store times of the last message before a hole in the log and of the first one after it."""
-    last = -1
-    for queue, segments in case.queues.items():
-        files = ConsumeQueueFiles(queue, segments)
-        unit = files.read_unit(files.find_offset(before.end_offset) - 1)
-        if unit is not None and before.base_offset <= unit.physical_offset < before.end_offset:
-            last = max(last, unit.physical_offset)
-    left = read_record(case.log, last) if last >= 0 else None
-    right = read_record(case.log, after.base_offset)
-    return (left.store_timestamp if left else None, right.store_timestamp if right else None)
-
-
-def _units_into(queue: QueueId, segments: SegmentQueue, before: Segment, after: Segment) -> int:
-    """Return how many units of a queue lead to between two files of the log; they stand in its order."""
-    files = ConsumeQueueFiles(queue, segments)
-    return files.find_offset(after.base_offset) - files.find_offset(before.end_offset)
-
-
-def _last_place(queue: QueueId, segments: SegmentQueue) -> int:
-    unit = ConsumeQueueFiles(queue, segments).last_unit
-    return -1 if unit is None else unit.physical_offset
 
 
 def check_queue_files(case: Case) -> Iterator[Finding]:

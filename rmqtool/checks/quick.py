@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from shlex import quote
 
-from rmqtool.files.filesystem import join
+from rmqtool.checks.case import Case, Depth
+from rmqtool.checks.log_files import check_gaps, check_last, check_names
 from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, index, paths
@@ -39,9 +39,13 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
     Without ``configs`` some of the store could not be read, and what is absent is not judged.
     """
     root = quote(store.root)
+    case = Case.of(store, Depth.QUICK)
     for part in (
-        _check_log(store.commit_log),
-        _check_end(store.commit_log, overview),
+        check_names(case),
+        check_gaps(case),
+        _check_sizes(case.log),
+        # A broker that is running may have made a file since they were listed.
+        iter(()) if overview.lock == "held" else check_last(case.log, overview.queues_end),
         _check_mount(overview),
         _check_abort(overview),
         _check_checkpoint(store, overview),
@@ -69,28 +73,11 @@ def _check_abort(overview: Overview) -> Iterator[Finding]:
     yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix="rmqtool recover {store}")
 
 
-def _check_log(log: SegmentQueue) -> Iterator[Finding]:
-    for before, after in pairwise(log):
-        length = after.base_offset - before.end_offset
-        # What a file lacks of its own size is said of the file.
-        if length > 0 and after.base_offset - before.base_offset != log.segment_size:
-            file = join(before.path.rpartition("/")[0], paths.segment_name(before.end_offset))
-            missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
-            text = f"{missing} missing from {before.end_offset} on"
-            yield new_finding("CL-GAP", text, Place(file, 0, length))
+def _check_sizes(log: SegmentQueue) -> Iterator[Finding]:
     for segment in log:
         if segment.size != log.segment_size:
             text = f"{counted(segment.size, 'byte')}, the others have {log.segment_size}"
             yield new_finding("CL-SIZE", text, Place(segment.path))
-
-
-def _check_end(log: SegmentQueue, overview: Overview) -> Iterator[Finding]:
-    # A broker that is running may have made a file since they were listed.
-    if log.segments and overview.queues_end > log.end_offset and overview.lock != "held":
-        last = log.segments[-1]
-        file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
-        text = f"the log ends at {last.end_offset}, queues name messages up to {overview.queues_end}"
-        yield new_finding("CL-GAP", text, Place(file, 0, overview.queues_end - last.end_offset))
 
 
 def _check_mount(overview: Overview) -> Iterator[Finding]:

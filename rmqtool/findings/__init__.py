@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.findings.finding import Finding, Severity
+from rmqtool.findings.finding import Finding, Severity, is_command
 from rmqtool.findings.registry import FAMILIES, CodeEntry, Place, broker_text, find_code, iter_codes, new_finding
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Severity",
     "broker_text",
     "find_code",
+    "is_command",
     "iter_codes",
     "new_finding",
 ]

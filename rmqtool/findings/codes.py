@@ -528,7 +528,7 @@ _ENTRIES: tuple[CodeEntry, ...] = (
         _WARNING,
         "A committed or delay offset lies outside its queue.",
         "the group skips messages, or waits for ones that never come",
-        "rmqtool info {store} groups",
+        "consumers take the end of the queue when they next pull; what they had read after it is gone",
         ("the offset {} is bigger than the max offset of the queue",),
         (
             "all: consumers are told to correct it when they next pull",

@@ -60,3 +60,8 @@ class Finding:
                 found[name] = text
         found["data"] = dict(self.data)
         return found
+
+
+def is_command(fix: str) -> bool:
+    """Return whether a fix can be typed as it is; the others are sentences."""
+    return fix.startswith(("rmqtool ", "cp ", "findmnt ")) and ";" not in fix

@@ -7,6 +7,7 @@ same. Upstream: ``MappedFileQueue.doLoad``, ``IndexService.load``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from shlex import quote
 
 from rmqtool.config import Version
@@ -19,6 +20,12 @@ from rmqtool.store.open import BROKER_CONF, Store
 from rmqtool.store.segments import usual_size
 
 _IGNORED = "brokers ignore it"
+_UNLINK = "put what it leads to in its place, or mount it there: only links of the commit log are followed"
+# Files that have one place each; a directory there is in the way.
+_SINGLE_FILES = (
+    paths.CHECKPOINT,
+    *(join(paths.CONFIG, f"{name}{end}") for name in paths.CONFIG_FILES for end in ("", ".bak")),
+)
 _QUEUE_KINDS = (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)
 
 
@@ -41,6 +48,17 @@ def iter_strangers(store: Store) -> Iterator[Finding]:
             path = join(directory, entry.name)
             if entry.kind is Kind.DIRECTORY and path not in told:
                 yield _judge(store, Stranger(path, entry.kind), sizes.get(directory))
+    for path in _SINGLE_FILES:
+        status = store.filesystem.find_stat(path)
+        if status is not None and status.kind is Kind.DIRECTORY:
+            yield _in_the_way(path)
+
+
+def _in_the_way(path: str) -> Finding:
+    """Return the finding of a directory that has the name of a file."""
+    why = "the file can neither be read nor made there"
+    text = f"{path} is a directory"
+    return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR, consequence=why)
 
 
 def _linked(store: Store) -> Iterator[Finding]:
@@ -74,7 +92,9 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     directory, name = split(path)
     text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
     if kind is Kind.SYMLINK:
-        return new_finding("ST-LINK", f"{text}; it is not followed", Place(path))
+        return replace(new_finding("ST-LINK", f"{text}; it is not followed", Place(path)), fix=_UNLINK)
+    if size is not None and kind is Kind.DIRECTORY and paths.parse_segment_name(name) is not None:
+        return _in_the_way(path)
     if size is None or (kind is Kind.DIRECTORY and store.version is not Version.V4_9):
         return _harmless(text, path, _IGNORED)
     if kind is not Kind.FILE:

@@ -49,7 +49,7 @@ def repair_lines(
         )
     if len(left) > _SHOWN:
         yield f"  and {text.count(len(left) - _SHOWN)} other findings; --json shows them all"
-    yield from verdict_lines(output, *_verdict(shown), commands)
+    yield from verdict_lines(output, *_verdict(shown, commands), commands)
     if undo is not None:
         yield f"Undo: {output.paint(text.neutral(undo), 'command')}"
 
@@ -98,13 +98,15 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
         yield f"{' ' * len(head)}and {text.count(len(changes) - _OFFSETS)} other queues; --json shows them all"
 
 
-def _verdict(shown: Row) -> tuple[str, Severity | None]:
+def _verdict(shown: Row, commands: Sequence[str]) -> tuple[str, Severity | None]:
     left, steps = shown["left"], shown["steps"]
     stays = text.counted(len(left), "problem")
+    if not steps and left:
+        # No command leads on from here, so nobody is sent in a circle.
+        end = "" if commands else f"; what {'it' if len(left) == 1 else 'they'} took cannot be restored from this store"
+        return f"nothing can be repaired here; {stays} left{end}", Severity.WARNING
     if not steps:
-        return (
-            (f"nothing can be repaired here; {stays} left", Severity.WARNING) if left else ("nothing to repair", None)
-        )
+        return "nothing to repair", None
     if not shown["applied"]:
         missing = sum(not step["allowed"] for step in steps)
         risks = ",".join(sorted({step["class"] for step in steps if not step["allowed"]} - {"derived"}))

@@ -1,0 +1,88 @@
+"""Where two commands said different things of one store, or a screen led back to the one before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import Exit
+from rmqtool.findings import is_command
+
+
+def findings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[tuple[str, str], str]:
+    """Return the severities of what `info` or `check` finds, by code and file."""
+    main([*words, "--json" if words[0] == "info" else "--jsonl"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = lines[0]["findings"] if words[0] == "info" else [line for line in lines if "code" in line]
+    return {(one["code"], one.get("file", "")): one["severity"] for one in found if one["severity"] != "notice"}
+
+
+@pytest.mark.parametrize("words", [["info"], ["check", "--quick"], ["check"]], ids=" ".join)
+def test_a_missing_last_segment_is_a_gap_for_all(
+    words: list[str], writable_store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root: Path = writable_store("53-broker")
+    (root / "commitlog/00000000000000196608").unlink()
+    found = findings(capsys, words[0], str(root), *words[1:])
+    assert found["CL-GAP", "commitlog/00000000000000196608"] == "error"
+
+
+@pytest.mark.parametrize("words", [["info"], ["check", "--quick"], ["check"]], ids=" ".join)
+def test_a_misnamed_segment_is_misnamed_for_all(
+    words: list[str], writable_store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root: Path = writable_store("53-broker")
+    (root / "commitlog/00000000000000065536").rename(root / "commitlog/00000000000000065537")
+    found = findings(capsys, words[0], str(root), *words[1:])
+    assert found == {("CL-NAME", "commitlog/00000000000000065537"): "error"}
+
+
+@pytest.mark.parametrize("name", ["config/topics.json", "checkpoint", "consumequeue/T_normal/0/00000000000000000000"])
+def test_a_directory_in_the_place_of_a_file_is_to_be_moved_away(
+    name: str, writable_store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root: Path = writable_store("53-broker")
+    (root / name).unlink()
+    (root / name).mkdir()
+    assert findings(capsys, "check", str(root))["ST-FOREIGN", name] == "error"
+    shutil.move(root / name, root.parent / "moved")
+    assert ("ST-FOREIGN", name) not in findings(capsys, "check", str(root))
+
+
+def test_a_link_to_queues_asks_for_what_can_be_done(writable_store, capsys: pytest.CaptureFixture[str]) -> None:
+    root: Path = writable_store("53-broker")
+    (root / "consumequeue").rename(root.parent / "queues")
+    (root / "consumequeue").symlink_to(root.parent / "queues")
+    main(["check", str(root)])
+    assert "fix: put what it leads to in its place, or mount it there" in capsys.readouterr().out
+
+
+def test_a_repair_that_can_do_no_more_says_so_and_sends_nobody_back(
+    writable_store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root: Path = writable_store("53-broker")
+    path = root / "commitlog/00000000000000196608"
+    data = bytearray(path.read_bytes())
+    data[25_068:25_108] = bytes(40)  # the end of the properties of the last record: its body is whole
+    path.write_bytes(data)
+    assert main(["repair", str(root)]) == Exit.NO
+    shown = capsys.readouterr().out
+    assert "nothing can be repaired here; 1 problem left; what it took cannot be restored from this store" in shown
+    assert "Next:" not in shown
+
+
+@pytest.mark.parametrize(
+    ("fix", "typed"),
+    [
+        ("rmqtool repair /s --apply", True),
+        ("cp -p a b && mv b a", True),
+        ("put a saved copy back; the store has these offsets nowhere else", False),
+        ("rmqtool recover /s; then look again", False),
+    ],
+)
+def test_a_fix_is_a_command_or_a_sentence(fix: str, typed: bool) -> None:
+    assert is_command(fix) is typed
