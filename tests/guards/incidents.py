@@ -121,6 +121,10 @@ def _cut(name: str, size: int) -> Damage:
     return lambda root: os.truncate(root / name, size)
 
 
+def _append(name: str, data: bytes) -> Damage:
+    return lambda root: (root / name).write_bytes((root / name).read_bytes() + data)
+
+
 def _edit(name: str, change: Callable[[dict[str, object]], object]) -> Damage:
     """Change a JSON table; ``.bak`` stays as it is."""
 
@@ -294,8 +298,7 @@ INCIDENTS: dict[str, Incident] = {
         _edit("config/topics.json", lambda table: table["topicConfigTable"].pop("T_normal")),  # type: ignore[attr-defined]
     ),
     "offsets with bytes after their end": Incident(
-        "53-broker",
-        lambda root: (root / "config/consumerOffset.json").open("ab").write(b'"dataVersion":{"counter":1}}'),
+        "53-broker", _append("config/consumerOffset.json", b'"dataVersion":{"counter":1}}')
     ),
     "offsets cut, no copy": Incident(
         "53-broker", _both(_cut("config/consumerOffset.json", 200), _remove("config/consumerOffset.json.bak"))
