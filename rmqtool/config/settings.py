@@ -419,6 +419,7 @@ SETTINGS = _rows()
 # What no code reads: a value in broker.conf is shown as not used, on the command line it is refused. A test derives it.
 UNUSED = frozenset(
     {
+        "brokerId",
         "storePathDLedgerCommitLog",
         "storePathEpochFile",
         "compactionMappedFileSize",
