@@ -29,9 +29,9 @@ _DEBUG = "--debug"
 _ALIKE = 0.65
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
-without it $RMQTOOL_STORE is used, then ~/store. Looking and judging never change a byte.
+without it $RMQTOOL_STORE is used, then ~/store. The commands of Look and Judge never change the store.
 
-Is something wrong? `rmqtool man recipes` says what to type, by what has happened."""
+Is something wrong? `rmqtool man recipes` says what to type."""
 
 
 def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -> int:
@@ -144,7 +144,9 @@ def _options(
     version: Annotated[bool, typer.Option("--version", callback=_show_version, help="Show the version.")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("-v", "--verbose", callback=_note_verbose, is_eager=True, help="With --version: also the kernel."),
+        typer.Option(
+            "-v", "--verbose", callback=_note_verbose, is_eager=True, help="With --version: also show the kernel."
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help=_DEBUG_HELP)] = False,
 ) -> None:
@@ -283,7 +285,7 @@ def _bug(error: Exception) -> Bug:
         frame = frame.tb_next
     return Bug(
         f"this is a bug in {NAME} {__version__}: {type(error).__name__}: {error}{place}",
-        hint=f"Please report it with what {_DEBUG} adds to the same command line.",
+        hint=f"Please report it with the output of the same command with {_DEBUG}.",
     )
 
 

@@ -38,7 +38,7 @@ PRECEDENCE = (
 
 
 # The way out where the result has no place to go.
-NO_OUTPUT = "make room where standard output goes, or send it elsewhere: > FILE"
+NO_OUTPUT = "free space where standard output goes, or write to another file: > FILE"
 
 
 def worst(*statuses: int) -> Exit:

@@ -82,7 +82,7 @@ def load(wanted: bool, sources: Path) -> tuple[Kernel | None, str]:
     except ImportError:
         return None, "it was not compiled when rmqtool was installed"
     if sources_digest(sources) not in (None, _native.SOURCES):
-        return None, "it was compiled from other sources than those here: run python native/compile_kernel.py"
+        return None, "it was compiled from different sources: run python native/compile_kernel.py"
     found: Kernel = _native
     return found, ""
 

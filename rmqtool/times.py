@@ -48,9 +48,7 @@ def parse_time(text: str, *, now: int, zone: tzinfo | None = None) -> int:
         if len(word) == _DIGITS_OF_CLIENTS and word.isdigit():
             return _clients_time(text, zone)
         if len(word) in _DIGITS_OF_SECONDS_AND_DATES:
-            raise UsageError(
-                f'"{text}" would be a moment soon after 1970: epoch milliseconds have 13 digits', hint=ACCEPTED
-            )
+            raise UsageError(f'"{text}" would be a time in 1970: epoch milliseconds have 13 digits', hint=ACCEPTED)
         # A broker's "no end" is the greatest long; the half-open range behind it ends one later.
         if abs(int(word)) <= _LONG_MAX + 1:
             return min(int(word), _LONG_MAX)
@@ -73,7 +71,7 @@ def parse_span(text: str) -> int:
     """Return the milliseconds of a span of time such as ``1d12h``."""
     word = text.strip()
     if not _SPAN.fullmatch(word):
-        raise UsageError(f'"{text}" is not a span of time', hint=ACCEPTED_SPANS)
+        raise UsageError(f'"{text}" is not a duration', hint=ACCEPTED_SPANS)
     return round(sum(float(number) * _UNITS[unit] for number, unit in _SPAN_PART.findall(word)))
 
 
@@ -93,7 +91,7 @@ def parse_zone(text: str) -> tzinfo | None:
 
         return ZoneInfo(word)
     except (ValueError, OSError, KeyError) as error:
-        raise UsageError(f'"{text}" is not a time zone known here', hint=ACCEPTED_ZONES) from error
+        raise UsageError(f'"{text}" is not a known time zone', hint=ACCEPTED_ZONES) from error
 
 
 def parse_period(
@@ -104,8 +102,8 @@ def parse_period(
     last = parse_time(end, now=now, zone=zone) if end is not None else None
     if not may_be_empty and first is not None and last is not None and first >= last:
         raise UsageError(
-            f'nothing lies between --begin "{begin}" and --end "{end}"',
-            hint="--begin belongs to the range, --end does not",
+            f'the range from --begin "{begin}" to --end "{end}" is empty',
+            hint="--begin is inclusive, --end is exclusive",
         )
     return first, last
 

@@ -204,10 +204,10 @@ def _to_the_end(
 
 
 _LEAVE = "leave out one of the two"
-_WHENCE = ("--unread says itself from which offset on", "leave out one of --unread and --offset")
-_AS_WRITTEN = ("-f shows messages as they are written: no order, sample or count", _LEAVE)
-_CARVE = ("--carve looks into any file: there is no queue, order, offset or end to go by", _LEAVE)
-_ALL = ("--count counts all there are", _LEAVE)
+_WHENCE = ("--unread and --offset exclude each other", "leave out one of the two")
+_AS_WRITTEN = ("-f cannot be combined with --order, --sample or --count", _LEAVE)
+_CARVE = ("--carve cannot be combined with options that need a store", _LEAVE)
+_ALL = ("--count cannot be combined with --limit", _LEAVE)
 
 
 def _refuse_clashes(how: How) -> None:
@@ -233,7 +233,7 @@ def _request(how: How, which: Which) -> Request:
 
     order, offset = how.get("order", "log"), how.get("offset")
     if order not in list(Order):
-        raise UsageError(f'"{order}" is no order', hint=f"one of {', '.join(Order)}")
+        raise UsageError(f'unknown order "{order}"', hint=f"one of {', '.join(Order)}")
     wanted = wanted_of(which, body=how.get("body_re"), limit=how.get("limit"))
     least = offset if offset is not None and offset >= 0 else None
     last = -offset if offset is not None and offset < 0 else None
@@ -244,7 +244,7 @@ def _unread(source: Source, group: str, request: Request) -> Request:
     from dataclasses import replace
 
     if source.store is None:
-        raise UsageError("groups and their offsets belong to a store", hint="give the storePathRootDir of a broker")
+        raise UsageError("-g needs a whole store", hint="give the storePathRootDir of a broker")
     return replace(request, selection=unread_by(source.store, group, request.selection))
 
 
@@ -254,7 +254,7 @@ def _carving(path: str, how: How, request: Request) -> Reading:
     from rmqtool.log.stream import iter_limited
 
     if not os.path.isfile(path):
-        raise UsageError(f"{path} is no file", hint="rmqtool cat --carve FILE")
+        raise UsageError(f"{path} is not a file", hint="rmqtool cat --carve FILE")
     directory, name = os.path.split(os.path.abspath(path))
     found = iter_carved(LogFile(0, os.path.getsize(path), directory, name, name), request.selection)
     limited = found if request.limit is None else iter_limited(found, request.limit)

@@ -72,7 +72,7 @@ def explain(word: str) -> tuple[CodeEntry | None, list[CodeEntry]]:
     entry = find_code(word)
     listed = [] if entry is not None else list(iter_codes("" if word == "all" else word))
     if entry is None and not listed:
-        raise UsageError(f"{word} is no code of findings", hint="rmqtool check --explain all")
+        raise UsageError(f"{word} is not a finding code", hint="rmqtool check --explain all")
     return entry, listed
 
 
@@ -83,7 +83,7 @@ def _options(how: How) -> CheckOptions:
     from rmqtool.times import parse_span
 
     if how.get("quick") and how.get("deep"):
-        raise UsageError("--quick and --deep exclude each other", hint="without either, all is read once")
+        raise UsageError("--quick and --deep exclude each other", hint="without them everything is read once")
     max_time = how.get("max_time")
     return CheckOptions(
         depth=Depth.QUICK if how.get("quick") else Depth.DEEP if how.get("deep") else Depth.DEFAULT,
@@ -100,6 +100,6 @@ def _of_one_file(store: Store, name: str, options: CheckOptions) -> tuple[CheckO
 
     hint = f"rmqtool check {quote(store.root)}"
     if store.listing.files[0].what.kind not in (FileKind.COMMIT_LOG, FileKind.UNKNOWN):
-        raise UsageError(f"{name} is one file, and it is checked against the others", hint=hint)
-    note = f"one file: its records are checked, not what other files say of them ({hint})"
+        raise UsageError(f"{name} is a single file, and this check needs the whole store", hint=hint)
+    note = f"single file: only its records are checked, not their queue and index entries ({hint})"
     return replace(options, only=("CL",)), note

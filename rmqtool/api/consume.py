@@ -115,7 +115,7 @@ def consuming(
     if which.get("tags") is not None and which.get("where") is not None:
         raise UsageError("a group subscribes by tag or by SQL, not by both", hint="in SQL a tag is TAGS = 'A'")
     if how.get("invisible") is not None and not how.get("pop"):
-        raise UsageError("--invisible is for messages that are popped", hint="add --pop")
+        raise UsageError("--invisible needs --pop", hint="add --pop")
     program = how.get("exec")
     if program is not None:
         check_program(program)
@@ -273,9 +273,9 @@ class _Run:
         """Yield that there was nothing to show, and where the group is."""
         group, store = self.opened.asked.group, quote(self.opened.stored.store.root)
         if not consumed and group:
-            yield f"nothing is new for {group}; where it is: rmqtool info {store} groups -g {quote(group)}"
+            yield f"no new messages for {group}; its offsets: rmqtool info {store} groups -g {quote(group)}"
         elif not consumed:
-            yield "there is no message"
+            yield "no messages"
 
     def _rows(self, delivered: Delivered, more: Json | None = None) -> Iterator[Json]:
         """Yield a message, and the damage of its body."""
@@ -289,7 +289,7 @@ class _Run:
             yield {"damage": {"code": flaw.code, **place, "message": flaw.message}}
 
     def _wait(self) -> Iterator[Event]:
-        """Wait for more."""
+        """Wait for new messages."""
         yield None
         if self.opened.broker_side is not None:
             self.opened.broker_side.tick()
@@ -302,8 +302,10 @@ class _Run:
     def _end(self, consumed: int) -> None:
         """Say what was done when somebody pressed Ctrl-C."""
         if self.stop.is_asked:
-            kept = "; the progress is stored" if self.opened.asked.keeps else ""
-            raise Interrupted(f"stopped after {consumed} messages{kept}", hint="the same command goes on from here")
+            kept = "; offsets are committed" if self.opened.asked.keeps else ""
+            raise Interrupted(
+                f"stopped after {consumed} messages{kept}", hint="run the same command to continue from here"
+            )
 
     def _iter_executed(self) -> Iterator[Event]:
         """Have a program consume the messages."""
@@ -349,7 +351,7 @@ class _Run:
 def _lost_words(consumer: GroupConsumer) -> Iterator[str]:
     """Yield which units led to no message."""
     for queue, offset, place in consumer.lost:
-        yield f"{queue.topic}/{queue.queue_id}@{offset}: no message stands at {place} of the log"
+        yield f"{queue.topic}/{queue.queue_id}@{offset}: there is no message at {place} of the log"
 
 
 def _counted(messages: int) -> str:

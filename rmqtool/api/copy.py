@@ -114,7 +114,7 @@ def _store_host(text: str | None) -> tuple[bytes, int] | None:
 
     host = parse_host(text) if text is not None else None
     if text is not None and host is None:
-        raise UsageError(f'--rehost "{text}" is no IP:PORT', hint="--rehost 10.1.2.3:10911")
+        raise UsageError(f'--rehost "{text}" is not IP:PORT', hint="--rehost 10.1.2.3:10911")
     return host
 
 
@@ -126,7 +126,7 @@ def _open(place: Place) -> Source:
     if source.store is None or source.topic is not None or not source.directories:
         source.close()
         raise StoreError(
-            f"{store.path} is no whole store", file=store.path, hint="name a storePathRootDir; -t and -q select"
+            f"{store.path} is not a whole store", file=store.path, hint="name a storePathRootDir; -t and -q select"
         )
     return source
 

@@ -71,11 +71,11 @@ def _options(how: How) -> DiffOptions:
 
     by, cq = how.get("by", "queue"), how.get("cq")
     if by not in BY:
-        raise UsageError(f'"{by}" is nothing to compare by', hint=f"one of {', '.join(BY)}")
+        raise UsageError(f'cannot compare by "{by}"', hint=f"one of {', '.join(BY)}")
     if cq is not None and by != "queue":
-        raise UsageError("--cq is for comparing by queue", hint="leave out --by")
+        raise UsageError("--cq and --by exclude each other", hint="leave out --by")
     words = (cq or "auto").split(",")
     if len(words) > 2 or not set(words) <= set(SOURCES):
-        raise UsageError(f'"{cq}" is no place to take queues from', hint="for example: --cq file,rocksdb")
+        raise UsageError(f'"{cq}" is not a source of queues', hint="for example: --cq file,rocksdb")
     topics = want(topics=how.get("topics")).topics
     return DiffOptions(By(by), topics, (QueueSource(words[0]), QueueSource(words[-1])))

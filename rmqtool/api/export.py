@@ -90,7 +90,7 @@ def write(
     choice = _choice(how, which)
     paths = paths_of(stores)
     if to is None:
-        raise UsageError("where to? --to DIR is missing", hint="--plan lists what would be read")
+        raise UsageError("missing destination: --to DIR", hint="--plan lists what would be read")
     request = _request(paths, local_path(os.fspath(to)), choice, how)
     outcome = _run(request, how, work or {})
     unknown = _unknown(request, which) if not outcome.rows and choice.topics else None
@@ -163,12 +163,12 @@ def _request(paths: tuple[str, ...], to: str, choice: Choice, how: How) -> Reque
     for by in partition_by:
         if by.source not in choice.columns:
             raise UsageError(
-                f"--partition-by {by} is made of the column {by.source}, which --columns leaves out",
+                f"--partition-by {by} needs the column {by.source}, which --columns leaves out",
                 hint=f"add it: --columns {by.source},...",
             )
     if since_last and (mode != "error" or choice.begin is not None or choice.end is not None):
         raise UsageError(
-            "--since-last goes on where the last export ended; --mode, --begin and --end contradict it",
+            "--since-last cannot be combined with --mode, --begin or --end",
             hint="leave them out, or export to another directory",
         )
     return Request(

@@ -122,7 +122,7 @@ def _back(
     from rmqtool.broker.consumer.broker_side import BrokerSide
     from rmqtool.broker.offsets import ConsumerOffsets
 
-    assert isinstance(offsets, ConsumerOffsets), "progress that is stored is in the broker's table"
+    assert isinstance(offsets, ConsumerOffsets), "committed offsets are in the broker's own table"
     broker_side = BrokerSide(stored.store.root, stored.store.config, held, offsets, asked)
     stack.callback(broker_side.close)
     return broker_side
@@ -172,9 +172,9 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     require_closed(store.listing)
     if any(directory.startswith("config/") for directory in store.listing.databases()):
         raise StoreError(
-            "progress is kept in RocksDB here; only a broker can write it",
+            "offsets are kept in RocksDB here; only a broker can write them",
             file=store.root,
-            hint="without --commit messages can be read all the same",
+            hint="without --commit you can still read messages",
         )
     files = stack.enter_context(PosixWritableFileSystem(store.root))
     lmq = store.config.enable_lmq

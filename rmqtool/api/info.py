@@ -113,7 +113,7 @@ def _said(store: Store, overview: Overview, group: str | None, which: Where) -> 
         yield unknown
     if group is not None and not any(map(parse_patterns([group]).matches, overview.groups)):
         near = get_close_matches(group, list(overview.groups), n=1)
-        yield Said(f"no group here is named like {group}{f'. Did you mean {near[0]}?' if near else ''}", Exit.NO)
+        yield Said(f"no group matches {group}{f'. Did you mean {near[0]}?' if near else ''}", Exit.NO)
 
 
 def _topic_rows(overview: Overview) -> Iterator[Json]:

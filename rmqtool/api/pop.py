@@ -58,7 +58,7 @@ def _refuse_others(how: How) -> None:
     others |= {"--broadcast": how.get("broadcast", False), "--from": how.get("start") is not None}
     for name, is_given in others.items():
         if is_given:
-            raise UsageError(f"--pop takes no {name}", hint="a popped queue belongs to nobody, and has one progress")
+            raise UsageError(f"--pop takes no {name}", hint="pop keeps one shared offset per queue")
 
 
 def _queues(services: Services, wanted: Wanted) -> dict[str, list[int]]:
@@ -67,16 +67,16 @@ def _queues(services: Services, wanted: Wanted) -> dict[str, list[int]]:
 
     config = services.store.setup.config
     if config.version is Version.V4_9:
-        raise Refused("a broker of 4.9 has no pop", hint="--as 5.3")
+        raise Refused("4.9 brokers do not have pop", hint="--as 5.3")
     if not services.timers.is_enabled or config.pop_consumer_kv_service_enable:
         raise Refused(
-            "check points are kept in RocksDB, or timers are off: only a broker can pop here",
-            hint="without --pop messages can be read all the same",
+            "only a broker can pop here: checkpoints are in RocksDB, or timers are off",
+            hint="without --pop you can still read messages",
         )
     known = {*services.topics.table, *(queue.key[0] for queue in services.store.queues())}
     names = wanted.topics.select(sorted(known)) if wanted.topics.patterns else []
     if not names:
-        raise NotFound("which topic is to be popped?", hint="name one with -t; rmqtool topic STORE list")
+        raise NotFound("missing topic for --pop", hint="name one with -t; rmqtool topic STORE list")
     found: dict[str, list[int]] = {}
     for name in names:
         count = int(services.topics.table.get(name, {}).get("readQueueNums") or 0)
@@ -126,7 +126,9 @@ class _Run:
             yield f"{consumed} messages consumed" + (f", {failed} failed" if failed else "")
         self.found.status = Exit.NO if failed else Exit.DONE
         if self.stop.is_asked:
-            raise Interrupted(f"stopped after {consumed} messages", hint="what was not acked comes back")
+            raise Interrupted(
+                f"stopped after {consumed} messages", hint="messages that were not acked are delivered again"
+            )
 
     def _iter_popped(self) -> Iterator[tuple[str, list[Popped]]]:
         """Yield what is popped, topic after topic, until there is no more; what is due happens in between."""
@@ -174,7 +176,7 @@ class _Run:
                 if self.how.get("shows"):
                     yield _row(popped[number], {"exitStatus": done.status, "isConsumed": done.is_ok})
                 if not done.is_ok:
-                    yield f"{_place_of(popped[number])}: the program {done.words}; the message comes back"
+                    yield f"{_place_of(popped[number])}: the program {done.words}; the message will be delivered again"
 
 
 def _place_of(one: Popped) -> str:

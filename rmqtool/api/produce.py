@@ -111,7 +111,7 @@ class Producing:
         """Return how it went, once all is closed; or raise what stopped it, how far it came and how to go on."""
         run, done = self.run, f"{self.run.stored} messages are stored"
         if self.stop.is_asked:
-            raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"go on with: tail -n +{run.taken + 1}")
+            raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"continue with: tail -n +{run.taken + 1}")
         if run.error is not None:
             error = run.error
             error.args = (error.message,)
@@ -208,7 +208,7 @@ def _properties(given: Mapping[str, str] | Iterable[str] | None) -> dict[str, st
     for text in given or ():
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise UsageError(f"{text!r} is no NAME=VALUE", hint="--property colour=red")
+            raise UsageError(f"{text!r} is not NAME=VALUE", hint="--property colour=red")
         properties[name] = value
     return properties
 
@@ -229,10 +229,13 @@ def _when(how: How) -> _When:
     delay, at, tx = (cast("str | None", how.get(name)) for name in ("delay", "at", "tx"))
     _refuse_batch(delay, at, tx, how.get("batch", 1))
     if delay is not None and at is not None:
-        raise UsageError("--delay and --at both say when", hint="--delay 90s counts from now, --at is a moment")
+        raise UsageError(
+            "--delay and --at exclude each other", hint="--delay 90s counts from now, --at takes a point in time"
+        )
     if tx is not None and (delay is not None or at is not None):
         raise UsageError(
-            "a transaction is not delayed: its check would never find it", hint="leave out --delay and --at"
+            "a transaction cannot be delayed: brokers never check delayed half messages",
+            hint="leave out --delay and --at",
         )
     if tx is not None and tx not in list(Outcome):
         raise UsageError(f"--tx {tx!r} is not known", hint="one of commit, rollback, pending")
@@ -252,7 +255,7 @@ def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int)
     if batch > 1 and (delay, at, tx) != (None, None, None):
         name = "--tx" if tx is not None else "--at" if at is not None else "--delay"
         raise UsageError(
-            f"a client's batch is neither delayed nor a transaction: --batch {batch} and {name} exclude each other",
+            f"--batch {batch} and {name} exclude each other",
             hint=f"leave out --batch, or {name}",
         )
 
@@ -272,11 +275,12 @@ def _input(given: Given, members: Members) -> _Input:
 
     words, files = given.bodies, given.files
     if words and files:
-        raise UsageError("bodies are given as words or as files, not as both", hint="run the command once for each")
+        raise UsageError("give bodies as words or as files, not both", hint="run the command twice")
     if STDIN in words:
         if len(words) > 1:
             raise UsageError(
-                "- is standard input, and stands alone", hint="bodies as words, or - with the lines of a pipe"
+                "- (standard input) cannot be combined with other bodies",
+                hint="give bodies as words, or - to read lines from a pipe",
             )
         words = ()
     if words:
@@ -300,7 +304,7 @@ def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
     """Yield files, standard input if there are none."""
     if not files:
         if sys.stdin is None:
-            raise UsageError("standard input is closed", hint="name a file, or give the lines: < FILE")
+            raise UsageError("standard input is closed", hint="name a file, or redirect one: < FILE")
         yield sys.stdin.buffer
     for path in files:
         with _opened(path) as file:
@@ -314,7 +318,7 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
         return open(path, "rb")
     except OSError as error:
         raise ReadFailed(
-            f"{path} cannot be read: {error.strerror}", file=path, hint="nothing of it was stored"
+            f"{path} cannot be read: {error.strerror}", file=path, hint="nothing was stored from it"
         ) from error
 
 
@@ -343,7 +347,7 @@ def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator
     from rmqtool.broker.producer.later import open_later_producer
 
     if not os.path.lexists(store.path):
-        raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE makes a new store")
+        raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE creates a new store")
     flush = how.get("flush")
     flushes = [f"flushDiskType={flush.upper()}_FLUSH"] if flush else []
     root, config = Store(store.path, version=store.as_version, conf=[*flushes, *store.assignments]).located()
@@ -359,10 +363,10 @@ def _level_notes(level: int | None, levels: str) -> list[str]:
         return []
     if level > len(delays):
         return [
-            f"there is no delay level {level}: as a broker does, the last is taken, {len(delays)} ({delays[-1]}); "
-            f"--delay {level}s is a span"
+            f"there is no delay level {level}: brokers use the last one, {len(delays)} ({delays[-1]}); "
+            f"for seconds write --delay {level}s"
         ]
-    return [f"delay level {level} is {delays[level - 1]}; --delay {level}s is a span"] if level else []
+    return [f"delay level {level} is {delays[level - 1]}; for seconds write --delay {level}s"] if level else []
 
 
 def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:

@@ -116,7 +116,7 @@ def _question(what: str, how: How, narrowed: Wanted) -> Question:
             receipt = find_receipt(what, narrowed.topics.exact, how.get("group"))
             return receipt or guess_question(what, parse)
         if kind not in list(QuestionKind):
-            raise UsageError(f'"{kind}" is not a kind', hint=f"one of {', '.join(KINDS)}")
+            raise UsageError(f'unknown kind "{kind}"', hint=f"one of {', '.join(KINDS)}")
         return ask(what, QuestionKind(kind), parse)
     except NoSuchQuestion as error:
         raise UsageError(str(error), hint=SHAPES) from error
@@ -148,11 +148,11 @@ def _boundary(text: str | None, question: Question, store: Store, notes: list[st
     if text is None:
         return Boundary.LOWER
     if text not in list(Boundary):
-        raise UsageError(f'"{text}" is not a boundary', hint="one of lower, upper")
+        raise UsageError(f'unknown boundary "{text}"', hint="one of lower, upper")
     if question.timestamp is None:
-        raise UsageError("--boundary is for a time", hint="add --kind time if it is one")
+        raise UsageError("--boundary needs a time", hint="add --kind time if this is a time")
     if store.version is Version.V4_9:
-        notes.append("4.9 knows no boundary: it answers the same for both")
+        notes.append("4.9 has no boundary: it answers the same for both")
     return Boundary(text)
 
 
@@ -163,7 +163,7 @@ def _decoded(question: Question) -> Found:
 
     decoded = decoded_json(question.text, now=now_ms())
     if not decoded:
-        raise UsageError(f'"{question.text}" is no id, and there is no store to look into', hint="put STORE first")
+        raise UsageError(f'"{question.text}" is not an id, and no store is given', hint="put STORE first")
     kind = question.kinds[0].value
     head: Json = {"query": question.text, "kind": kind, "messages": [], "answeredBy": [], "searched": {}}
     return Found({**head, "complete": True, "decoded": decoded}, decoded=decoded)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqtool.store.open import Store as OpenStore
     from rmqtool.upstream.rehearsal import Rehearsal
 
-_WHOLE = "a broker starts on a whole store"
+_WHOLE = "a rehearsal needs a whole store"
 # What must be free before a recovery begins: it makes index and queues again, and deletes the old ones first.
 _ROOM = 1 << 20
 
@@ -36,7 +36,7 @@ class Foretold(NamedTuple):
 
 
 class Mended(NamedTuple):
-    """A store that was recovered; ``missing`` is the optional part without which something was left as it was."""
+    """A store that was recovered; ``missing`` is the optional part without which something was never cleared."""
 
     shown: Recovered
     missing: OptionalMissing | None
@@ -100,14 +100,14 @@ def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str
     if store.version_reason != "as asked":
         yield f"as a {store.version} broker ({store.version_reason}); --as asks for another"
     if not store.filesystem.is_directory(LOCK) and store.filesystem.lock_state().held:
-        yield "a broker is running on this store: this is what a start on what is on disk now would do"
+        yield "a broker is running on this store: this rehearses a start on what is on disk now"
     if store.filesystem.is_directory(CONSUME_QUEUE_EXT):
-        yield f"{CONSUME_QUEUE_EXT}/ is left as it is here: what a start does to queue extensions is not modelled"
+        yield f"{CONSUME_QUEUE_EXT}/ is shown unchanged: what a start does to queue extensions is not modelled"
     for gap in store.commit_log.gaps():
         span = f"from {gap.start_offset} to {gap.end_offset}"
-        yield f"the log has a hole {span}: what stood there is gone already, and rmqtool check tells how much"
+        yield f"the log has a gap {span}: its messages are lost already; rmqtool check counts them"
     for name, value in by_default.items():
-        yield f"no file shows {name}: {value} is taken; --conf {name}=... states it"
+        yield f"no file shows {name}: using {value}; to change it: --conf {name}=..."
 
 
 def _write(rehearsal: Rehearsal, target: str) -> None:
@@ -115,9 +115,7 @@ def _write(rehearsal: Rehearsal, target: str) -> None:
     from rmqtool.files.publish import new_directory
 
     if os.path.exists(target) and (not os.path.isdir(target) or os.listdir(target)):
-        raise Refused(
-            f"{target} exists and is not empty", file=target, hint="name a directory that is empty or not there yet"
-        )
+        raise Refused(f"{target} exists and is not empty", file=target, hint="name a new or empty directory")
     with new_directory(target), PosixWritableFileSystem(target) as filesystem:
         rehearsal.overlay.write_to(filesystem)
 

@@ -117,10 +117,10 @@ def repaired(store: Place, work: Working | None = None, **how: Unpack[How]) -> R
     named, applies = store_of(store), how.get("apply", False)
     if not applies and (how.get("plan") is not None or how.get("journal") is not None):
         option = "--plan" if how.get("plan") is not None else "--journal"
-        raise UsageError(f"{option} goes with --apply", hint="add --apply")
+        raise UsageError(f"{option} needs --apply", hint="add --apply")
     risks = _risks(how.get("allow"))
     damaged = _damaged(how, risks if applies else ["primary"])
-    require_whole(named, "repair", "a repair puts a whole store right")
+    require_whole(named, "repair", "a repair needs a whole store")
     edit = _edit(how)
     request = replace(_request(how, risks, damaged), edit=edit)
     effort = effort_of(**(work or {}))
@@ -146,7 +146,7 @@ def store_of_journal(which: str) -> str:
     found = store_beside(which)
     if found is None:
         raise UsageError(
-            f"{which} is no directory of a repair that lies beside its store",
+            f"{which} is not an undo journal next to its store",
             hint=f"name the store: rmqtool repair STORE --undo {quote(which)}",
         )
     return found
@@ -177,7 +177,9 @@ def _edit(how: How) -> GroupOffsets | None:
     from rmqtool.repairs.offsets import GroupOffsets
 
     if group is None or tuple(how.get("parts", ())) != ("offsets",):
-        raise UsageError("offsets are set for one group", hint="rmqtool repair STORE offsets -g GROUP --to TIME")
+        raise UsageError(
+            "missing group: offsets are set for one group", hint="rmqtool repair STORE offsets -g GROUP --to TIME"
+        )
     return GroupOffsets(group, tuple(topics or ()), to, from_bak, how.get("zone", "local"))
 
 
@@ -188,7 +190,7 @@ def _damaged(how: How, allowed: Sequence[str]) -> Damaged | None:
     if bridge and truncate:
         raise UsageError("--bridge and --truncate exclude each other", hint="--bridge keeps what --truncate cuts off")
     if (bridge or truncate) and "primary" not in allowed:
-        raise Refused("this would change the commit log; nothing was done", hint="repeat it with --allow primary")
+        raise Refused("this would change the commit log; nothing was changed", hint="run it again with --allow primary")
     return Damaged.BRIDGE if bridge else Damaged.TRUNCATE if truncate else None
 
 
@@ -199,7 +201,7 @@ def _request(how: How, allowed: Sequence[str], damaged: Damaged | None) -> Reque
     parts = how.get("parts", ())
     unknown = [part for part in parts if part not in list(Part)]
     if unknown:
-        raise UsageError(f'"{unknown[0]}" is no part of a store', hint=", ".join(PARTS))
+        raise UsageError(f'unknown part "{unknown[0]}"', hint=", ".join(PARTS))
     risks = {Risk.DERIVED.value, *allowed}
     odd = sorted(risks - set(Risk))
     if odd:

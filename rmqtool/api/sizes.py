@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from rmqtool.errors import UsageError
 
-ACCEPTED = "Try 65536, 64k, 64KiB, 1.5GiB, 0x10000; a k is 1024."
+ACCEPTED = "Try 65536, 64k, 64KiB, 1.5GiB, 0x10000; k means 1024."
 
 _SIZE = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?) ?(?:([kmgtp])(?:i?b)?|b)?", re.IGNORECASE)
 _HEX = re.compile(r"0x[0-9a-f_]+", re.IGNORECASE)

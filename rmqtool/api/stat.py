@@ -117,7 +117,7 @@ def _wish(how: How) -> Wish:
     by, duplicates, top = how.get("by"), how.get("duplicates"), how.get("top")
     if duplicates is not None:
         if duplicates not in DUPLICATES or by is not None:
-            raise UsageError("--duplicates takes uniq or body, and no --by", hint="for example: --duplicates uniq")
+            raise UsageError("--duplicates takes uniq or body, without --by", hint="for example: --duplicates uniq")
         return Wish(DUPLICATES[duplicates], top=top, least=2, normal_only=True)
     listed = (by or "topic").split(",") if by is None or isinstance(by, str) else by
     names = tuple(name.strip() for name in listed)

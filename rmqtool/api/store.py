@@ -309,7 +309,7 @@ def parse_version(text: str | None) -> Version | None:
     if text is None:
         return None
     if text not in list(Version):
-        raise UsageError(f'"{text}" is no version', hint=f"one of {', '.join(Version)}")
+        raise UsageError(f'unknown version "{text}"', hint=f"one of {', '.join(Version)}")
     return Version(text)
 
 

@@ -67,7 +67,7 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
 
 def _action(text: str) -> Action:
     if text not in list(Action):
-        raise UsageError(f"{text!r} is nothing that can be done", hint="list, create, alter or delete")
+        raise UsageError(f"unknown action {text!r}", hint="list, create, alter or delete")
     return Action(text)
 
 
@@ -91,7 +91,7 @@ def _pairs(attributes: Mapping[str, str] | Iterable[str] | None) -> dict[str, st
     pairs = [attribute.partition("=") for attribute in attributes or ()]
     bad = next((name for name, sign, _ in pairs if not sign or not name), None)
     if bad is not None:
-        raise UsageError(f"{bad!r} is no KEY=VALUE", hint="--attribute message.type=FIFO; an empty value removes it")
+        raise UsageError(f"{bad!r} is not KEY=VALUE", hint="--attribute message.type=FIFO; an empty value removes it")
     return {name: value for name, _, value in pairs}
 
 

@@ -81,7 +81,7 @@ def milliseconds(time: Time | None) -> int | None:
         return parse_time(time, now=now_ms())
     if isinstance(time, datetime):
         if time.tzinfo is None:
-            raise UsageError(f"{time} has no zone", hint="datetime(..., tzinfo=UTC)")
+            raise UsageError(f"{time} has no time zone", hint="datetime(..., tzinfo=UTC)")
         return round(time.timestamp() * 1000)
     if time is None or (isinstance(time, int) and not isinstance(time, bool)):
         return time
@@ -175,6 +175,6 @@ def unread_by(store: Store, group: str, selection: Selection) -> Selection:
     if not offsets:
         near = get_close_matches(group, sorted({name for _, name in configs.offsets}), n=1)
         hint = f"did you mean {near[0]}?" if near else "rmqtool info STORE groups lists the groups"
-        raise NotFound(f'group "{group}" has committed no offset in this store', hint=hint)
+        raise NotFound(f'group "{group}" has no committed offset in this store', hint=hint)
     least = {(topic, queue): offset for topic, queues in offsets.items() for queue, offset in queues.items()}
     return replace(selection, least_offsets=least)

@@ -233,7 +233,7 @@ def _keys(found: RowKeys, places: Ints, times: Ints) -> IndexKeys:
 
 def _message(records: Records, row: int) -> Message:
     message = decode_record(records.data.data, int(records.file_offsets[row]))
-    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+    assert isinstance(message, Message), f"the columns hold only whole messages, not {message}"
     return message
 
 
@@ -248,7 +248,7 @@ def _bridges(records: Records) -> Iterator[RecordFlaw]:
     for row in np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)).tolist():
         message = _message(records, row)
         if is_bridge(message):
-            flaw = Flaw("CL-BRIDGE", "what stood here was damaged, and a repair has bridged it")
+            flaw = Flaw("CL-BRIDGE", "a repair has covered damage here with a placeholder record")
             yield RecordFlaw(message.physical_offset, message.total_size, flaw)
 
 
@@ -257,7 +257,7 @@ def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFla
     for row in _rows_without_text(records, properties):
         begin, size = int(records.properties_offsets[row]), int(records.properties_lengths[row])
         place, total = records.column("physical_offset")[row], records.column("total_size")[row]
-        flaw = Flaw("CL-PROPS", "the properties are no UTF-8 text", begin - int(records.file_offsets[row]), size)
+        flaw = Flaw("CL-PROPS", "the properties are not UTF-8 text", begin - int(records.file_offsets[row]), size)
         yield RecordFlaw(int(place), int(total), flaw)
 
 
@@ -305,7 +305,7 @@ def _check_bodies(records: Records, inflating: Inflating) -> Iterator[RecordFlaw
 def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | None:
     codec = body_codec(sys_flag) or ""
     if raw_body and not raw_body.startswith(_HEADS.get(codec, ())):
-        text = f"the body is marked as compressed, and does not begin like {codec or 'compressed data'}"
+        text = f"the body is marked as compressed, but does not begin like {codec or 'compressed data'}"
         return Flaw("BD-INFLATE", text, 0, len(raw_body))
     found = inflate_body(sys_flag, raw_body) if inflating is Inflating.WHOLE else None
     return found if isinstance(found, Flaw) else None
@@ -349,20 +349,20 @@ def check_head(message: Message) -> Iterator[RecordFlaw]:
 
 def _odd_fields(message: Message) -> Iterator[tuple[str, str]]:
     if message.sys_flag & 0xFFFFFFFF & ~_KNOWN_SYS_FLAGS:
-        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has bits without a meaning"
+        yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} has undefined bits"
     if message.sys_flag & COMPRESSION_MASK and not message.sys_flag & SysFlag.COMPRESSED:
         yield "sys_flag", f"the system flag {message.sys_flag & 0xFFFFFFFF:#x} names a codec, and no body is compressed"
     for name in ("born_host_port", "store_host_port"):
         port = getattr(message, name)
         if not 1 <= port <= _MOST_PORT:
-            yield name, f"{port} is no port"
+            yield name, f"{port} is not a port"
     if not message.raw_body and message.body_crc:
         yield "body_crc", f"the checksum {message.body_crc & 0xFFFFFFFF:#010x} is not that of the body, which is empty"
     if not 0 <= message.reconsume_times < _MOST_RECONSUME_TIMES:
-        yield "reconsume_times", f"it was consumed {message.reconsume_times} times again"
+        yield "reconsume_times", f"reconsumeTimes is {message.reconsume_times}"
     if message.prepared_transaction_offset and transaction_type(message.sys_flag) is TransactionType.NONE:
         offset = message.prepared_transaction_offset
-        yield "prepared_transaction_offset", f"half message {offset} is named by a record outside of transactions"
+        yield "prepared_transaction_offset", f"a record outside of transactions names half message {offset}"
     ahead = message.born_timestamp - message.store_timestamp
     if message.store_timestamp > 0 and not -_MOST_BEHIND_MS <= ahead <= _MOST_AHEAD_MS:
         yield "born_timestamp", f"it was born at {message.born_timestamp} and stored at {message.store_timestamp}"

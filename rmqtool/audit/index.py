@@ -225,8 +225,8 @@ class EntryFault(StrEnum):
     """How an entry does not fit the log."""
 
     NO_RECORD = "no record begins there"
-    NO_KEY = "its record has no such key"
-    TIME = "its time is not that of its record"
+    NO_KEY = "its record does not have this key"
+    TIME = "its time differs from that of its record"
 
 
 class EntryFlaw(NamedTuple):

@@ -104,7 +104,7 @@ class LogPass:
                 following = self._find_record(segment, found.file_offset + 1)
                 if following is not None and not self._is_stale(segment, found, following):
                     start = segment.base_offset
-                    flaw = Flaw("CL-MAGIC", "no record stands here, and older ones follow")
+                    flaw = Flaw("CL-MAGIC", "there is no record here, but older ones follow")
                     self._hold(Damage(start + found.file_offset, start + following, segment, flaw))
                     go_on = following
                 if following is not None:
@@ -179,7 +179,7 @@ class LogPass:
                 return False
         if any(_holds_record(later) for later in self.log if later.base_offset > segment.base_offset):
             return False
-        text = f"records older than the last one lie behind the end of the log, first at {following}"
+        text = f"older records follow after the end of the log, first at {following}"
         start = segment.base_offset + place.file_offset
         self.stale = Damage(start, segment.end_offset, segment, Flaw("CL-STALE", text))
         return True
@@ -193,7 +193,9 @@ def _damage_at(segment: Segment, place: Place) -> Damage:
             record = None
         return Damage(start, start + place.length, segment, place.what, record)
     length = 0 if isinstance(place.what, Blank) else place.length
-    return Damage(start, start + length, segment, Flaw("CL-MID", "the segment ends without a blank"), is_empty=True)
+    return Damage(
+        start, start + length, segment, Flaw("CL-MID", "the segment has no blank record at its end"), is_empty=True
+    )
 
 
 def _holds_record(segment: Segment) -> bool:

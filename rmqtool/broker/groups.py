@@ -31,15 +31,15 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
     """Refuse to consume for a group that may not, as a broker does."""
     if config is not None and not config.get("consumeEnable", True):
         raise Refused(
-            f"group {group} must not consume: its consumeEnable is false (NO_PERMISSION)",
-            hint=f"rmqtool cat STORE -g {group} --unread shows what it has not read",
+            f"group {group} may not consume: its consumeEnable is false (NO_PERMISSION)",
+            hint=f"rmqtool cat STORE -g {group} --unread shows what the group has not consumed",
         )
 
 
 def named_group(group: str | None) -> str:
     """Return the group that is to be written about: it must be named, as a broker takes it."""
     if not group:
-        raise UsageError("whose progress is that?", hint="name the group with -g")
+        raise UsageError("missing group", hint="name the group with -g")
     refusal = check_group_name(group, Version.V5_3)
     if refusal is not None:
         raise UsageError(refusal, hint="use letters, digits, _ and -")
@@ -80,8 +80,9 @@ class SubscriptionGroups:
         if group not in self.table:
             if not self._creates:
                 raise Refused(
-                    f"there is no group {group}, and this broker makes none: autoCreateSubscriptionGroup is false",
-                    hint="--conf autoCreateSubscriptionGroup=true makes it all the same",
+                    f"there is no group {group}, and this broker does not create groups: "
+                    "autoCreateSubscriptionGroup is false",
+                    hint="--conf autoCreateSubscriptionGroup=true creates it",
                 )
             self._set(group)
         refuse_disabled(group, self.table[group])
@@ -112,8 +113,8 @@ def refuse_reading(group: str, config: StoreConfig, groups: Mapping[str, Mapping
     """Refuse what a broker refuses to a consumer: to read from it at all, or for a group that may not."""
     if not config.broker_permission & PERM_READ:
         raise Refused(
-            "the broker gives no messages: its brokerPermission says so (NO_PERMISSION)",
-            hint="rmqtool cat STORE shows them all the same",
+            "this broker does not allow reads: see brokerPermission (NO_PERMISSION)",
+            hint="rmqtool cat STORE shows the messages anyway",
         )
     refuse_disabled(group, groups.get(group))
 

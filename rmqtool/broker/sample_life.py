@@ -18,7 +18,7 @@ from rmqtool.formats.property_names import KEYS, PGROUP, UNIQ_KEY, WAIT
 ORDERS, PAYMENTS, REMINDERS = "Orders", "Payments", "Reminders"
 SHIPPING, PAYMENT_SERVICE = "shipping", "payment-service"
 FIRST_ORDER = 4700
-_LOOK = "see what the store says: rmqtool check STORE"
+_LOOK = "check the store: rmqtool check STORE"
 _TAGS = ("open", "paid", "sent")
 _QUEUES = 4
 # The first level is a second, the sixteenth half an hour.
@@ -38,7 +38,7 @@ def live(services: Services, orders: int) -> None:
     place = [*sent.objects()][orders // 3]["commitLogOffset"]
     given_up = services.store.reader.message_at(place)
     if given_up is None:
-        raise WriteFailed("an order that was stored is not there", hint=_LOOK)
+        raise WriteFailed("an order that was stored is missing", hint=_LOOK)
     services.retry.send_back(SHIPPING, given_up, delay_level=-1)
     for queue_id in range(_QUEUES):
         end = services.store.reader.bounds(ORDERS, queue_id).max_offset

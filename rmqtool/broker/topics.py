@@ -46,7 +46,7 @@ def parse_perm(text: str) -> int:
     if text == "-":
         return 0
     if not text or set(text) - set(_LETTERS) or len(set(text)) != len(text):
-        raise UsageError(f"{text!r} is no permission", hint="write rw, r, w or -")
+        raise UsageError(f"{text!r} is not a permission", hint="write rw, r, w or -")
     return sum(_LETTERS[letter] for letter in text)
 
 
@@ -82,7 +82,7 @@ class TopicConfigs:
         if refusal is not None:
             raise UsageError(refusal, hint="for example: rmqtool topic STORE create Orders")
         if topic in self.table:
-            raise Refused(f"there is a topic {topic} already", hint=f"rmqtool topic STORE alter {topic}")
+            raise Refused(f"topic {topic} already exists", hint=f"rmqtool topic STORE alter {topic}")
         self._refuse_own(topic)
         wanted = {"readQueueNums": DEFAULT_QUEUES, "writeQueueNums": DEFAULT_QUEUES, **settings}
         return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **self._checked(wanted)))
@@ -171,7 +171,7 @@ class TopicConfigs:
     def _refuse_own(self, topic: str) -> None:
         own = topic in SYSTEM_TOPICS or topic == AUTO_CREATE_TOPIC or topic in find_own_names(self.table)
         if own:
-            raise Refused(f"{topic} is the broker's own: it makes and needs it", hint="rmqtool topic STORE list")
+            raise Refused(f"{topic} is one of the broker's own topics", hint="rmqtool topic STORE list")
 
     def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings that a broker would take, by its names."""
@@ -180,11 +180,11 @@ class TopicConfigs:
             if count is not None and not 1 <= count <= _MOST_QUEUES:
                 raise UsageError(
                     f"a topic cannot have {count} queues",
-                    hint=f"between 1 and {_MOST_QUEUES}; clients divide them among each other",
+                    hint=f"use 1 to {_MOST_QUEUES}",
                 )
         if settings.get("attributes") and self._version is Version.V4_9:
             raise UsageError(
-                "a topic of 4.9 has no attributes", hint="leave them out, or take --as 5.3 for a newer broker"
+                "topics of 4.9 have no attributes", hint="leave them out, or use --as 5.3 for a newer broker"
             )
         return {name: value for name, value in settings.items() if value not in (None, {})}
 

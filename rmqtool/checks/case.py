@@ -53,10 +53,10 @@ class Walk(NamedTuple):
 class Case:
     """A store under judgement.
 
-    ``live`` says that somebody holds the lock: then nothing behind ``settled`` is judged, and what is on its way there
-    is no damage. ``damage`` are the stretches of the log that were found bad, ``stale`` those left by a recovery.
-    ``odd_times``, ``odd_records`` and ``odd_properties`` are records that say a wrong time, another queue than their
-    own, or other properties than were put; ``last_seen`` is the newest store time that a record with a flaw tells.
+    ``live``: another process holds the lock, so nothing after ``settled`` is judged: it may be in flight.
+    ``damage`` are the damaged ranges of the log, ``stale`` the ranges that an earlier recovery left after the end.
+    ``odd_times``, ``odd_records`` and ``odd_properties`` are records with a wrong time, a queue that is not their own,
+    or changed properties; ``last_seen`` is the newest store time in a record with a flaw.
     ``row_queues`` are the queues that are rows of a database, ``log_queues`` those that records of the log belong to;
     both are empty until that was read.
     """

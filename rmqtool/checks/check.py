@@ -46,11 +46,9 @@ class CheckOptions:
         for word in self.only:
             if word.upper() not in FAMILIES and find_code(word) is None:
                 known = ", ".join(FAMILIES)
-                raise UsageError(f'"{word}" is no family and no code of findings', hint=f"families: {known}")
+                raise UsageError(f'"{word}" is not a finding code or a family of codes', hint=f"families: {known}")
         if self.resume is not None and not _TOKEN.fullmatch(self.resume):
-            raise UsageError(
-                f'"{self.resume}" is no token of a check that ended early', hint="it looks like log:393216"
-            )
+            raise UsageError(f'"{self.resume}" is not a token to resume from', hint="it looks like log:393216")
 
     def wants(self, *families: str) -> bool:
         """Return whether findings of one of these families are asked for."""
@@ -149,7 +147,7 @@ class Check:
 
     def __repr__(self) -> str:
         found = self.summary
-        return f"<Check of {self.store.root!r}: {found.errors} errors, {found.warnings} warnings so far>"
+        return f"<Check of {self.store.root!r}: {found.errors} errors, {found.warnings} warnings>"
 
     def __iter__(self) -> Iterator[Finding]:
         for finding in self._all():
@@ -199,33 +197,29 @@ class Check:
         return replace(finding, fix=fix, broker=broker)
 
     def _proofs(self) -> tuple[list[str], list[str]]:
-        """Say what has been proven, findings apart, and what has not."""
+        """Return what was verified and what was not: items short enough for one screen line each."""
         read = self.options.depth is not Depth.QUICK
         found = self.summary.errors + self.summary.warnings + self.summary.notices
-        apart = "apart from what is said above: " if found else ""
-        proven = [f"{apart}names, sizes and edges of all files, checkpoint, configuration and offsets"]
+        apart = "except for the problems above: " if found else ""
+        proven = [f"{apart}files, checkpoint, configuration"]
         open_ends = []
         if self.options.only or self.options.topics.patterns:
             proven = []
-            open_ends.append("whatever was not asked for")
+            open_ends.append("anything excluded by --only or -t")
         elif files.is_unmounted(self.case):
-            open_ends.append("messages, and whatever leads to them: the log is not there")
+            open_ends.append("messages, queue entries, index entries: the log is missing")
         elif not read:
-            open_ends.append("messages, queue units and index entries: only their edges were read")
+            open_ends.append("messages, queue entries, index entries (run it without --quick)")
         else:
-            proven.append(
-                f"{apart}every record is whole, in its place and has right checksums; each has its units and index "
-                "entries, and all of those lead to their records"
-            )
+            proven = [f"{apart}messages, queues, index, settings"]
         if read and self.options.depth is not Depth.DEEP and not files.is_unmounted(self.case):
-            open_ends.append("compressed bodies behind their first bytes, long timer logs (--deep)")
+            open_ends.append("whole compressed bodies, long timer logs (add --deep)")
         if self.case.live:
-            open_ends.append(f"what lies behind {self.case.end.physical_offset}: it is being written")
+            open_ends.append(f"the log after {self.case.end.physical_offset}, which is being written")
         if self.summary.resume is not None:
             open_ends.append(f"the log from {self.summary.resume.partition(':')[2]} on")
         if self.options.resume:
-            open_ends.append("whether a queue is nobody's: a check in one go tells")
-        open_ends.append("that a message was ever sent; that bodies with right checksums are what the producer meant")
+            open_ends.append("queues without messages (needs a check without --resume)")
         return proven, open_ends
 
     def next_commands(self, name: str) -> list[str]:

@@ -29,7 +29,7 @@ def check_compaction(case: Case) -> Iterator[Finding]:
         for file in of_queue:
             yield from _check_queue(case, queue, file, sizes)
         if {file.what.base_offset for file in of_queue} == set() and sizes:
-            text = "the compacted log has no queue"
+            text = "the compacted log has no queue file"
             yield new_finding("CM-WRONG", text, Place(files[0].path, None, None, *queue))
 
 
@@ -65,5 +65,5 @@ def _check_queue(case: Case, queue: QueueId, file: FoundFile, sizes: dict[int, i
             return
         if sizes.get(unit.physical_offset) != unit.size and not case.live and named < _NAMED:
             named += 1
-            text = f"the unit leads to {unit.physical_offset} ({unit.size} bytes), where no such record begins"
+            text = f"the entry points to {unit.physical_offset} ({unit.size} bytes), where no such record begins"
             yield new_finding("CM-WRONG", text, Place(file.path, number * _UNIT.size, _UNIT.size, *queue))

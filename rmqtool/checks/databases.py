@@ -148,13 +148,13 @@ def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -
     if place < case.log.min_offset or case.explains(place) is not None:
         return None
     if place >= case.end.physical_offset:
-        return None if case.live else f"row {key.queue_offset} leads to {place}, behind the end of the log"
+        return None if case.live else f"row {key.queue_offset} points to {place}, past the end of the log"
     record = read_record(case.log, place)
     if record is None:
-        return f"row {key.queue_offset} leads to {place}, where no record begins"
+        return f"row {key.queue_offset} points to {place}, where no record begins"
     said = (record.topic, record.queue_id, record.queue_offset)
     if said != tuple(key) and INNER_MULTI_DISPATCH not in record.properties:
-        return f"row {key.queue_offset} leads to {place}, the record of {said[0]}/{said[1]} @ {said[2]}"
+        return f"row {key.queue_offset} points to {place}, the record of {said[0]}/{said[1]} @ {said[2]}"
     if record.total_size != value.size:
         return f"row {key.queue_offset} says {value.size} bytes, its record has {record.total_size}"
     if record.store_timestamp != value.store_time:
@@ -175,7 +175,7 @@ def _check_bounds(case: Case, database: Database) -> Iterator[Finding]:
             continue
         place = _CHECKPOINT_VALUE.decode(value).value if bound is None else bound.physical_offset
         if place > case.end.physical_offset and not case.live:
-            text = f"the {decoded.bound} bound leads to {place}, the log ends at {case.end.physical_offset}"
+            text = f"the {decoded.bound} bound points to {place}, but the log ends at {case.end.physical_offset}"
             place_of = Place(paths.CONSUME_QUEUE, None, None, decoded.topic, decoded.queue_id)
             yield new_finding("CQ-AHEAD", text, place_of)
 
@@ -190,7 +190,7 @@ def _check_json(_case: Case, key: bytes, value: bytes) -> str | None:
         except ValueError:
             continue
         return None
-    return f"the value of {decode_text(key[:64])!r} is no JSON"
+    return f"the value of {decode_text(key[:64])!r} is not JSON"
 
 
 def _check_config_key(case: Case, key: bytes, value: bytes) -> str | None:
@@ -240,7 +240,7 @@ def _fault_at(case: Case, physical_offset: int, size: int | None) -> str | None:
         return None
     record = read_record(case.log, physical_offset)
     if record is None:
-        return f"the row leads to {physical_offset}, where no record begins"
+        return f"the row points to {physical_offset}, where no record begins"
     if size is not None and record.total_size != size:
         return f"the row says {size} bytes at {physical_offset}, the record has {record.total_size}"
     return None

@@ -31,7 +31,7 @@ def check_dledger(case: Case) -> Iterator[Finding]:
         keys = control_texts.DLEDGER_KEYS[file.what.name or ""]
         lacking = [key for key in keys if key not in decoded and key != _NO_LEADER]
         if lacking and not case.live:
-            yield new_finding("DL-STATE", f"it does not say {' and '.join(lacking)}", Place(file.path, 0, len(data)))
+            yield new_finding("DL-STATE", f"{' and '.join(lacking)} is missing", Place(file.path, 0, len(data)))
     if case.store.is_dledger:
         yield from _check_entries(case)
 
@@ -59,7 +59,7 @@ def _check_entries(case: Case) -> Iterator[Finding]:
                     found = index.find(unit_at)
                     file = found.path if found is not None else None
                     at = unit_at - (found.base_offset if found is not None else 0)
-                    text = f"the index leads to {unit.pos} ({unit.size} bytes) for entry {head.entry_index}"
+                    text = f"the index points to {unit.pos} ({unit.size} bytes) for entry {head.entry_index}"
                     yield new_finding("DL-INDEX", text, Place(file, at, INDEX_UNIT_SIZE))
             elif not case.live:
                 named += 1
@@ -69,7 +69,7 @@ def _check_entries(case: Case) -> Iterator[Finding]:
 
 def _faults(head: DLedgerEntryHead, before: DLedgerEntryHead | None, position: int) -> Iterator[str]:
     if head.pos != position:
-        yield f"entry {head.entry_index} says it lies at {head.pos}, it lies at {position}"
+        yield f"entry {head.entry_index} is at {position}, but names {head.pos} as its position"
     if before is not None and head.entry_index != before.entry_index + 1:
         yield f"entry {head.entry_index} follows entry {before.entry_index}"
     if before is not None and head.term < before.term:

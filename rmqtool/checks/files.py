@@ -44,8 +44,10 @@ def check_lock(case: Case) -> Iterator[Finding]:
     if case.lock is None:
         yield no_lock_file()
     elif case.live:
-        by = f"process {case.lock.pid} holds the lock" if case.lock.pid else "somebody holds the lock"
-        yield new_finding("ST-LOCK", f"{by}: what it is about to write is in flight, not damage", Place(paths.LOCK))
+        by = f"process {case.lock.pid} holds the lock" if case.lock.pid else "another process holds the lock"
+        yield new_finding(
+            "ST-LOCK", f"{by}: bytes that it is still writing are not reported as damage", Place(paths.LOCK)
+        )
     data = case.store.read_file(paths.LOCK, 1 << 16)
     flaw = control_texts.check_lock(data) if data is not None else None
     if flaw is not None:
@@ -81,7 +83,7 @@ def is_unmounted(case: Case) -> bool:
 def check_mount(case: Case) -> Iterator[Finding]:
     """Yield a finding when queues exist without a log."""
     if is_unmounted(case):
-        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
@@ -165,7 +167,7 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
                 directory = segments.segments[0].path.rpartition("/")[0]
                 length = gap.end_offset - gap.start_offset
                 file = join(directory, paths.segment_name(gap.start_offset))
-                text = f"{length} bytes of the queue are missing from its offset {gap.start_offset} on"
+                text = f"{length} bytes of the queue are missing, from its byte {gap.start_offset} on"
                 yield new_finding("CQ-SIZE", text, Place(file, 0, length, topic, queue_id))
 
 
@@ -176,7 +178,7 @@ def _check_last(case: Case, segments: SegmentQueue, place: Place) -> Iterator[Fi
     before, last = segments.segments[-2:]
     data = segments.open(before).pread(min(_TAIL, before.size), max(before.size - _TAIL, 0))
     if not data.strip(b"\0") and last.size and not _has_data(segments, last):
-        text = "the file holds nothing, and the one before it is not full"
+        text = "the segment is empty, and the one before it is not full"
         yield new_finding("CQ-SIZE", text, place._replace(file=last.path), severity=Severity.NOTICE)
 
 

@@ -34,8 +34,8 @@ _FEW = 20
 _SPOTS = 6
 _NEIGHBOURS = 8
 # What scan says of an entry; spelled here, because scan is loaded only when it is needed.
-_NO_KEY = "its record has no such key"
-_TIME = "its time is not that of its record"
+_NO_KEY = "its record does not have this key"
+_TIME = "its time differs from that of its record"
 
 
 class IndexJudge:
@@ -103,7 +103,12 @@ class IndexJudge:
         known = None if fitting else open_index(opened, hints)
         if not fitting and known is None:
             if not hints and not self.case.live:
-                yield _head(file.path, "no number of slots and entries fits these bytes", 0, index.HEADER_SIZE)
+                yield _head(
+                    file.path,
+                    "index file has an impossible header or size: no number of slots and entries fits it",
+                    0,
+                    index.HEADER_SIZE,
+                )
             return
         geometry = fitting[0] if known is None else known.geometry
         examined = examine_index(IndexPart(opened, file.path, geometry, header, ()))
@@ -167,7 +172,7 @@ class IndexJudge:
         said = getattr(header, f"{name}_timestamp")
         if record is not None and record.store_timestamp != said and self.case.explains(physical_offset) is None:
             self._untimed.add(file)
-            text = f"{name}Timestamp is {said}, its message was stored at {record.store_timestamp}"
+            text = f"{name}Timestamp is {said}, but its message was stored at {record.store_timestamp}"
             yield _head(file, text, *_field(f"{name}_timestamp"))
 
     def _check_links(self, file: str, geometry: Geometry, links: IndexLinks) -> Iterator[Finding]:
@@ -175,18 +180,20 @@ class IndexJudge:
             place = _entry_place(file, geometry, number)
             yield new_finding("IX-WRONG", f"entry {number} has a negative hash", place)
         for link in links.wrong_entries[:_NAMED]:
-            text = f"entry {link.index_no} leads to entry {link.found}, the one before in its slot is {link.due}"
+            text = (
+                f"entry {link.index_no} points to entry {link.found}, but the one before it in its slot is {link.due}"
+            )
             yield new_finding("IX-LOOP", text, _entry_place(file, geometry, link.index_no))
-        # Of a store at work an entry behind the count of the header is on its way.
+        # Of a store at work an entry after the last entry that the header counts is on its way.
         slots = [] if self.case.live else links.wrong_slots
         for link in slots[:_NAMED]:
-            text = f"slot {link.index_no} leads to entry {link.found}, its newest is {link.due}"
+            text = f"slot {link.index_no} points to entry {link.found}, but its newest is {link.due}"
             place = Place(file, index.slot_offset(link.index_no), index.SLOT_SIZE)
             yield new_finding("IX-LOOP", text, place)
         many = len(links.wrong_entries) + links.entries_left_out
         many += 0 if self.case.live else len(slots) + links.slots_left_out
         if many > 2 * _NAMED:
-            yield new_finding("IX-LOOP", f"{many} links in all are wrong", Place(file), links=many)
+            yield new_finding("IX-LOOP", f"{many} links are wrong in total", Place(file), links=many)
 
     def take(self, report: SegmentReport) -> None:
         """Add what one segment says."""
@@ -224,10 +231,10 @@ class IndexJudge:
             number = (
                 f"entry {made[0].index_no} of {made[0].file} was" if len(made) == 1 else f"{len(made)} entries were"
             )
-            text = f"{number} made from keys that the record does not have now"
+            text = f"{number} made from keys that the record no longer has"
             in_doubt = all(_is_one_bit_off(flaw.entry[0], record) for flaw in made)
             if in_doubt:  # then the entry is named too
-                text += "; one bit tells the two apart, and it may have been turned here or there"
+                text += "; the two differ in one bit, which may have flipped in the index or in the record"
             else:
                 self.case.odd_properties.add(physical_offset)
             place = self.case.place(physical_offset, record.total_size)
@@ -246,12 +253,12 @@ class IndexJudge:
             named[flaw.file] = named.get(flaw.file, 0) + 1
             if named[flaw.file] > _NAMED:
                 continue
-            text = f"entry {flaw.index_no} leads to {flaw.entry[1]}: {flaw.fault}"
+            text = f"entry {flaw.index_no} points to {flaw.entry[1]}: {flaw.fault}"
             place = _entry_place(flaw.file, geometry[flaw.file], flaw.index_no)
             yield new_finding("IX-WRONG", text, place, physicalOffset=flaw.entry[1])
         for file, count in named.items():
             if count > _NAMED:
-                text = f"{count + self._left_out} entries in all do not fit their records"
+                text = f"{count + self._left_out} entries in total do not match their records"
                 yield new_finding("IX-WRONG", text, Place(file), entries=count + self._left_out)
         if walk.ends:
             yield from self._ahead(walk.end)
@@ -276,7 +283,7 @@ class IndexJudge:
             ]
             if not numbers:
                 continue
-            text = f"{counted(len(numbers), 'entry leads', 'entries lead')} behind the end of the log at {end}"
+            text = f"{counted(len(numbers), 'entry points', 'entries point')} past the end of the log at {end}"
             text += "" if len(numbers) == 1 else f", up to {examination.highest}"
             severity = Severity.NOTICE if self.case.is_stale(examination.highest) else None
             place = _entry_place(part.path, part.geometry, numbers[0])
@@ -296,9 +303,9 @@ class IndexJudge:
             after = self._first_entry_behind(missing.end)
             segment = self.case.log.find(after) if after is not None else None
             if after is not None and segment is not None and self._is_first_record(after):
-                text += "; a recovery after a crash began behind them and did not index them"
+                text += "; a recovery after a crash began after them and did not index them"
                 severity = Severity.NOTICE
-                why = "a broker does not find these by key; rmqtool query does: it reads the log there"
+                why = "a broker does not find them by key; rmqtool query does, because it reads the log there"
             place = place._replace(length=min(missing.end - missing.start, self._left(missing.start)))
             yield new_finding("IX-MISSING", text, place, severity=severity, consequence=why, keys=missing.keys)
 
@@ -332,7 +339,7 @@ def _check_order(before: IndexPart, part: IndexPart) -> Iterator[Finding]:
     """A file is made when the one before, by its name, is full: it goes on where that one ended."""
     begin, end = part.header.begin_phy_offset, before.header.end_phy_offset
     if begin < end:
-        text = f"it begins at {begin}, and {before.path}, older by its name, ends at {end}"
+        text = f"it begins at {begin}, but {before.path}, older by its name, ends at {end}"
         yield _head(part.path, text, *_field("begin_phy_offset"))
 
 

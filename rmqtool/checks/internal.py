@@ -21,7 +21,7 @@ from rmqtool.store.queues import ConsumeQueueFiles
 _NEWEST = 10_000
 # Committed records without their half message are named one by one up to so many.
 _FEW = 5
-_WHOLE = "what was committed is whole: only what led up to it is gone"
+_WHOLE = "the committed messages are intact; only their half messages are gone"
 
 
 def check_internal(case: Case) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _check_pop(case: Case, record: Message) -> Iterator[Finding]:
     value: dict[str, Any] = decoded.value
     topic, queue_id, offset = value.get("t"), value.get("q"), value.get("so")
     if not isinstance(topic, str) or not isinstance(queue_id, int) or not isinstance(offset, int):
-        yield new_finding("PO-WRONG", f"the {tag} names no topic, queue and offset", _place(case, record))
+        yield new_finding("PO-WRONG", f"the {tag} does not name a topic, queue and offset", _place(case, record))
         return
     end = _max_offset(case, topic, queue_id)
     if end is not None and offset > end and not case.live:
@@ -98,7 +98,7 @@ def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Fi
     """Yield committed records whose half message is not where they say: (place, place of the half message)."""
     wrong = [commit for commit in commits if not _is_half(case, commit[1])]
     for physical_offset, prepared_offset in wrong if len(wrong) <= _FEW else ():
-        text = f"the record commits the half message at {prepared_offset}, where none begins"
+        text = f"the record commits a half message at {prepared_offset}, where no record begins"
         record = read_record(case.log, physical_offset)
         place = case.place(physical_offset, record.total_size if record is not None else None)
         yield new_finding("TX-WRONG", text, place, consequence=_WHOLE)

@@ -26,8 +26,8 @@ _RECORDS_PER_ODD_HOST = 200
 _PORT_SIZE = layouts.INT.size
 # Why these are worth a line, though nobody needs to do a thing.
 _WHY = {
-    "CL-BRIDGE": "readers step over it; the messages that stood here stay lost",
-    "BD-INFLATE": "it was sent like this: consumers fail to decode it",
+    "CL-BRIDGE": "readers skip it; the messages that were here stay lost",
+    "BD-INFLATE": "it was sent like this; consumers fail to decode it",
 }
 
 
@@ -57,12 +57,12 @@ class LogJudge:
             yield from self._no_next(report)
         for odd in self._odd_times(report):
             far = abs(odd.store_timestamp - odd.neighbour) > _SMALL_STEP_MS
-            text = f"store time {odd.store_timestamp} beside {odd.neighbour}"
+            text = f"store time {odd.store_timestamp} next to {odd.neighbour}"
             if odd.records > 1:
-                text = f"{odd.records} records in a row were stored before the one in front: {text}"
+                text = f"{odd.records} records in a row have store times before the record in front of them: {text}"
             place = self.case.place(odd.physical_offset, odd.length)
             self.case.odd_times.append(Stretch(odd.physical_offset, odd.physical_offset + odd.length))
-            why = None if far else "searches by time are off by no more than that"
+            why = None if far else "searches by time are off by at most that much"
             yield new_finding("CL-TIME", text, place, severity=Severity.WARNING if far else None, consequence=why)
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":
@@ -96,7 +96,7 @@ class LogJudge:
                 continue
             for run in alone:
                 host = format_host(run.host[:-_PORT_SIZE], layouts.INT.unpack_from(run.host, size - _PORT_SIZE)[0])
-                text = f"it was stored by {host}, unlike the records before and behind it"
+                text = f"it was stored by {host}, unlike the records before and after it"
                 yield new_finding("CL-HEAD", text, self.case.place(run.physical_offset, run.length))
 
     def finish(self, *, learn_end: bool) -> None:
@@ -119,18 +119,18 @@ class LogJudge:
             self.case.last_seen = max(self.case.last_seen, run.first.store_timestamp)
         if is_last and code == "CL-STALE":
             self.case.stale.append(span)
-            why = "an earlier recovery cut them off, and no consumer gets them; rmqtool cat FILE --carve shows them"
+            why = "an earlier recovery cut them off and no consumer receives them; rmqtool cat FILE --carve shows them"
             yield new_finding(code, message, place, consequence=why)
             return
         if not (is_last and code == "CL-TORN"):  # what queues and index know of a torn end is a matter of its own
             self.case.damage.append(span)
         self.damaged_bytes += run.length
         if code in ("CL-TORN", "CL-STALE") and not is_last:
-            code, message = "CL-MID", f"{message}; no record follows in this segment, but in the next one"
+            code, message = "CL-MID", f"{message}; no record follows in this segment, but the next segment has records"
         elif code == "CL-MAGIC" and report.is_zero(run):
             code = "CL-MID"
         elif code == "CL-TORN":
-            message = f"the last record is not whole: {message}"
+            message = f"the last record is torn: {message}"
         if run.records > 1:
             message = _run_words(run, start)
         lost = _lost_message(run)
@@ -156,14 +156,14 @@ class LogJudge:
             return
         self.case.damage.append(Stretch(start, start + length))
         self.damaged_bytes += length
-        text = "the segment ends without the blank that should close it, and records follow in the next one"
+        text = "the segment has no blank record at its end, and records follow in the next segment"
         yield new_finding("CL-MID", text, self.case.place(start, length))
 
     def _no_next(self, report: SegmentReport) -> Iterator[Finding]:
         if self.case.live:
             return
         place = self.case.place(report.end, report.base_offset + report.size - report.end)
-        text = "the last segment is closed and the next one is not there: nothing was written to it, or it is lost"
+        text = "the last segment is full and there is no next one: nothing was written since, or it is lost"
         yield new_finding("CL-GAP", text, place, severity=Severity.NOTICE)
 
     def _odd_times(self, report: SegmentReport) -> Iterator[OddTime]:
@@ -179,7 +179,7 @@ def _run_words(run: FlawRun, start: int) -> str:
     if not run.moved:
         return f"{counted(run.records, 'flaw')}, the first: {run.flaw.message}"
     way = "further on" if run.moved > 0 else "further back"
-    say = counted(run.records, "record says that it lies", "records say that they lie")
+    say = counted(run.records, "record says that it is", "records say that they are")
     return f"{say} {counted(abs(run.moved), 'byte')} {way}, from {start + run.moved} on"
 
 

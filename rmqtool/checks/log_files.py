@@ -24,9 +24,9 @@ def check_names(case: Case) -> Iterator[Finding]:
         if (segment.path, segment.base_offset) in right:
             continue
         real = case.real_base(segment)
-        text = f"lies across the other files, which begin every {case.log.segment_size} bytes"
+        text = f"overlaps the other segments, which begin every {case.log.segment_size} bytes"
         if real is not None:
-            text = f"its records say that the file begins at {real}"
+            text = f"its records say that it begins at {real}"
         yield new_finding("CL-NAME", text, Place(case.shown(segment)))
 
 
@@ -50,7 +50,7 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     length = segment.base_offset - before.end_offset
     led = max((_last_place(queue, segments) for queue, segments in case.queues.items()), default=-1)
     if segment.base_offset > case.last_written:
-        text = f"holds nothing and lies {length} bytes behind the end of the log: a broker deletes it"
+        text = f"is empty and {length} bytes past the end of the log: a broker deletes it"
         yield new_finding("CL-NAME", text, Place(case.shown(segment)))
         if led < before.end_offset:
             return
@@ -58,7 +58,7 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
     file = join(directory, paths.segment_name(before.end_offset))
     units = sum(_units_into(queue, segments, before, segment) for queue, segments in case.queues.items())
     missing = counted(length, "byte of the commit log is", "bytes of the commit log are")
-    lead = counted(units, "queue unit leads", "queue units lead")
+    lead = counted(units, "queue entry points", "queue entries point")
     text = f"{missing} missing from {before.end_offset} on; {lead} there"
     first, last = _times_around(case, before, segment)
     if first and last:

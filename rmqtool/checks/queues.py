@@ -248,7 +248,8 @@ class QueueJudge:
             self._accounted.add(Claim(*jump.queue, jump.offset))
             self._accounted.add(Claim(*jump.queue, jump.before + 1))
             said = Claim(*jump.queue, jump.offset)
-            text = f"the record says {said}, those before and behind it in this queue {jump.before} and {back.offset}"
+            around = f"{jump.before} and {back.offset}"
+            text = f"the record has queue offset {said}, those before and after it in this queue {around}"
             record = read_record(self.case.log, jump.at)
             place = self.case.place(jump.at, record.total_size if record is not None else None)
             yield new_finding("CL-QOFF", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
@@ -296,9 +297,9 @@ class QueueJudge:
         said = Claim(record.topic, record.queue_id, record.queue_offset)
         place = self.case.place(record.physical_offset, record.total_size)
         if said == unit:
-            text = f"the record is part of an open or rolled back transaction, yet the unit {unit} leads to it"
+            text = f"the record is part of an open or rolled back transaction, but the queue entry {unit} points to it"
         else:
-            text = f"the record says {said}, the unit {unit} leads to it"
+            text = f"the record says {said}, but the queue entry {unit} points to it"
         return new_finding("CL-QOFF", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
 
     def _dispatched(self) -> int:
@@ -333,8 +334,8 @@ class QueueJudge:
                 yield self._wrong(queue, apart)
             elif not len(segments) and self._is_deleted(queue.topic):
                 some = counted(apart.units, "message of the log belongs", "messages of the log belong")
-                text = f"{some} to a topic that topics.json does not name"
-                why = "it was deleted, or the file is an old one; what is left of it expires with the log"
+                text = f"{some} to a topic that is not in topics.json"
+                why = "it was deleted, or the file is an old one; its messages expire with the log"
                 place = Place(paths.config_path(paths.TOPICS), None, None, *queue)
                 yield new_finding("CF-TOPIC", text, place, consequence=why)
             else:
@@ -373,15 +374,16 @@ class QueueJudge:
 
     def _missing(self, queue: QueueId, apart: UnitsApart, in_flight: bool) -> Finding:
         first = self.case.place(int(apart.physical_offsets[0]))
-        some = "a message has" if apart.units == 1 else f"{apart.units} messages have"
-        text = f"{some} no unit, from queue offset {apart.queue_offset} on; the first is {first.file}@{first.offset}"
+        some = counted(apart.units, "message is", "messages are")
+        text = f"{some} missing from the queue, from queue offset {apart.queue_offset} on"
+        text += f"; the first is {first.file}@{first.offset}"
         crash = in_flight and self.case.abort
         return new_finding(
             "CQ-MISSING",
             text + (" (not dispatched when the broker stopped)" if crash else ""),
             self.unit_place(queue, apart.queue_offset, apart.units),
             severity=Severity.WARNING if crash else None,
-            consequence="consumers see them only when the next start has dispatched them" if crash else None,
+            consequence="consumers receive them after the next start, which dispatches them" if crash else None,
             messages=apart.units,
             queueOffset=apart.queue_offset,
             physicalOffset=int(apart.physical_offsets[0]),
@@ -392,19 +394,18 @@ class QueueJudge:
         first = self.case.place(int(apart.physical_offsets[0]))
         due, found = layouts.ConsumeQueueUnit(*apart.due), layouts.ConsumeQueueUnit(*apart.found)
         if apart.apart == "ext":
-            text = (
-                f"the tags code leads to {consume_queue.ext_offset(found.tags_code)} of the extension: no unit is there"
-            )
+            address = consume_queue.ext_offset(found.tags_code)
+            text = f"the tags code points to {address} of the extension file, where no entry begins"
             return new_finding("CQ-EXT", text, place)
         if apart.apart == "tags":
             text = f"tags code {found.tags_code}, the message has {due.tags_code}"
         else:
             text = (
-                f"the unit leads to {found.physical_offset} ({found.size} bytes), "
-                f"its message is {first.file}@{first.offset} ({due.size} bytes)"
+                f"the entry points to {found.physical_offset} ({found.size} bytes), "
+                f"but its message is {first.file}@{first.offset} ({due.size} bytes)"
             )
         if apart.units > 1:
-            text = f"{apart.units} units in a row are wrong; the first: {text}"
+            text = f"{apart.units} entries in a row are wrong; the first: {text}"
         return new_finding(
             "CQ-WRONG",
             text,
@@ -422,9 +423,10 @@ class QueueJudge:
             return
         if self._walk.is_whole and queue not in self.sequences and not self._is_configured(queue):
             text = (
-                f"a queue that no message names: its {counted(units, 'unit leads', 'units lead')} to messages of others"
+                "a queue without messages of its own: its "
+                f"{counted(units, 'entry points', 'entries point')} to messages of other queues"
                 if units
-                else "a queue that no message and no configuration names; brokers serve its empty units"
+                else "a queue of no message and no configuration; brokers serve its empty entries"
             )
             directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
             length = units * _UNIT_SIZE or None
@@ -435,7 +437,7 @@ class QueueJudge:
             self._accounted.add(Claim(*queue, leading.queue_offset))
             yield self._leads_nowhere(queue, leading)
         if found.more:
-            text = f"{counted(found.more, 'more unit', 'more units')} that no message claims"
+            text = f"{counted(found.more, 'more entry', 'more entries')} that belong to no message"
             directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
             yield new_finding("CQ-WRONG", text, Place(directory, None, None, *queue), units=found.more)
 
@@ -449,20 +451,20 @@ class QueueJudge:
     def _leads_nowhere(self, queue: QueueId, leading: Leading) -> Finding:
         record = read_record(self.case.log, leading.physical_offset)
         if record is None:
-            text = f"the unit leads to {leading.physical_offset}, where no record begins"
+            text = f"the entry points to {leading.physical_offset}, where no record begins"
         else:
             said = Claim(record.topic, record.queue_id, record.queue_offset)
-            text = f"the unit leads to {leading.physical_offset}, the record of {said}"
+            text = f"the entry points to {leading.physical_offset}, the record of {said}"
             if record.total_size != leading.size:
                 text += f", with {leading.size} bytes instead of {record.total_size}"
         place = self.unit_place(queue, leading.queue_offset, 1)
         return new_finding("CQ-WRONG", text, place, units=1, queueOffset=leading.queue_offset)
 
     def _ahead(self, queue: QueueId, found: Unclaimed, end: int) -> Finding:
-        some = "a unit leads" if found.ahead == 1 else f"{found.ahead} units from here on lead"
-        text = f"{some} behind the end of the log at {end}: to {found.ahead_first}"
+        some = "a queue entry points" if found.ahead == 1 else f"{found.ahead} queue entries from here on point"
+        text = f"{some} past the end of the log ({found.ahead_first} > {end})"
         if found.ahead_first == end:
-            text = f"{some} to the end of the log at {end}, where nothing stands"
+            text = f"{some} to the end of the log at {end}, where there is no record"
         severity = Severity.WARNING if self.case.abort else Severity.ERROR
         severity = Severity.NOTICE if self.case.live else severity
         place = self.unit_place(queue, found.ahead_from, found.ahead)
@@ -477,11 +479,11 @@ class QueueJudge:
         if queues:
             units = sum(unclaimed[queue].ahead for queue in queues)
             text = (
-                f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} "
-                f"{'leads' if units == 1 else 'lead'} to what a recovery left behind the end of the log"
+                f"{counted(units, 'entry', 'entries')} of {counted(len(queues), 'queue')} "
+                f"{'points' if units == 1 else 'point'} to bytes that a recovery left after the end of the log"
             )
             place = Place(paths.CONSUME_QUEUE)
-            why = "that recovery cut their messages off; new units take their places"
+            why = "that recovery cut their messages off; new entries replace these"
             yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, consequence=why, units=units)
 
     def _batches(self, dispatched: int) -> Iterator[Finding]:
@@ -496,19 +498,20 @@ class QueueJudge:
             if wanted is not None and there is None:
                 if wanted.physical_offset > dispatched and self.case.live:
                     continue
-                text = (
-                    f"the message at {wanted.physical_offset} has no unit, due at queue offset {wanted.msg_base_offset}"
-                )
+                at = wanted.msg_base_offset
+                text = f"the message at {wanted.physical_offset} has no queue entry at queue offset {at}"
                 yield new_finding("CQ-MISSING", text, place, physicalOffset=wanted.physical_offset)
             elif wanted is None and there is not None:
                 yield new_finding(
-                    "CQ-WRONG", f"the unit leads to {there.physical_offset}, no message of this queue", place
+                    "CQ-WRONG",
+                    f"the entry points to {there.physical_offset}, which is not a message of this queue",
+                    place,
                 )
             elif wanted is not None and there is not None:
                 names = [
                     n for n, a, b in zip(wanted._fields, wanted, there, strict=True) if a != b and n in BATCH_FIELDS
                 ]
-                text = f"{', '.join(names)} of the unit of {wanted.physical_offset} are not the message's"
+                text = f"{', '.join(names)} of the entry of {wanted.physical_offset} differ from the message"
                 yield new_finding("CQ-WRONG", text, place, physicalOffset=wanted.physical_offset)
 
     def _jumps(self) -> Iterator[Finding]:
@@ -520,7 +523,7 @@ class QueueJudge:
                 continue
             if self._is_left_free(jump):
                 continue
-            text = f"the queue offset is {jump.offset}, that of the record before in this queue is {jump.before}"
+            text = f"the queue offset is {jump.offset}, but the record before it in this queue has {jump.before}"
             place = self.case.place(jump.at)._replace(topic=jump.queue[0], queue_id=jump.queue[1])
             yield new_finding("CL-QOFF", text, place, severity=Severity.WARNING)
 
@@ -539,8 +542,8 @@ class QueueJudge:
             return
         units = sum(unclaimed[queue].before for queue in queues)
         start = self.case.log.min_offset
-        lead = f"{counted(units, 'unit')} of {counted(len(queues), 'queue')} {'leads' if units == 1 else 'lead'}"
-        text = f"{lead} to before {start}, where the log begins"
+        entries = f"{counted(units, 'entry', 'entries')} of {counted(len(queues), 'queue')}"
+        text = f"{entries} {'points' if units == 1 else 'point'} before the start of the log at {start}"
         place = Place(paths.CONSUME_QUEUE) if len(queues) > 1 else self.unit_place(queues[0], 0, 1)
         place = place._replace(offset=None, length=None)
         yield new_finding("CQ-BEFORE", text, place, consequence="normal: their messages have expired", units=units)

@@ -58,7 +58,7 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
 
 def no_lock_file() -> Finding:
     """Return what is said of a ``lock`` that is a directory, or cannot be opened."""
-    text = "the lock is no file that can be opened"
+    text = "the lock cannot be opened as a file"
     return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
 
 
@@ -82,7 +82,7 @@ def _check_sizes(log: SegmentQueue) -> Iterator[Finding]:
 
 def _check_mount(overview: Overview) -> Iterator[Finding]:
     if not overview.log_files and any(topic.queues for topic in overview.topics.values()):
-        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
@@ -101,7 +101,7 @@ def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
     last = overview.log_end.last
     times = checkpoints.decode_checkpoint(data)
     if last is not None and checkpoints.min_timestamp(times) > last.store_timestamp:
-        text = "the checkpoint is ahead of the log: its times lie behind the last message"
+        text = "the checkpoint is ahead of the log: its times are after the last message"
         yield new_finding("CP-AHEAD", text, Place(paths.CHECKPOINT))
 
 

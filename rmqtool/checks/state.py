@@ -31,7 +31,7 @@ from rmqtool.store.listing import QueueId
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
 # What is to be done about tables of which nothing is left, and that nothing else tells of.
-_OFFSETS_GONE = "put a saved copy back; the store has these offsets nowhere else"
+_OFFSETS_GONE = "restore it from a backup; these offsets are nowhere else in the store"
 _GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
 
 
@@ -65,18 +65,17 @@ def _check_ahead(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
     for name in ("physic_msg_timestamp", "logics_msg_timestamp"):
         said = getattr(checkpoint, name)
         if said > max(last.store_timestamp, case.last_seen):
-            text = (
-                f"{_LAYOUT.field(name).upstream_name} is {said}, the last message was stored at {last.store_timestamp}"
-            )
+            name_of_it = _LAYOUT.field(name).upstream_name
+            text = f"{name_of_it} is {said}, but the last message was stored at {last.store_timestamp}"
             yield new_finding("CP-AHEAD", text, _place_of(name))
     newest = max((end for _, end in _index_times(case)), default=None)
     if newest is not None and checkpoint.index_msg_timestamp > newest:
-        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, the newest index ends at {newest}"
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, but the newest index file ends at {newest}"
         yield new_finding("CP-AHEAD", text, _place_of("index_msg_timestamp"))
     for name in ("master_flushed_offset", "confirm_phy_offset"):
         said = getattr(checkpoint, name)
         if said > case.end.physical_offset:
-            text = f"{_LAYOUT.field(name).upstream_name} is {said}, the log ends at {case.end.physical_offset}"
+            text = f"{_LAYOUT.field(name).upstream_name} is {said}, but the log ends at {case.end.physical_offset}"
             yield new_finding("CP-AHEAD", text, _place_of(name))
 
 
@@ -86,12 +85,12 @@ def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
     if last is not None and has_queue_unit(last.sys_flag):
         said, due = checkpoint.logics_msg_timestamp, last.store_timestamp
         if said < due:
-            text = f"logicsMsgTimestamp is {said}, a clean stop leaves the last message's {due}"
+            text = f"logicsMsgTimestamp is {said}; after a clean stop it is that of the last message, {due}"
             yield new_finding("CP-OLD", text, _place_of("logics_msg_timestamp"), consequence=_READS_MORE)
     full = [end for is_full, end in _index_times(case) if is_full]
     newest = max((end for _, end in _index_times(case)), default=0)
     if full and checkpoint.index_msg_timestamp not in full and checkpoint.index_msg_timestamp <= newest:
-        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, no index file ends there"
+        text = f"indexMsgTimestamp is {checkpoint.index_msg_timestamp}, but no index file ends at that time"
         yield new_finding("CP-OLD", text, _place_of("index_msg_timestamp"), consequence=_READS_MORE)
 
 
@@ -196,12 +195,12 @@ def _check_tables(case: Case) -> Iterator[Finding]:
         if not is_empty or not others or bad or case.store.listing.databases():
             continue
         data = case.store.read_file(path, LARGEST_TEXT)
-        text = "it is not there" if data is None else "it holds nothing"
+        text = "it is missing" if data is None else "it is empty"
         # A broker writes the table also when nothing is in it: groups that never committed leave this.
         as_written = data is not None and table in data
         place = Place(path, None if data is None else 0, None if data is None else len(data))
         severity = Severity.NOTICE if as_written else None
-        yield new_finding("CF-EMPTY", f"{text}, yet other files speak of what belongs there", place, severity=severity)
+        yield new_finding("CF-EMPTY", f"{text}, but other files show that it had content", place, severity=severity)
 
 
 def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any]) -> Iterator[Finding]:

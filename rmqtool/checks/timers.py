@@ -42,7 +42,9 @@ def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
     """A broker deletes a file of the timer log when the messages that it leads to are deleted, not before."""
     begin = (files[0].what.base_offset or 0) if files else 0
     if begin > 0 and len(case.log) and case.log.min_offset == 0:
-        text = f"the timer log begins at {begin}, and nothing of the commit log was deleted: {begin} bytes are missing"
+        text = (
+            f"the timer log begins at {begin}, but nothing was deleted from the commit log: {begin} bytes are missing"
+        )
         yield new_finding("TM-WRONG", text, Place(files[0].path, 0))
 
 
@@ -84,7 +86,7 @@ class _TimerLog:
         due = before.last_pos if before.time == after.time and before != _NO_SLOT else -1
         if unit.prev_pos != due and not (unit.prev_pos < self.start and self.start > 0) and self._may_name():
             yield new_finding(
-                "TM-LOG", f"prevPos is {unit.prev_pos}, the unit before of this second is at {due}", place
+                "TM-LOG", f"prevPos is {unit.prev_pos}, but the entry before it in this second is at {due}", place
             )
         self.slots[number] = after
         if self.case.depth is not Depth.DEEP and self.units > _FOLLOWED:
@@ -93,13 +95,13 @@ class _TimerLog:
             record = read_record(self.case.log, unit.offset_py)
             known = self.case.explains(unit.offset_py) is not None
             if (record is None or record.total_size != unit.size_py) and not known and self._may_name():
-                size = "no record begins" if record is None else f"a record of {record.total_size} bytes lies"
-                text = f"the timer leads to {unit.offset_py} ({unit.size_py} bytes), where {size}"
+                size = "no record begins" if record is None else f"there is a record of {record.total_size} bytes"
+                text = f"the timer entry points to {unit.offset_py} ({unit.size_py} bytes), where {size}"
                 yield new_finding("TM-WRONG", text, place)
         elif unit.offset_py >= self.case.end.physical_offset and not self.case.live and self._may_name():
             severity = Severity.NOTICE if self.case.abort else None
-            text = f"the timer leads to {unit.offset_py}, behind the end of the log"
-            why = "the message that waited for its time was lost with the end of the log"
+            text = f"the timer entry points to {unit.offset_py}, past the end of the log"
+            why = "the timer message was lost with the end of the log"
             yield new_finding("TM-WRONG", text, place, severity=severity, consequence=why if self.case.abort else None)
 
     def _may_name(self) -> bool:
@@ -169,9 +171,9 @@ def _check_timer_checkpoint(case: Case, end: int) -> Iterator[Finding]:
     newest = stored.store_timestamp if stored is not None else 0
     if told < 0 or (newest and told > newest + _MOST_AHEAD_MS):
         field = layouts.TIMER_CHECKPOINT.field("last_read_time_ms")
-        text = f"lastReadTimeMs is {told}: timers up to then would count as delivered"
+        text = f"lastReadTimeMs is {told}: all timer messages up to then would count as delivered"
         yield new_finding("CP-AHEAD", text, Place(path, field.offset, field.size))
     if found.last_timer_log_flush_pos > end:
         field = layouts.TIMER_CHECKPOINT.field("last_timer_log_flush_pos")
-        text = f"lastTimerLogFlushPos is {found.last_timer_log_flush_pos}, the timer log ends at {end}"
+        text = f"lastTimerLogFlushPos is {found.last_timer_log_flush_pos}, but the timer log ends at {end}"
         yield new_finding("CP-AHEAD", text, Place(path, field.offset, field.size))

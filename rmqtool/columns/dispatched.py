@@ -103,5 +103,5 @@ def _merged(keys: IndexKeys, more: list[tuple[int, int]]) -> IndexKeys:
 def message_of(records: Records, row: int) -> Message:
     """Return one of the records as ``formats`` decodes it."""
     message = decode_record(records.data.data, int(records.file_offsets[row]))
-    assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+    assert isinstance(message, Message), f"the columns hold only whole messages, not {message}"
     return message

@@ -82,7 +82,7 @@ class _Rows:
     def staged(self) -> pa.RecordBatch:
         topic, body = self._column("topic", _TEXT), self._column("body", pa.binary())
         self._refuse(pc.equal(pc.fill_null(topic, ""), ""), "it has no topic")
-        self._refuse(pc.is_null(body), "it has no body; a message without content has an empty one")
+        self._refuse(pc.is_null(body), "it has no body; use an empty body for a message without content")
         return pa.RecordBatch.from_pydict(
             {
                 "topic": topic,
@@ -123,7 +123,7 @@ class _Rows:
         for texts, of_rows in ((names, rows), (values, rows), *((column, None) for column in given.values())):
             self._refuse(
                 pc.match_substring_regex(texts, _SEPARATORS),
-                "a property holds a byte 1 or 2, which separate properties",
+                "a property contains a byte 1 or 2, which separate properties",
                 of_rows,
             )
         parts = [_joined(_entry(names, values), rows, self.count)]

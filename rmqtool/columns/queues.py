@@ -35,7 +35,7 @@ _WITH_UNIT = np.array([has_queue_unit(flag) for flag in range(TRANSACTION_MASK +
 
 
 def decode_units(data: Buffer) -> Units:
-    """Return the units of a simple queue's bytes, written or not, uncopied; a rest shorter than a unit is left out."""
+    """Return the entries of a simple queue's bytes, written or not, uncopied; a shorter rest is left out."""
     return np.frombuffer(data, _UNIT, len(data) // UNIT_SIZE)
 
 

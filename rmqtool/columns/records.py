@@ -275,7 +275,7 @@ def _why_it_ended(data: Buffer, file_offsets: Ints, whole: int, end: int) -> Dec
         case Flaw():
             return Declined(what.message, at)
         case Blank():
-            return Declined("the blank that ends a segment stands here", at)
+            return Declined("the blank record at the end of the segment", at)
         case Nothing():
             return Declined("no record was ever written here", at)
         case Message():

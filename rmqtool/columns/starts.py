@@ -76,7 +76,7 @@ def record_starts(data: Buffer, file_offset: int = 0, end: int | None = None) ->
 
 def _stopped(file_offsets: Ints, view: memoryview, at: int) -> Starts:
     what = decode_record(view, at)
-    assert not isinstance(what, Message), f"the walk stopped before the message at {at}"
+    assert not isinstance(what, Message), f"the scan stopped before the message at {at}"
     return Starts(file_offsets, at, what)
 
 
@@ -217,6 +217,6 @@ def cover_with_units(file_offsets: Ints, sizes: Ints, begin: int, end: int) -> C
     bad = np.flatnonzero(steps < 0)
     if len(bad) or (lengths <= 0).any():
         at = int(begins[bad[0]]) if len(bad) else int(starts[np.argmax(lengths <= 0)])
-        return Declined("a queue unit overlaps another or the end", at)
+        return Declined("a queue entry overlaps another or the end", at)
     gaps = steps > 0
     return Covered(starts, lengths, ends[gaps], steps[gaps])

@@ -25,19 +25,19 @@ class Which:
     """Which messages, beside the common options, and how they are shown."""
 
     body_re: Annotated[
-        str | None, typer.Option("--body-re", metavar="REGEX", help="Only bodies in which this is found.")
+        str | None, typer.Option("--body-re", metavar="REGEX", help="Show only bodies that match REGEX.")
     ] = None
-    unread: Annotated[bool, typer.Option("--unread", help="Only what the group of -g has not consumed.")] = False
-    sample: Annotated[int | None, typer.Option("--sample", metavar="N", min=1, help="N of them at random.")] = None
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more, while a broker writes.")] = False
-    carve: Annotated[bool, typer.Option("--carve", help="STORE is any file: the records that are in it.")] = False
+    unread: Annotated[bool, typer.Option("--unread", help="Read only what the group of -g has not consumed.")] = False
+    sample: Annotated[int | None, typer.Option("--sample", metavar="N", min=1, help="Show N at random.")] = None
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages.")] = False
+    carve: Annotated[bool, typer.Option("--carve", help="Take STORE as any file, and search it for records.")] = False
     limit: Limit = None
-    order: Annotated[OrderBy, typer.Option("--order", metavar=_ORDERS, help="In which order.")] = OrderBy.LOG
-    count: Annotated[bool, typer.Option("--count", help="Only how many; bodies are not checked.")] = False
-    body: Annotated[BodyStyle, typer.Option("--body", metavar=_STYLES, help="How bodies look.")] = BodyStyle.TEXT
+    order: Annotated[OrderBy, typer.Option("--order", metavar=_ORDERS, help="Order of the messages.")] = OrderBy.LOG
+    count: Annotated[bool, typer.Option("--count", help="Print only the number; bodies are not checked.")] = False
+    body: Annotated[BodyStyle, typer.Option("--body", metavar=_STYLES, help="How to show bodies.")] = BodyStyle.TEXT
     decode: Annotated[
         str | None,
-        typer.Option("--decode", metavar="cmd:PROGRAM", help="What turns bodies (base 64 lines) into lines of text."),
+        typer.Option("--decode", metavar="cmd:PROGRAM", help="Decode bodies: base64 lines in, text lines out."),
     ] = None
 
 
@@ -54,10 +54,10 @@ def cat(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Show messages in the order of the log. Damage is part of the stream; the status tells of it.
+    """Print messages in the order of the log. Damage is shown among them, and changes the exit status to 6.
 
-    -o -100 shows the last hundred, with --order queue those of each queue. STORE may also be the directory of one
-    queue, of a compacted queue's log, or one file of a log; with --carve any file.
+    -o -100 shows the last hundred messages; with --order queue the last hundred of each queue. STORE may also be the
+    directory of one queue, the directory of a compacted queue's log, or one file of a log; with --carve any file.
     """
     from rmqtool.api.cat import reading
 
@@ -76,10 +76,10 @@ def _check(group: str | None, which: Which, show: Show) -> None:
     """Refuse words that contradict each other."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     clashes = (
-        (which.unread and group is None, "--unread of which group?", "-g GROUP --unread"),
-        (group is not None and not which.unread, "-g GROUP selects nothing by itself", _UNREAD),
-        (which.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are no rows", "--body base64"),
-        (which.body is BodyStyle.RAW and is_terminal, "raw bodies are not for a terminal", "> FILE, or --body hex"),
+        (which.unread and group is None, "--unread needs a group", "-g GROUP --unread"),
+        (group is not None and not which.unread, "-g GROUP alone does not select messages", _UNREAD),
+        (which.body is BodyStyle.RAW and not show.is_for_people, "raw bodies are not rows", "--body base64"),
+        (which.body is BodyStyle.RAW and is_terminal, "a terminal shows no raw bodies", "> FILE, or --body hex"),
         (which.body is BodyStyle.HEX and (show.json or show.jsonl), _NO_HEX, "--body base64, or leave out --json"),
     )
     for clash, why, hint in clashes:
@@ -87,8 +87,8 @@ def _check(group: str | None, which: Which, show: Show) -> None:
             raise UsageError(why, hint=hint)
 
 
-_UNREAD = "-g GROUP --unread shows what it has not consumed"
-_NO_HEX = "JSON holds bodies as text or as base 64"
+_UNREAD = "-g GROUP --unread shows what the group has not consumed"
+_NO_HEX = "JSON can hold bodies only as text or base64"
 
 
 def _shape(how: How, output: Output, which: Which) -> None:

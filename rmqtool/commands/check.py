@@ -29,14 +29,15 @@ def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002  (Typer's
 class What:
     """What is checked, and how closely."""
 
-    quick: Annotated[bool, _option("--quick", help="Names, sizes, edges, small files; not the messages.")] = False
-    deep: Annotated[bool, _option("--deep", help="Also inflate every body and follow every timer.")] = False
+    quick: Annotated[bool, _option("--quick", help="Check files, but read no messages.")] = False
+    deep: Annotated[bool, _option("--deep", help="Also decompress every body and follow every timer.")] = False
     only: Annotated[
-        list[str] | None, _option("--only", metavar="FAMILY|CODE", help="CL, CQ, IX, ... or one code; repeatable.")
+        list[str] | None,
+        _option("--only", metavar="FAMILY|CODE", help="Report only CL, CQ, ... or one code; repeatable."),
     ] = None
     topic: Topics = None
-    max_time: Annotated[str | None, _option("--max-time", metavar="SPAN", help="End after this long: 90s, 1h.")] = None
-    resume: Annotated[str | None, _option("--resume", metavar="TOKEN", help="Go on where a check ended early.")] = None
+    max_time: Annotated[str | None, _option("--max-time", metavar="SPAN", help="Stop after this time: 90s, 1h.")] = None
+    resume: Annotated[str | None, _option("--resume", metavar="TOKEN", help="Continue an earlier check.")] = None
 
 
 def check(
@@ -44,18 +45,18 @@ def check(
     *,
     what: What,
     fail_on: Annotated[
-        Severity, _option("--fail-on", metavar="SEVERITY", help="Exit 1 from notice, warning or error up.")
+        Severity, _option("--fail-on", metavar="SEVERITY", help="Exit 1 for findings of this severity or worse.")
     ] = Severity.WARNING,
     report: Annotated[str | None, _option("--report", metavar="FILE", help="Also write a .html or .md file.")] = None,
-    explain: Annotated[str | None, _option("--explain", metavar="CODE", help="What a code means; `all` lists.")] = None,
+    explain: Annotated[str | None, _option("--explain", metavar="CODE", help="Explain a code; `all` lists.")] = None,
     broker: AsBroker,
     work: Work,
     show: Show,
 ) -> Exit:
-    """Prove a store sound: every byte of the log, and every file against every other.
+    """Check a store: every record of the log, and every file against the log.
 
-    Queues, index, checkpoint, configuration, timers, transactions and pop state are compared with the log, and the
-    log with them. Nothing is written; of a store that a broker is writing, what is on its way is no damage.
+    Queues, index, checkpoint, configuration, timers, transactions and pop state are compared with the log in both
+    directions. Nothing is written. If a broker is writing the store, unfinished writes are not reported as damage.
     """
     from rmqtool.api.check import checking
 
@@ -77,7 +78,7 @@ def _require_place(report: str | None, store: str) -> None:
     if report is not None and not report.endswith((".html", ".md")):
         raise UsageError(f"{report} is neither .html nor .md", hint="--report writes one of the two")
     if report is not None and os.path.realpath(report).startswith(os.path.realpath(store) + os.sep):
-        raise UsageError(f"{report} lies in the store, where check writes nothing", hint="name a place outside of it")
+        raise UsageError(f"{report} is in the store, where check writes nothing", hint="name a file outside it")
 
 
 def _show(output: Output, found: Checking, path: str, fail_on: Severity, report: str | None) -> Exit:

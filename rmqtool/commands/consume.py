@@ -25,34 +25,35 @@ class Way:
         typer.Option(
             "--from",
             metavar="first|last|OFFSET|TIME",
-            help="Where to begin; with --commit only where the group has no progress.",
+            help="Where to begin; with --commit: if the group has no committed offset.",
         ),
     ] = None
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for more.")] = False
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Wait for new messages.")] = False
     tag: Tag = None
     where: Where = None
     limit: Limit = None
-    commit: Annotated[bool, typer.Option("--commit", help="Store the group's progress; takes the store's lock.")] = (
+    commit: Annotated[bool, typer.Option("--commit", help="Commit the group's offsets; takes the store's lock.")] = (
         False
     )
-    members: Annotated[int, typer.Option("--members", metavar="N", min=1, help="Members of the group.")] = 1
-    orderly: Annotated[bool, typer.Option("--orderly", help="Of each queue one message after the other.")] = False
+    members: Annotated[int, typer.Option("--members", metavar="N", min=1, help="Number of members in the group.")] = 1
+    orderly: Annotated[bool, typer.Option("--orderly", help="Consume each queue strictly in order.")] = False
     pop: Annotated[
-        bool, typer.Option("--pop", help="Pop: out of sight for some time, and back unless consumed; takes the lock.")
+        bool,
+        typer.Option("--pop", help="Pop messages: hidden for --invisible, redelivered unless acked; takes the lock."),
     ] = False
     invisible: Annotated[
         str | None,
-        typer.Option("--invisible", metavar="SPAN", help="For how long what is popped is out of sight: 60s."),
+        typer.Option("--invisible", metavar="SPAN", help="How long popped messages stay hidden: 60s."),
     ] = None
     broadcast: Annotated[
-        bool, typer.Option("--broadcast", help="Each member gets all; progress is kept below ~/.rocketmq_offsets.")
+        bool, typer.Option("--broadcast", help="Give every member all messages; keep offsets in ~/.rocketmq_offsets.")
     ] = False
     exec: Annotated[
         str | None,
-        typer.Option("--exec", metavar="CMD", help="Run it for each message: the body is its input, RMQ_… its fields."),
+        typer.Option("--exec", metavar="CMD", help="Run a program per message: body on stdin, fields in RMQ_…"),
     ] = None
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="SPAN", help="A program that takes longer is killed, and has failed.")
+        str, typer.Option("--timeout", metavar="SPAN", help="Kill a program that takes longer; the message has failed.")
     ] = "15m"
 
 
@@ -66,12 +67,13 @@ def consume(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Show the messages that a group gets next; with --commit they are consumed, with --exec a program consumes them.
+    """Show the messages that a group gets next; with --commit consume them, with --exec run a program for each.
 
-    Without --commit nothing is changed and no lock is needed: it works beside a broker. The group goes on where it is;
-    a new one begins as a broker has it begin. A program that ends with 0 has consumed its message; with --commit one
-    that fails gets it again later, and after the retries of the group it is a dead letter. With --commit the store
-    belongs to this command while it runs: `produce` beside it is refused.
+    Without --commit nothing is changed and no lock is needed, so it works next to a running broker. The group continues
+    from its committed offsets; a new group starts where a broker would start it. A program that exits with 0 has
+    consumed its message. With --commit, a failed message is delivered again later, and after the retries of the group
+    it becomes a dead letter. With --commit this command holds the lock of the store while it runs, so `produce` is
+    refused meanwhile.
     """
     from rmqtool.api.cat import Form
     from rmqtool.api.consume import consuming

@@ -24,36 +24,38 @@ class Changes:
     """How the copy differs from its sources."""
 
     salvage: Annotated[
-        bool, _option("--salvage", help="Copy every valid message of a damaged log; save what is none.")
+        bool, _option("--salvage", help="Copy every valid message of a damaged log; keep the damaged bytes aside.")
     ] = False
     purge: Annotated[
         list[str] | None,
         _option(
-            "--purge", metavar="TOPIC", help="Without this topic: no byte of it is left; * and ? match; repeatable."
+            "--purge", metavar="TOPIC", help="Leave out this topic and every byte of it; * and ? match; repeatable."
         ),
     ] = None
-    renumber: Annotated[bool, _option("--renumber", help="Queue offsets from 0, without gaps; groups move along.")] = (
-        False
-    )
-    rehost: Annotated[str | None, _option("--rehost", metavar="IP:PORT", help="As if this broker had stored it.")] = (
-        None
-    )
+    renumber: Annotated[
+        bool, _option("--renumber", help="Number queue offsets from 0 without gaps; adjust groups.")
+    ] = False
+    rehost: Annotated[
+        str | None, _option("--rehost", metavar="IP:PORT", help="Write this broker address into all messages.")
+    ] = None
     redact: Annotated[
-        list[str] | None, _option("--redact", metavar="WHAT", help="Leave out: body, or a property's name; repeatable.")
+        list[str] | None,
+        _option("--redact", metavar="WHAT", help="Remove the body, or a property by name; repeatable."),
     ] = None
     ids: Annotated[
-        str | None, _option("--ids", metavar="FILE", help="Write old and new ids of every message, .jsonl or .csv.")
+        str | None,
+        _option("--ids", metavar="FILE", help="Write the old and new ids of every message to a .jsonl or .csv file."),
     ] = None
 
 
 def copy(
     stores: Annotated[
-        list[str], typer.Argument(metavar="SRC... DST", help="Stores to read, and the new one.", show_default=False)
+        list[str], typer.Argument(metavar="SRC... DST", help="Stores to read, and the new store.", show_default=False)
     ],
     *,
     scope: Scope,
     group: Group = None,
-    unread: Annotated[bool, typer.Option("--unread", help="Only what the group of -g has not consumed.")] = False,
+    unread: Annotated[bool, typer.Option("--unread", help="Read only what the group of -g has not consumed.")] = False,
     period: Period,
     filters: Filters,
     changes: Changes,
@@ -61,23 +63,25 @@ def copy(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Copy messages into a new store: salvage a damaged one, split, purge, merge or move stores.
+    """Copy messages to a new store: salvage a damaged store, or split, purge, merge or move stores.
 
-    SRC is only read, also while a broker runs on it. DST appears whole or not at all. Records stay as they are, queue
-    offsets and the progress of groups too; places in the log change, and with them offset message ids. With -t,
-    messages that still wait for the topic (delayed, timed, half) come along; with --purge they go as well.
+    SRC is only read, also while a broker runs on it. DST appears complete or not at all. Records, queue offsets and
+    committed offsets stay the same; physical offsets change, and offset message ids with them. With -t, pending
+    messages of the topic (delayed, timer, half) are copied, too; with --purge they are removed.
 
-    Several SRC are merged by store time; each queue keeps its order, and a topic that several of them have is numbered
-    anew. Groups go on where they were, of a shared queue at the first message that one of them has not read.
+    Several SRC are merged by store time. Each queue keeps its order, and topics that several SRC have get new queue
+    offsets. Groups keep their positions; in a merged queue they start at the first message that is unread in any SRC.
 
-    A damaged log is refused without --salvage. With it the bytes that were skipped lie in DST.lost-and-found, with a
-    list; the exit status is 6 then.
+    A damaged log is refused without --salvage. With it, skipped bytes are saved in DST.lost-and-found with a list, and
+    the exit status is 6.
     """
     from rmqtool.api.copy import copied
 
     keep_private(stores[:-1])
     if len(stores) < 2:
-        raise UsageError("where to? copy takes the stores to read and the new one", hint="rmqtool copy SRC DST")
+        raise UsageError(
+            "missing destination: copy takes the stores to read and the new store", hint="rmqtool copy SRC DST"
+        )
     if unread != (group is not None):
         raise UsageError(
             "--unread and -g belong together", hint="-g GROUP --unread copies what the group has not consumed"

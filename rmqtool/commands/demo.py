@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 
 def demo(
     directory: Annotated[
-        str, typer.Argument(metavar="[DIR]", help="A new directory for the store, which stays.", show_default=False)
+        str, typer.Argument(metavar="[DIR]", help="A new directory for the store, which is kept.", show_default=False)
     ] = "rmqtool-demo",
     *,
     engine: Annotated[
-        str, typer.Option("--engine", metavar="spark|local", help="Who exports; without Spark it is local.")
+        str,
+        typer.Option(
+            "--engine", metavar="spark|local", help="Export with Spark or local; default: Spark if installed."
+        ),
     ] = "spark",
     color: Color = When.AUTO,
 ) -> Exit:
-    """Show in a minute what rmqtool does, on a store that it makes: killed, damaged, judged, repaired, exported.
+    """Show what rmqtool does in a minute, on a sample store: killed, damaged, checked, repaired, exported.
 
-    Each step is a command that you could type; the store stays, to be played with.
+    Each step is a command that you could type. The store is kept, so that you can try more.
     """
     from rmqtool.api.demo import STEPS
 

@@ -20,26 +20,26 @@ _SHOWN = 20
 
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A store.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The store it is compared with.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The store to compare with.")],
     *,
     by: Annotated[
-        str, typer.Option("--by", metavar="|".join(BY), help="What counts as the same: place, offset or key.")
+        str, typer.Option("--by", metavar="|".join(BY), help="Match messages by place, offset or key.")
     ] = "queue",
     cq: Annotated[
         str | None,
-        typer.Option("--cq", metavar="A[,B]", help=f"Where queues are taken from: {', '.join(SOURCES)}."),
+        typer.Option("--cq", metavar="A[,B]", help=f"Read queues from: {', '.join(SOURCES)}."),
     ] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="Counts for each topic, no messages.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Show counts per topic, no messages.")] = False,
     topic: Topics = None,
     limit: Limit = None,
     broker: AsBroker,
     work: Work,
     show: Show,
 ) -> Exit:
-    """Compare two stores: only in A, only in B, different.
+    """Compare two stores: messages only in A, only in B, and different.
 
-    By queue: what consumers get at each queue offset, whatever the sizes of the files; each queue has a digest. By
-    log: the bytes at the same place, as of master and slave. By message: topic and unique key, as after a move.
+    By queue: what consumers get at each queue offset, for any file sizes; each queue has a digest. By log:
+    bytes at the same physical offset, as on a master and its slave. By message: topic and unique key, as after a move.
     """
     from rmqtool.api.diff import compare
 

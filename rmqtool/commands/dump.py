@@ -19,13 +19,13 @@ def dump(
         str,
         typer.Argument(
             metavar="FILE[@START-END] | STORE@OFFSET",
-            help="Any file of a store, a span of it, a RocksDB directory, or the record at an offset of the log.",
+            help="A file of a store, a range of it, a RocksDB directory, or the record at an offset of the log.",
             show_default=False,
         ),
     ],
     *,
     refs: Annotated[
-        bool, typer.Option("--refs", help="Also list what points at the record: queues, index, timers.")
+        bool, typer.Option("--refs", help="Also list what points to the record: queues, index, timers.")
     ] = False,
     as_declared: Annotated[
         bool,
@@ -33,9 +33,9 @@ def dump(
     ] = False,
     show: Show,
 ) -> Exit:
-    """Name every byte of a file or of one record: offset, bytes, field, value, meaning, and whether a checksum agrees.
+    """Show every byte of a file or of one record: offset, bytes, field, value, meaning, and if a checksum matches.
 
-    The regions cover the file without a gap; what is damaged or not known is a region too. Runs of zeros are one line.
+    The regions cover the file without a gap; damaged and unknown bytes are regions, too. Runs of zeros are one line.
     """
     from rmqtool.api.dump import open_dump
 

@@ -25,21 +25,21 @@ class Writing:
     """Which columns, in which files, what becomes of damage, and who does the work."""
 
     columns: Annotated[str | None, _content(metavar="NAME,…", help="Only these columns; --schema lists them.")] = None
-    body: Annotated[str, _content(metavar="inflated|raw|none", help="How bodies are written.")] = "inflated"
-    partition_by: Annotated[str | None, _content(metavar="day,topic", help="A directory for each day, each topic.")] = (
+    body: Annotated[str, _content(metavar="inflated|raw|none", help="How to write bodies.")] = "inflated"
+    partition_by: Annotated[str | None, _content(metavar="day,topic", help="Write a directory per day or topic.")] = (
         None
     )
     on_corrupt: Annotated[
-        str, _content(metavar="fail|skip|emit", help="Damage: stop, leave out, or name in DIR_damage.")
+        str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"
-    split_size: Annotated[str, _content(metavar="SIZE", help="So much of the log is one task, one file.")] = "128m"
+    split_size: Annotated[str, _content(metavar="SIZE", help="Bytes of log per task and output file.")] = "128m"
     engine: Annotated[
-        Literal["spark", "local"], _spark(metavar="spark|local", help="local needs neither Spark nor Java.")
+        Literal["spark", "local"], _spark(metavar="spark|local", help="Engine; local needs neither Spark nor Java.")
     ] = "spark"
     master: Annotated[
-        str | None, _spark(metavar="URL", help="Spark's master. Default: this machine.", show_default=False)
+        str | None, _spark(metavar="URL", help="Spark master; default: this machine.", show_default=False)
     ] = None
-    conf: Annotated[list[str] | None, _spark(metavar="KEY=VALUE", help="A setting of Spark; repeatable.")] = None
+    conf: Annotated[list[str] | None, _spark(metavar="KEY=VALUE", help="Spark setting; repeatable.")] = None
 
 
 def export(
@@ -48,15 +48,15 @@ def export(
     ] = None,
     *,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="DIR", help="Where the files appear.", show_default=False)
+        str | None, typer.Option("--to", metavar="DIR", help="Write the files to this directory.", show_default=False)
     ] = None,
     mode: Annotated[
-        str, typer.Option(metavar="error|append|overwrite", help="What to do when DIR is there already.")
+        str, typer.Option(metavar="error|append|overwrite", help="What to do if DIR already exists.")
     ] = "error",
     since_last: Annotated[
-        bool, typer.Option("--since-last", help="Add only what is new since the last export to DIR, exactly once.")
+        bool, typer.Option("--since-last", help="Add only messages that are new since the last export to DIR.")
     ] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="List the splits that would be read; write nothing.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="List the parts of the log to be read; write nothing.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="List the columns; read and write nothing.")] = False,
     scope: Scope,
     period: Period,
@@ -64,11 +64,11 @@ def export(
     work: Work,
     show: Show,
 ) -> Exit:
-    """Write the messages of stores as Parquet, for Spark, DuckDB, pandas and every other reader.
+    """Write the messages of stores as Parquet, for Spark, DuckDB, pandas and other readers.
 
-    Columns are typed, files are sorted as the log is, a manifest says what was read. Spark schedules the work, on this
-    machine or a cluster; --engine local needs no Spark. The target has everything afterwards, or is as it was. Damaged
-    ranges are left out and named in DIR_damage; the exit status is 6 then.
+    Columns are typed, rows are in the order of the log, and a manifest records what was read. Spark runs the work on
+    this machine or a cluster; --engine local needs no Spark. If the export fails, the target stays as it was. Damaged
+    ranges are left out and listed in DIR_damage; then the exit status is 6.
     """
     from rmqtool.api.export import write
 

@@ -19,17 +19,17 @@ VIEWS = "|".join(View)
 
 
 def info(
-    words: Annotated[list[str] | None, store_and(f"[{VIEWS}]", "The store, and what to list of it.")] = None,
+    words: Annotated[list[str] | None, store_and(f"[{VIEWS}]", "The store, and what to list.")] = None,
     *,
     scope: Scope,
     group: Group = None,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Show what a store is and how it does: files, topics, queues, groups, lag, and what is wrong at first sight.
+    """Show what a store contains and its health: files, topics, queues, groups, lag, and problems at first sight.
 
-    Only names, sizes, headers, first and last records are read, however large the store; a running broker is not
-    disturbed. Exits 0 also when something is wrong: `check` judges.
+    Only names, sizes, headers and the first and last records are read, so it is fast on any store and does not disturb
+    a running broker. Exits 0 also if there are problems; `check` reads everything and judges.
     """
     from rmqtool.api.info import glance
 

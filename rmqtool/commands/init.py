@@ -12,16 +12,14 @@ from rmqtool.errors import Exit
 
 
 def init(
-    store: Annotated[
-        str, typer.Argument(metavar="STORE", help="A new directory, or an empty one.", show_default=False)
-    ],
+    store: Annotated[str, typer.Argument(metavar="STORE", help="A new or empty directory.", show_default=False)],
     *,
     broker: ForBroker,
     show: Show,
 ) -> Exit:
-    """Make an empty store with a broker.conf, ready for `produce`, and for a broker.
+    """Create an empty store with a broker.conf, ready for `produce` and for a broker.
 
-    Settings are given as in broker.conf: --conf mappedFileSizeCommitLog=65536, --conf brokerIP1=10.1.2.3, --conf
+    Settings are those of broker.conf: --conf mappedFileSizeCommitLog=65536, --conf brokerIP1=10.1.2.3, --conf
     storePathCommitLog=/fast/commitlog. Without --as it is a store for RocketMQ 5.3.
     """
     from rmqtool.api.init import init as make

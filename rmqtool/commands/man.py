@@ -30,9 +30,9 @@ def man(
     *,
     color: Color = When.AUTO,
 ) -> Exit:
-    """Show a page of the manual. It needs no man(1); on a terminal it is shown by $MANPAGER, $PAGER or less.
+    """Show a page of the manual. It does not need man(1); a terminal shows it with $MANPAGER, $PAGER or less.
 
-    Without PAGE it is `rmqtool`(1). The files are those of man(1): `man ./rmqtool-check.1` shows them too.
+    Without PAGE it is `rmqtool`(1). The files are normal man pages: `man ./rmqtool-check.1` shows them, too.
     """
     from rmqtool.render.output import Output
     from rmqtool.render.roff_reader import man_lines

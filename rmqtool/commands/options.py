@@ -46,7 +46,7 @@ def _number(option: str, least: int = 0) -> Callable[[str], int]:
         if option == "--limit" and ":" in text:
             raise UsageError(
                 f'-n is --limit here and takes a number, not "{text}"',
-                hint="no name server is asked: put the directory of the store first",
+                hint="rmqtool does not ask a name server; name the directory of the store first",
             )
         try:
             number = int(text)
@@ -55,7 +55,7 @@ def _number(option: str, least: int = 0) -> Callable[[str], int]:
                 f'{option} takes a whole number, not "{text}"', hint=f"for example: {option} {max(least, 10)}"
             ) from None
         if number < least:
-            raise UsageError(f"{option} {number} is too small", hint=f"{least} is the least")
+            raise UsageError(f"{option} {number} is too small", hint=f"the minimum is {least}")
         return number
 
     return parse
@@ -78,13 +78,18 @@ Store = Annotated[str | None, typer.Argument(metavar="STORE", help=STORE_HELP, s
 
 Topics = Annotated[
     list[str] | None,
-    _option("-t", "--topic", metavar="TOPIC", panel=_MESSAGES, help="Only this topic; * and ? match; repeatable."),
+    _option("-t", "--topic", metavar="TOPIC", panel=_MESSAGES, help="Read only this topic; * and ? match; repeatable."),
 ]
 Topic = Annotated[str | None, _option("-t", "--topic", metavar="TOPIC", panel=_MESSAGES, help="The topic.")]
 Queue = Annotated[
     int | None,
     _option(
-        "-q", "--queue", metavar="N", parser=_number("--queue"), panel=_MESSAGES, help="Only the queue of this number."
+        "-q",
+        "--queue",
+        metavar="N",
+        parser=_number("--queue"),
+        panel=_MESSAGES,
+        help="Read only the queue of this number.",
     ),
 ]
 ToQueue = Annotated[
@@ -95,7 +100,7 @@ ToQueue = Annotated[
         metavar="N",
         parser=_number("--queue"),
         panel=_MESSAGES,
-        help="Into the queue of this number; default: in turn.",
+        help="Write to the queue of this number; default: in turn.",
     ),
 ]
 Group = Annotated[str | None, _option("-g", "--group", metavar="GROUP", panel=_MESSAGES, help="The consumer group.")]
@@ -105,58 +110,65 @@ Begin = Annotated[
 End = Annotated[str | None, _option("-e", "--end", metavar="TIME", panel=_MESSAGES, help="Stored before this time.")]
 Offset = Annotated[
     int | None,
-    _option("-o", "--offset", metavar="N", panel=_MESSAGES, help="From this queue offset; -N: the last N."),
+    _option("-o", "--offset", metavar="N", panel=_MESSAGES, help="Begin at this queue offset; -N: the last N."),
 ]
 Limit = Annotated[
     int | None,
     _option("-n", "--limit", metavar="N", parser=_number("--limit"), panel=_MESSAGES, help="Stop after N rows."),
 ]
-Tag = Annotated[str | None, _option("--tag", metavar="EXPR", panel=_MESSAGES, help="Tags, as in 'TagA || TagB'.")]
-Key = Annotated[str | None, _option("--key", metavar="KEY", panel=_MESSAGES, help="Only messages with this key.")]
+Tag = Annotated[
+    str | None, _option("--tag", metavar="EXPR", panel=_MESSAGES, help="Select by tags, as in 'TagA || TagB'.")
+]
+Key = Annotated[str | None, _option("--key", metavar="KEY", panel=_MESSAGES, help="Select messages with this key.")]
 Where = Annotated[
-    str | None, _option("--where", metavar="SQL", panel=_MESSAGES, help="A filter in RocketMQ's SQL92 subset.")
+    str | None, _option("--where", metavar="SQL", panel=_MESSAGES, help="Select with RocketMQ's SQL92 subset.")
 ]
 
-Json = Annotated[bool, _option("--json", panel=_OUTPUT, help="One JSON document.")]
-Jsonl = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="One JSON object per line.")]
-JsonlBothWays = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="One JSON object per line, of the input too.")]
-CsvBothWays = Annotated[bool, _option("--csv", panel=_OUTPUT, help="CSV with a header line, the input too.")]
-Csv = Annotated[bool, _option("--csv", panel=_OUTPUT, help="CSV with a header line.")]
+Json = Annotated[bool, _option("--json", panel=_OUTPUT, help="Print one JSON document.")]
+Jsonl = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="Print one JSON object per line.")]
+JsonlBothWays = Annotated[bool, _option("--jsonl", panel=_OUTPUT, help="Read and print one JSON object per line.")]
+CsvBothWays = Annotated[bool, _option("--csv", panel=_OUTPUT, help="Read and print CSV with a header line.")]
+Csv = Annotated[bool, _option("--csv", panel=_OUTPUT, help="Print CSV with a header line.")]
 TemplateText = Annotated[
     str | None,
-    _option("--template", metavar="TEXT", panel=_OUTPUT, help=r"One line per row, as in '{topic}/{queueId} {keys}\n'."),
+    _option("--template", metavar="TEXT", panel=_OUTPUT, help=r"Print one line per row: '{topic}/{queueId} {keys}\n'."),
 ]
 Color = Annotated[When, _option("--color", metavar="auto|always|never", panel=_OUTPUT, help="Colour.")]
-Zone = Annotated[str, _option("--tz", metavar="ZONE", panel=_OUTPUT, help="The time zone: local, UTC, +08:00, a name.")]
+Zone = Annotated[str, _option("--tz", metavar="ZONE", panel=_OUTPUT, help="Time zone: local, UTC, +08:00 or a name.")]
 Verbose = Annotated[
     int,
     _option(
-        "-v", "--verbose", count=True, show_default=False, panel=_OUTPUT, help="Say more on stderr; twice: still more."
+        "-v",
+        "--verbose",
+        count=True,
+        show_default=False,
+        panel=_OUTPUT,
+        help="Print more to stderr; repeat for even more.",
     ),
 ]
-Quiet = Annotated[bool, _option("--quiet", panel=_OUTPUT, help="No notes on stderr.")]
+Quiet = Annotated[bool, _option("--quiet", panel=_OUTPUT, help="Print no notes to stderr.")]
 
 
 def _jobs(words: str) -> Any:
     return _option("-j", "--jobs", metavar="N", parser=_number("--jobs", 1), panel=_WORK, help=words)
 
 
-Jobs = Annotated[int | None, _jobs("Processes; default: one per processor.")]
-Programs = Annotated[int | None, _jobs("Programs of --exec, or processes; default: one per processor.")]
+Jobs = Annotated[int | None, _jobs("Number of processes; default: one per processor.")]
+Programs = Annotated[int | None, _jobs("Number of processes or --exec programs; default: one per processor.")]
 ProgressWhen = Annotated[
-    When, _option("--progress", metavar="auto|always|never", panel=_WORK, help="The bar on stderr.")
+    When, _option("--progress", metavar="auto|always|never", panel=_WORK, help="Show progress on stderr.")
 ]
 
 AsVersion = Annotated[
     Version | None,
-    _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="As which broker; default: guessed from the store."),
+    _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="Broker version; default: guessed from the store."),
 ]
 AsNewVersion = Annotated[
-    Version | None, _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="For which broker; default: 5.3.")
+    Version | None, _option("--as", metavar="4.9|5.3|5.4", panel=_BROKER, help="Broker version; default: 5.3.")
 ]
 Conf = Annotated[
     list[str] | None,
-    _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="A setting as in broker.conf; repeatable."),
+    _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="Set a setting of broker.conf; repeatable."),
 ]
 
 

@@ -21,38 +21,41 @@ class Sending:
     """What every message carries, where messages come from, how they are sent, and when they are delivered."""
 
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag.", show_default=False)] = None
-    key: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="A key to be found by; repeatable.")] = (
-        None
-    )
+    key: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Add a key; repeatable.")] = None
     prop: Annotated[
-        list[str] | None, typer.Option("-p", "--property", metavar="NAME=VALUE", help="A property; repeatable.")
+        list[str] | None, typer.Option("-p", "--property", metavar="NAME=VALUE", help="Add a property; repeatable.")
     ] = None
     shard: Annotated[
-        str | None, typer.Option("--shard", metavar="KEY", help="The sharding key: one queue for equal keys.")
+        str | None, typer.Option("--shard", metavar="KEY", help="Sharding key: equal keys go to one queue.")
     ] = None
     file: Annotated[
         list[str] | None,
-        typer.Option("--file", metavar="FILE", help="A file is a body; with --jsonl and --csv it is read instead."),
+        typer.Option(
+            "--file", metavar="FILE", help="Send the file as a body; with --jsonl or --csv, read messages from it."
+        ),
     ] = None
-    keep_ids: Annotated[bool, typer.Option("--keep-ids", help="Keep the unique keys of messages that have one.")] = (
+    keep_ids: Annotated[bool, typer.Option("--keep-ids", help="Keep the unique keys that messages already have.")] = (
         False
     )
     on_error: Annotated[
         Literal["skip", "stop"] | None,
-        typer.Option("--on-error", metavar="skip|stop", help="What to do about input that is no message: stop."),
+        typer.Option("--on-error", metavar="skip|stop", help="What to do if input is not a message."),
     ] = None
-    create: Annotated[bool, typer.Option("--create", help="Make a topic that is not there, as brokers do.")] = False
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send N messages as a client's batch.")] = 1
+    create: Annotated[bool, typer.Option("--create", help="Create a missing topic, as brokers do.")] = False
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send messages in client batches of N.")] = 1
     rate: Annotated[
-        int | None, typer.Option("--rate", metavar="N", min=1, help="At most N messages a second.", show_default=False)
+        int | None,
+        typer.Option("--rate", metavar="N", min=1, help="Send at most N messages per second.", show_default=False),
     ] = None
     flush: Annotated[
         Literal["sync", "async"] | None,
-        typer.Option("--flush", metavar="sync|async", help="Wait for the disk each time, or at the end."),
+        typer.Option("--flush", metavar="sync|async", help="Flush to disk after each message, or at the end."),
     ] = None
     delay: Annotated[
         str | None,
-        typer.Option("--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: its level, or as long as 90s, 2h."),
+        typer.Option(
+            "--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: a level, or a time such as 90s, 2h."
+        ),
     ] = None
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time.")] = None
     tx: Annotated[
@@ -60,7 +63,7 @@ class Sending:
         typer.Option(
             "--tx",
             metavar="commit|rollback|pending",
-            help="Send as a transaction of the group -g: decide it, or leave it to the check.",
+            help="Send as a transaction of group -g: commit, roll back or leave pending.",
         ),
     ] = None
 
@@ -68,7 +71,7 @@ class Sending:
 def produce(
     words: Annotated[
         list[str] | None,
-        store_and("[BODY]...", "The store, and bodies; with - or none the lines of standard input."),
+        store_and("[BODY]...", "The store and message bodies; without bodies or with -, the lines of stdin."),
     ] = None,
     *,
     topic: Topic = None,
@@ -79,12 +82,12 @@ def produce(
     broker: AsBroker,
     show: ShowAndRead,
 ) -> Exit:
-    """Store messages as a broker would: with ids, queues and index, so that it can take over at any moment.
+    """Store messages as a broker would, with ids, queue entries and index; a broker can take over at any time.
 
-    With --jsonl the lines of standard input are objects with topic and body, and optionally bodyEncoding, tags, keys,
-    properties, queueId, flag, delayLevel, deliverAt, shardingKey: what `cat --jsonl` prints is valid input. With --csv
-    the first line names such members. What an object says goes before the options, but for --topic: messages go to that
-    topic. Nothing else happens in the store: what is due there is delivered by `tick`.
+    With --jsonl each line of standard input is an object with topic and body, and optionally bodyEncoding, tags, keys,
+    properties, queueId, flag, delayLevel, deliverAt, shardingKey; the output of `cat --jsonl` is valid input. With
+    --csv the first line names such fields. Values in an object override the options, except --topic: all messages go to
+    that topic. produce only stores messages; `tick` delivers what is due.
     """
     from rmqtool.api.produce import Given, producing
 

@@ -21,12 +21,12 @@ _KINDS = "|".join(KINDS)
 def query(
     words: Annotated[list[str] | None, store_and("WHAT", f"The store, and what to find: {WHAT}.")] = None,
     *,
-    kind: Annotated[str | None, typer.Option("--kind", metavar=_KINDS, help="What WHAT is.")] = None,
-    history: Annotated[bool, typer.Option("--history", help="Also tell what happened to the message.")] = False,
+    kind: Annotated[str | None, typer.Option("--kind", metavar=_KINDS, help="Kind of WHAT; default: guessed.")] = None,
+    history: Annotated[bool, typer.Option("--history", help="Also show what happened to the message.")] = False,
     boundary: Annotated[
         str | None,
         typer.Option(
-            "--boundary", metavar="lower|upper", help="For a time: the first offset since, or the last until."
+            "--boundary", metavar="lower|upper", help="For a time: the first offset after it, or the last before it."
         ),
     ] = None,
     scope: Scope,
@@ -37,11 +37,11 @@ def query(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Find a message by whatever is known of it, and say what proves the answer.
+    """Find a message by an id, a key, an offset or a time, and show how it was found.
 
-    Index, queues and ids lead there; the log is searched where they end early, disagree or find nothing. With --limit
-    the newest messages are taken; with --as, key, times and limit are taken as that broker does. An id without a store
-    is only taken apart.
+    rmqtool uses the index and the queues, and searches the log where they end early, contradict it or find nothing.
+    With --limit the newest messages are shown; with --as, key, time and limit work as in that broker. Without a store,
+    an id is only decoded.
     """
     from rmqtool.api.query import find
 
@@ -59,7 +59,7 @@ def query(
 def _store_and_what(words: list[str]) -> tuple[str | None, str]:
     """Return the store, None when there is none to look into, and what to find."""
     if not words:
-        raise UsageError("what is to be found?", hint=SHAPES)
+        raise UsageError("nothing to search for", hint=SHAPES)
     try:
         choice = choose_store(words, takes_words=True)
     except UsageError:
@@ -67,9 +67,9 @@ def _store_and_what(words: list[str]) -> tuple[str | None, str]:
             raise
         return None, words[0]
     if not choice.words:
-        raise UsageError(f"what is to be found in {choice.store}?", hint=SHAPES)
+        raise UsageError(f"nothing to search for in {choice.store}", hint=SHAPES)
     if len(choice.words) > 1:
-        raise UsageError(f'one thing at a time, not "{" ".join(choice.words)}"', hint=SHAPES)
+        raise UsageError(f'search for one thing at a time, not "{" ".join(choice.words)}"', hint=SHAPES)
     return choice.store, choice.words[0]
 
 

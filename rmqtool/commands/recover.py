@@ -22,23 +22,23 @@ def recover(
     *,
     to: Annotated[
         str | None,
-        typer.Option("--to", metavar="DIR", help="Write the store as that broker would leave it into a new directory."),
+        typer.Option("--to", metavar="DIR", help="Write the store as that broker would leave it to a new directory."),
     ] = None,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Make the store whole ourselves: no valid message is lost by it.")
+        bool, typer.Option("--apply", help="Recover the store with rmqtool's own rules, which keep all valid messages.")
     ] = False,
     progress: ProgressWhen = When.AUTO,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Show what a broker would do to the store at its next start, and what it would destroy. Nothing is changed.
+    """Rehearse what a broker would do at its next start, and what it would delete. Nothing is changed.
 
-    The start is rehearsed over an overlay: lock, load, recovery of queues and log, index, dispatch, stop. Exits 1 when
-    whole messages would be lost, or the broker would not come up.
+    The rehearsal runs in memory over the store: lock, load, recovery of queues and log, index, dispatch, stop. Exits 1
+    if whole messages would be lost, or if the broker would not start.
 
-    With --apply our own recovery does better: it keeps every valid message, also behind damage, cuts only a torn end,
-    puts queues, index and checkpoint right, and writes nothing where nothing is wrong. It cannot be undone: `repair`
-    shows the same steps first, and can take them back.
+    With --apply, rmqtool recovers the store with its own rules: it keeps every valid message, also after damage, cuts
+    only a torn end, repairs queues, index and checkpoint, and writes nothing if nothing is wrong. This cannot be
+    undone: `repair` shows the same steps first, and can undo them.
     """
     path = choose_store([store] if store else []).store
     if apply:
@@ -63,7 +63,7 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
 
     if to is not None:
         raise UsageError(
-            "--to and --apply exclude each other", hint="--to writes what a broker would do, --apply does better"
+            "--to and --apply exclude each other", hint="--to rehearses the broker, --apply uses rmqtool's own rules"
         )
     with show.output() as output:
         done = mend(broker.store(path), progress=work.bar(output))

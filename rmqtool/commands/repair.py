@@ -24,39 +24,39 @@ _option = partial(typer.Option, rich_help_panel="Repair")
 class What:
     """What is done, and to what; or what of the past."""
 
-    apply: Annotated[bool, _option("--apply", help="Do what the plan says.")] = False
+    apply: Annotated[bool, _option("--apply", help="Carry out the plan.")] = False
     allow: Annotated[
         str | None,
-        _option("--allow", metavar="state,primary", help="Change offsets and configuration; change the commit log."),
+        _option("--allow", metavar="state,primary", help="Allow changes to configuration, to the commit log."),
     ] = None
     group: Group = None
     topic: Topics = None
     to: Annotated[
-        str | None, _option("--to", metavar="TIME|OFFSET|min|max", help="offsets: where the group goes on.")
+        str | None, _option("--to", metavar="TIME|OFFSET|min|max", help="offsets: set the group to this place.")
     ] = None
-    from_bak: Annotated[bool, _option("--from-bak", help="offsets: as the copy .bak has them.")] = False
+    from_bak: Annotated[bool, _option("--from-bak", help="offsets: take them from the copy .bak.")] = False
     bridge: Annotated[
-        bool, _option("--bridge", help="Keep all behind damage of the log, as --allow primary does anyway.")
+        bool, _option("--bridge", help="Keep everything after damage in the log; the default of --allow primary.")
     ] = False
-    truncate: Annotated[bool, _option("--truncate", help="Cut the log at its first damage instead.")] = False
-    plan: Annotated[str | None, _option("--plan", metavar="ID", help="Only if this is still the plan.")] = None
+    truncate: Annotated[bool, _option("--truncate", help="Cut the log at the first damage.")] = False
+    plan: Annotated[str | None, _option("--plan", metavar="ID", help="Apply only this plan.")] = None
     undo: Annotated[
-        str | None, _option("--undo", metavar="last|DIR", help="Take back the newest repair, by its journal.")
+        str | None, _option("--undo", metavar="last|DIR", help="Undo the newest repair, by its journal.")
     ] = None
     journal: Annotated[
         str | None,
         _option(
             "--journal",
             metavar="DIR",
-            help="Keep the journal in this directory, on another disk; default STORE-rmqtool-undo.",
+            help="Keep the undo journal in this directory; default: STORE-rmqtool-undo.",
         ),
     ] = None
-    list_: Annotated[bool, _option("--list", help="List the repairs that were done, the newest first.")] = False
+    list_: Annotated[bool, _option("--list", help="List past repairs, newest first.")] = False
 
 
 def repair(
     words: Annotated[
-        list[str] | None, store_and(f"[{'|'.join(PARTS)}]...", "What to repair; without it everything that can be.")
+        list[str] | None, store_and(f"[{'|'.join(PARTS)}]...", "What to repair; default: everything.")
     ] = None,
     *,
     what: What,
@@ -64,14 +64,14 @@ def repair(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Show what is to be done to put a store right, do it, or take it back.
+    """Show a plan of what to repair, apply it, or undo it.
 
-    Queues, index, checkpoint and abort marker are made anew from the log: class derived. Configuration and offsets
-    (class state) and the commit log (class primary) are changed only with --allow. Every old byte goes first into a
-    journal beside the store, and --undo brings it back. Damage of the log is bridged: records that readers step over
-    are laid over it, and all behind it stays.
+    Queues, index, checkpoint and the file abort are rebuilt from the log (class derived). Configuration and offsets
+    (class state) and the commit log (class primary) are changed only with --allow. All old bytes are first saved to an
+    undo journal next to the store; --undo restores them. Damage in the log is covered with placeholder records, which
+    readers skip; everything after it stays.
 
-    Exits 1 when the plan has steps, or when something stays wrong after it was done.
+    Exits 1 if the plan has steps, or if problems remain after it was applied.
     """
     if what.undo is not None or what.list_:
         return _look_back(words or [], what, broker, show)
@@ -95,11 +95,11 @@ def _look_back(words: list[str], what: What, broker: AsBroker, show: Show) -> Ex
     from rmqtool.api.repair import store_of_journal
 
     if sum(bool(value) for value in asdict(what).values()) > 1:
-        raise UsageError("--undo and --list go alone", hint="rmqtool repair STORE --list")
+        raise UsageError("--undo and --list cannot be combined with other options", hint="rmqtool repair STORE --list")
     choice = choose_store(words, takes_words=PARTS) if words or what.undo in (None, "last") else None
     if choice is not None and choice.words:
         hint = "rmqtool repair STORE --undo last"
-        raise UsageError(f'a whole repair is taken back, not "{choice.words[0]}" of it', hint=hint)
+        raise UsageError(f'only a whole repair can be undone, not "{choice.words[0]}"', hint=hint)
     store = broker.store(store_of_journal(what.undo or "") if choice is None else choice.store)
     with show.output() as output:
         return _list(output, store) if what.undo is None else _undo(output, store, what.undo)

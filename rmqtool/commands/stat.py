@@ -19,18 +19,22 @@ if TYPE_CHECKING:
 
 def stat(
     words: Annotated[
-        list[str] | None, store_and("[" + "|".join(REPORTS) + "]", "The store, and what to report on.")
+        list[str] | None, store_and("[" + "|".join(REPORTS) + "]", "The store, and what to report.")
     ] = None,
     *,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(DIMENSIONS)}: any of them.")
+        str | None, typer.Option("--by", metavar="NAME,...", help=f"Count by {', '.join(DIMENSIONS)}: any combination.")
     ] = None,
     duplicates: Annotated[
         str | None,
-        typer.Option("--duplicates", metavar="uniq|body", help="Messages stored twice: of one unique key, or body."),
+        typer.Option(
+            "--duplicates", metavar="uniq|body", help="Find messages stored twice: same unique key, or same body."
+        ),
     ] = None,
-    as_map: Annotated[bool, typer.Option("--map", help="A picture of what lies where in the log.")] = False,
-    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Also write a page of charts.")] = None,
+    as_map: Annotated[bool, typer.Option("--map", help="Draw a map of the log.")] = False,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Also write a web page with charts.")
+    ] = None,
     scope: Scope,
     period: Period,
     filters: Filters,
@@ -39,11 +43,11 @@ def stat(
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Count messages: who stores what, when, and how much of the disk it fills.
+    """Count messages and bytes: which topics, tags and times fill the disk.
 
-    Sizes are those of whole records in the log; of bodies, as they are stored. delay, tx and retry count what waits, is
-    undecided or tried again (late: due before now and not delivered); retention shows what is deleted next, and which
-    groups have not read it. With --limit the largest groups are shown.
+    Sizes are those of whole records in the log; bodies count as stored. delay, tx and retry count pending messages
+    (late: due before now and not delivered). retention shows what is deleted next, and which groups have not read it.
+    With --limit the largest groups are shown.
     """
     from rmqtool.api.stat import count
     from rmqtool.render.text import neutral
@@ -77,7 +81,7 @@ def _report(words: tuple[str, ...]) -> str | None:
     if not words:
         return None
     if "/" in words[0]:
-        raise StoreError(f"{words[0]} is not there", file=words[0], hint="give the storePathRootDir of a broker")
+        raise StoreError(f"{words[0]} does not exist", file=words[0], hint="give the storePathRootDir of a broker")
     if len(words) > 1 or words[0] not in REPORTS:
         raise UsageError(f'"{" ".join(words)}" is not a report', hint=f"one of {', '.join(REPORTS)}")
     return words[0]

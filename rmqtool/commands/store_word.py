@@ -87,7 +87,7 @@ def _choose(
     store = os.path.join(home, _HOME_STORE[2:]) if home else os.path.expanduser(_HOME_STORE)
     if not exists(store):
         raise UsageError(
-            f"which store? None is named, ${VARIABLE} is not set and {_HOME_STORE} does not exist",
+            f"which store? No STORE is given, ${VARIABLE} is not set and {_HOME_STORE} does not exist",
             hint=f"put STORE first, or set {VARIABLE}",
         )
     return StoreChoice(store, tuple(words), _HOME_STORE)

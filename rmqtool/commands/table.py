@@ -28,26 +28,31 @@ class Entry(NamedTuple):
 
 
 COMMANDS: tuple[Entry, ...] = (
-    Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "What a store is, and its health at a glance."),
-    Entry("cat", "rmqtool.commands.cat:cat", Panel.LOOK, "Messages, filtered, in any order; damage among them."),
-    Entry("query", "rmqtool.commands.query:query", Panel.LOOK, "Any id, key, offset or time; its message, its story."),
-    Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Who, what, when, how much."),
-    Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Every byte of a file or a record, named."),
+    Entry("info", "rmqtool.commands.info:info", Panel.LOOK, "Show what a store contains and its health."),
+    Entry("cat", "rmqtool.commands.cat:cat", Panel.LOOK, "Print messages, filtered and ordered; mark damage."),
     Entry(
-        "check", "rmqtool.commands.check:check", Panel.JUDGE, "Prove a store sound: every byte, every cross-reference."
+        "query", "rmqtool.commands.query:query", Panel.LOOK, "Find messages by id, key, offset or time; show history."
     ),
-    Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "What two stores do not have in common."),
-    Entry("recover", "rmqtool.commands.recover:recover", Panel.FIX, "What a broker's next start would do and destroy."),
-    Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Put a store right: plan, apply, undo."),
-    Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores, into a new one."),
-    Entry("init", "rmqtool.commands.init:init", Panel.USE, "Make an empty store."),
+    Entry("stat", "rmqtool.commands.stat:stat", Panel.LOOK, "Count messages and bytes by topic, tag, time and more."),
+    Entry("dump", "rmqtool.commands.dump:dump", Panel.LOOK, "Show every byte of a file or a record with its name."),
+    Entry("check", "rmqtool.commands.check:check", Panel.JUDGE, "Check every record and every cross-reference."),
+    Entry("diff", "rmqtool.commands.diff:diff", Panel.JUDGE, "Compare two stores."),
+    Entry(
+        "recover",
+        "rmqtool.commands.recover:recover",
+        Panel.FIX,
+        "Rehearse a broker's next start: what it would delete.",
+    ),
+    Entry("repair", "rmqtool.commands.repair:repair", Panel.FIX, "Repair a store: plan, apply, undo."),
+    Entry("copy", "rmqtool.commands.copy:copy", Panel.FIX, "Salvage, split, merge or purge stores into a new store."),
+    Entry("init", "rmqtool.commands.init:init", Panel.USE, "Create an empty store."),
     Entry("topic", "rmqtool.commands.topic:topic", Panel.USE, "List, create, alter or delete topics."),
-    Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages, as a broker would."),
-    Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Let happen what is due now."),
-    Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Messages as a group gets them."),
-    Entry("export", "rmqtool.commands.export:export", Panel.USE, "Messages as Parquet, through Spark or without."),
-    Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "A guided tour on a store that it makes."),
-    Entry("man", "rmqtool.commands.man:man", Panel.USE, "The manual, on any terminal."),
+    Entry("produce", "rmqtool.commands.produce:produce", Panel.USE, "Store messages as a broker would."),
+    Entry("tick", "rmqtool.commands.tick:tick", Panel.USE, "Deliver and expire what is due now."),
+    Entry("consume", "rmqtool.commands.consume:consume", Panel.USE, "Read messages as a consumer group."),
+    Entry("export", "rmqtool.commands.export:export", Panel.USE, "Export messages as Parquet, with or without Spark."),
+    Entry("demo", "rmqtool.commands.demo:demo", Panel.USE, "Take a guided tour on a new sample store."),
+    Entry("man", "rmqtool.commands.man:man", Panel.USE, "Show a page of the manual."),
 )
 
 # What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.

@@ -20,15 +20,15 @@ def tick(
     store: Store = None,
     *,
     expire: Annotated[
-        bool, typer.Option("--expire", help="Delete segments that have expired, or that a full disk asks for.")
+        bool, typer.Option("--expire", help="Delete expired segments, and more if the disk is full.")
     ] = False,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
-    """Do what a broker would have done by now: deliver delayed messages, check transactions, revive.
+    """Do what a running broker would have done by now: deliver, check transactions, revive popped messages.
 
-    What a broker would delete now, because it is old or the disk is full, is named; --expire deletes it. With --jsonl a
-    line for each thing that happened, then a summary with counts and with what still waits.
+    What a broker would delete now, because it is old or the disk is full, is listed; --expire deletes it. With --jsonl
+    there is one line per action, then a summary with counts and what is still waiting.
     """
     from rmqtool.api.tick import ticking
 

@@ -14,24 +14,22 @@ from rmqtool.errors import Exit, Refused, UsageError
 
 def topic(
     words: Annotated[
-        list[str] | None, store_and("list|create|alter|delete [TOPIC]", "What to do, to which topic.")
+        list[str] | None, store_and("list|create|alter|delete [TOPIC]", "An action, and its topic.")
     ] = None,
     *,
-    queues: Annotated[
-        int | None, typer.Option("--queues", metavar="N", help="Queues to write to and to read from.", min=1)
-    ] = None,
+    queues: Annotated[int | None, typer.Option("--queues", metavar="N", help="Number of queues.", min=1)] = None,
     perm: Annotated[str | None, typer.Option("--perm", metavar="rw", help="Permission: rw, r, w or -.")] = None,
     attribute: Annotated[
-        list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="An attribute of 5.x; repeatable.")
+        list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="Set an attribute of 5.x; repeatable.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Really delete.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
     broker: AsBroker,
     show: Show,
 ) -> Exit:
     """List the topics of a store, create one, change its queues, permission or attributes, or delete it.
 
-    Deleting takes the topic and its queues away; its messages stay in the log until they expire, and a recovery would
-    bring the queues back. Fewer queues hide the messages in the ones above.
+    Deleting removes the topic and its queues. Its messages stay in the log until they expire, and a recovery would
+    restore the queues. With fewer queues, messages in the removed queues are hidden.
     """
     from rmqtool.api.topic import topic as act
     from rmqtool.render.overview import topic_screen
@@ -39,7 +37,7 @@ def topic(
     choice = choose_store(words or [], takes_words=True)
     action, name = _wanted(choice.words)
     if action is Action.DELETE and not yes:
-        raise Refused(f"this would delete {name} and its queues", hint="repeat it with --yes")
+        raise Refused(f"this would delete {name} and its queues", hint="run it again with --yes")
     with show.output() as output:
         rows = act(broker.store(choice.store), action, name, queues=queues, perm=perm, attributes=attribute)
         screen = topic_screen(rows)
@@ -51,7 +49,7 @@ def topic(
 def _wanted(words: tuple[str, ...]) -> tuple[Action, str]:
     action = words[0] if words else Action.LIST
     if action not in list(Action):
-        raise UsageError(f"{action!r} is nothing that can be done", hint="list, create, alter or delete")
+        raise UsageError(f"unknown action {action!r}", hint="list, create, alter or delete")
     if len(words) != (1 if action == Action.LIST else 2) and words:
         only = "rmqtool topic STORE list"
         hint = only if action == Action.LIST else f"rmqtool topic STORE {action} TOPIC; the topics: {only}"

@@ -100,7 +100,7 @@ class Settings:
         "storePathCommitLog", None, "directories of the commit log, split at commas; none: commitlog in the root"
     )
     read_only_commit_log_store_paths: str | None = _setting(
-        "readOnlyCommitLogStorePaths", None, "directories of the commit log that only lose files"
+        "readOnlyCommitLogStorePaths", None, "directories of the commit log without new files"
     )
     store_path_dledger_commit_log: str | None = _setting(
         "storePathDLedgerCommitLog", None, "directory of DLedger logs; none: the root"
@@ -168,17 +168,17 @@ class Settings:
     flush_commit_log_timed: bool = _setting("flushCommitLogTimed", True, "sleep that long; false: woken by puts")
     flush_commit_log_least_pages: int = _setting("flushCommitLogLeastPages", 4, "dirty pages that make a flush")
     flush_commit_log_thorough_interval: int = _setting(
-        "flushCommitLogThoroughInterval", 10_000, "between flushes of whatever is dirty (ms)"
+        "flushCommitLogThoroughInterval", 10_000, "between flushes of any dirty pages (ms)"
     )
     commit_interval_commit_log: int = _setting("commitIntervalCommitLog", 200, "between commits of the pool (ms)")
     commit_commit_log_least_pages: int = _setting("commitCommitLogLeastPages", 4, "pages that make a commit")
     commit_commit_log_thorough_interval: int = _setting(
-        "commitCommitLogThoroughInterval", 200, "between commits of whatever is there (ms)"
+        "commitCommitLogThoroughInterval", 200, "between commits of any pages (ms)"
     )
     flush_interval_consume_queue: int = _setting("flushIntervalConsumeQueue", 1000, "between flushes of queues (ms)")
     flush_consume_queue_least_pages: int = _setting("flushConsumeQueueLeastPages", 2, "dirty pages that make a flush")
     flush_consume_queue_thorough_interval: int = _setting(
-        "flushConsumeQueueThoroughInterval", 60_000, "between flushes of whatever is dirty in queues (ms)"
+        "flushConsumeQueueThoroughInterval", 60_000, "between flushes of any dirty queue pages (ms)"
     )
     flush_consumer_offset_interval: int = _setting(
         "flushConsumerOffsetInterval", 5000, "between writes of consumerOffset.json (ms)"
@@ -244,7 +244,7 @@ class Settings:
     delete_when: str = _setting("deleteWhen", "04", "hours of the day for deletion, split at semicolons")
     disk_max_used_space_ratio: int = _setting("diskMaxUsedSpaceRatio", 75, "expired files go at once above this (%)")
     disk_space_clean_forcibly_ratio: int = _setting(
-        "diskSpaceCleanForciblyRatio", 85, "files go whatever their age above this (%)", since=_V53
+        "diskSpaceCleanForciblyRatio", 85, "files of any age go above this (%)", since=_V53
     )
     disk_space_warning_level_ratio: int = _setting(
         "diskSpaceWarningLevelRatio", 90, "puts are refused above this (%)", since=_V53
@@ -283,9 +283,11 @@ class Settings:
         "maxTransferCountOnMessageInDisk", 8, "messages of one answer from disk"
     )
     access_message_in_memory_max_ratio: int = _setting(
-        "accessMessageInMemoryMaxRatio", 40, "share of memory that holds the log's end (%)"
+        "accessMessageInMemoryMaxRatio", 40, "share of memory for the end of the log (%)"
     )
-    max_filter_message_size: int = _setting("maxFilterMessageSize", 16_000, "units one get looks at", since=_V53)
+    max_filter_message_size: int = _setting(
+        "maxFilterMessageSize", 16_000, "queue entries that one get reads", since=_V53
+    )
     travel_cq_file_num_when_get_message: int = _setting(
         "travelCqFileNumWhenGetMessage", 1, "queue files one get looks at", since=_V53
     )

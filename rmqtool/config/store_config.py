@@ -62,7 +62,7 @@ class StoreConfig(Settings):
             value = values.pop(row.name, row.default)
             object.__setattr__(self, row.name, {} if value is MISSING else value)
         if values:
-            raise TypeError(f"no such settings: {', '.join(values)}")
+            raise TypeError(f"unknown settings: {', '.join(values)}")
 
     @classmethod
     def default(cls, version: Version = Version.V5_3) -> Self:
@@ -123,20 +123,18 @@ class StoreConfig(Settings):
             if row is None:
                 near = get_close_matches(name, SETTINGS, n=1)
                 hint = f"did you mean {near[0]}?" if near else "the names are those of broker.conf"
-                raise UsageError(f"{name} is not a setting that changes anything here", hint=hint)
+                raise UsageError(f"{name} is not a setting that rmqtool uses", hint=hint)
             if row.name in UNUSED and not takes_unused:
-                raise UsageError(
-                    f"rmqtool does not use {name}: it would change nothing here", hint="rmqtool info STORE config"
-                )
+                raise UsageError(f"rmqtool does not use {name}", hint="rmqtool info STORE config")
             if row.since > self.version:
-                hint = f"leave it out, or look as that broker: --as {row.since}"
+                hint = f"leave it out, or use that version: --as {row.since}"
                 raise UsageError(f"{name} is new in {row.since}; a {self.version} broker does not read it", hint=hint)
             if row.kind is bool and text.lower() not in ("true", "false"):
                 raise UsageError(f"{name}={text} is neither true nor false", hint=f"--conf {name}=true")
             try:
                 values[name] = _from_java_text(row, text, self.version)
             except _NotTaken as wanted:
-                hint = f"left out it is {row.defaults[self.version]}"
+                hint = f"the default is {row.defaults[self.version]}"
                 raise UsageError(f"{name}={text} is not {wanted}", hint=hint) from None
         return self.with_values(values, origin)
 

@@ -104,9 +104,9 @@ def _require_fit(store: Store) -> None:
     for directory in (*config.commit_log_dirs, *config.read_only_commit_log_dirs):
         if beneath(root, directory) is None:
             raise Refused(
-                f"the log of this store lies outside of it, in {directory}: both cannot be changed as a whole",
+                f"the log of this store is outside of it, in {directory}: the two cannot be replaced together",
                 file=root,
-                hint="write into a new store: another directory",
+                hint="write to a new store in another directory",
             )
     require_closed(store.listing)
 
@@ -240,9 +240,9 @@ class _Import:
         version = self.store.setup.config.version
         refusal = check_topic_name(topic, version.value)
         if refusal is None and not is_allowed_to_send(topic, version.value):
-            refusal = f"topic {topic} is the broker's own, and nobody sends to it"
+            refusal = f"topic {topic} is the broker's own, and clients cannot send to it"
         if refusal is not None:
-            raise Refused(refusal, hint="leave its messages out: filter by topic")
+            raise Refused(refusal, hint="leave out its messages: filter by topic")
 
     def take(self, path: str) -> None:
         """Put the messages of a file."""
@@ -290,9 +290,9 @@ class _Import:
         text = f"{status}: message {self.count + row} of topic {message.topic}, {len(message.body or b'')} bytes"
         if status.is_about_message:
             return StoreError(
-                f"{text}, is none that this store may hold; nothing was stored",
+                f"{text}, is not allowed in this store; nothing was stored",
                 hint="leave such messages out: filter by topic or size",
             )
         return WriteFailed(
-            f"{text}, could not be stored, and nothing was", hint="see what the store says: rmqtool check STORE"
+            f"{text}, could not be stored; nothing was stored", hint="check the store: rmqtool check STORE"
         )

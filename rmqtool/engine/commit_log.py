@@ -313,8 +313,8 @@ class CommitLog:
         for directory in self.directories:
             if directory.filesystem is segment.filesystem:
                 return directory.filesystem.open_write(segment.path)
-        hint = "readOnlyCommitLogStorePaths names it"
-        raise WriteFailed(f"{segment.path} lies in a directory that is only read", file=segment.path, hint=hint)
+        hint = "it is in readOnlyCommitLogStorePaths"
+        raise WriteFailed(f"{segment.path} is in a read-only directory", file=segment.path, hint=hint)
 
 
 def _pages(offset: int) -> int:

@@ -350,7 +350,7 @@ class ConsumeQueue:
             self.next_offset = queue_offset
             return None
         topic, queue_id = self.key
-        text = f"the record at {physical_offset} says queue offset {queue_offset}, {self.next_offset} is due"
+        text = f"the record at {physical_offset} has queue offset {queue_offset}, but {self.next_offset} is next"
         finding = new_finding("CL-QOFF", text, Place(topic=topic, queue_id=queue_id), commitLogOffset=physical_offset)
         if gap <= _WIDEST_GAP and fits:
             self._pending.append(_FILLER * gap)

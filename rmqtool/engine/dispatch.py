@@ -416,7 +416,7 @@ class Dispatcher:
     def _is_queue_name(self, topic: str, physical_offset: int) -> bool:
         if is_directory_name(topic):
             return True
-        text = f"the record at {physical_offset} names a topic that can have no directory: {topic!r}"
+        text = f"the record at {physical_offset} has a topic that cannot be a directory name: {topic!r}"
         place = registry.Place(topic=topic)
         self._report(registry.new_finding("CL-TOPIC", text, place, commitLogOffset=physical_offset))
         return False

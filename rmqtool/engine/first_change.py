@@ -1,7 +1,7 @@
 """What is done before the first change of an open store, and when it is closed.
 
 upstream: a broker marks the store when it opens it, and takes the mark away unless a flag is set. Here a store that
-refuses everything is left as it was found, and a full disk alone keeps no mark: what was taken is durable.
+refuses everything is never cleared found, and a full disk alone keeps no mark: what was taken is durable.
 """
 
 from __future__ import annotations

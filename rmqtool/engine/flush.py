@@ -110,7 +110,7 @@ class Turn(Enum):
     """What came of waiting."""
 
     MINE = "force now, and say so when it is done"
-    DONE = "somebody else has forced it"
+    DONE = "another thread has flushed it"
     TOO_LATE = "it took too long"
 
 

@@ -95,16 +95,16 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
     """Make an empty store of ``config`` in a directory that holds nothing yet."""
     if filesystem.listdir():
         raise Refused(
-            "the directory is not empty; a new store would mix with what is there",
+            "the directory is not empty",
             file=filesystem.shown(""),
-            hint="name a directory that is empty or not there yet",
+            hint="name a new or empty directory",
         )
     _require_sizes(config)
     for directory in DIRECTORIES:
         make_directories(filesystem, directory)
     comments = (
-        f"Settings of this store, made for RocketMQ {config.version}.",
-        "A broker started with -c reads them too.",
+        f"Settings of this store, created for RocketMQ {config.version}.",
+        "A broker reads this file, too: start it with -c.",
     )
     text = config.with_unknown(AS_VERSION, config.version.value).encode_broker_conf(comments)
     with filesystem.create(BROKER_CONF) as file:
@@ -156,7 +156,7 @@ def count_messages(file: ReadableFile, size: int) -> int:
 
 
 # What can be done with a store that only its own broker writes.
-_COPY = "its messages can be put into a store of files: rmqtool copy STORE DST"
+_COPY = "copy its messages to a store with file queues: rmqtool copy STORE DST"
 
 
 class QueueEnd(NamedTuple):
@@ -271,12 +271,12 @@ def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
     if listing.log_directories:
         found = ",".join(files.shown(directory) for directory in sorted(listing.log_directories))
         return Refused(
-            f"the commit log is not where the settings say, in {','.join(config.commit_log_dirs)}, but in {found}",
+            f"the commit log is not in {','.join(config.commit_log_dirs)}, but in {found}",
             file=shown,
-            hint=f"give the broker's setting: --conf storePathCommitLog={found}",
+            hint=f"use the broker's setting: --conf storePathCommitLog={found}",
         )
     return _queues_alone(listing) or StoreError(
-        f"{shown} holds no commit log", file=shown, hint="make a new store: rmqtool init STORE"
+        f"{shown} has no commit log", file=shown, hint="make a new store: rmqtool init STORE"
     )
 
 
@@ -291,7 +291,7 @@ def refuse_linked(listing: StoreListing) -> None:
     for names in listing.iter_linked():
         shown = listing.filesystem.shown(names[1])
         raise Refused(
-            f"{' and '.join(names)} are one file under several names (hard links): writing one changes the others",
+            f"{' and '.join(names)} are one file under several names (hard links): a write to one changes the others",
             file=shown,
             hint=f"give each a file of its own: cp -p {quote(shown)} {quote(shown + '.own')}"
             f" && mv {quote(shown + '.own')} {quote(shown)}",
@@ -302,7 +302,7 @@ def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError |
     """Return what about a store only its own broker can keep."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
-        return StoreError("the log is DLedger's; only its group may append to it", file=shown, hint=_COPY)
+        return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
     in_rocksdb = config.store_type != "default" or config.rocksdb_cq_double_write_enable
     if in_rocksdb or paths.CONSUME_QUEUE in listing.databases():
         return StoreError(
@@ -314,7 +314,7 @@ def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError |
 def require_closed(listing: StoreListing) -> None:
     """Refuse a store that must be recovered first: its last process was killed, or still runs."""
     if listing.filesystem.exists(ABORT):
-        raise _needs_recovery("the store was not closed: abort is there", ABORT)
+        raise _needs_recovery("the store was not closed cleanly: abort is present", ABORT)
 
 
 def refuse_without_log(listing: StoreListing) -> None:
@@ -329,7 +329,7 @@ def _queues_alone(listing: StoreListing) -> Refused | None:
     return Refused(
         f"{LOG_IS_EMPTY}: a write now would number messages from 0 again",
         file=listing.filesystem.shown(""),
-        hint="is the volume of the commit log mounted? if the log is lost, begin a new store",
+        hint="mount the volume of the commit log; if the log is lost, create a new store",
     )
 
 
@@ -345,7 +345,7 @@ def _check_log_directories(directories: Sequence[LogDirectory], version: Version
                 if entry.kind is Kind.DIRECTORY and version is Version.V4_9:
                     shown = filesystem.shown(join(path, entry.name))
                     raise StoreError(
-                        "a directory lies among the segments; a 4.9 broker does not load that",
+                        "there is a directory among the segments; a 4.9 broker refuses to start",
                         file=shown,
                         hint="move it out of the store",
                     )
@@ -390,7 +390,7 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
         offset = segment.end_offset
     later = [one for one in log if one.base_offset > offset]
     if later:
-        raise _needs_recovery(f"the log ends at {offset}, and there is a segment behind that", later[0].path)
+        raise _needs_recovery(f"the log ends at {offset}, but there is a segment after that", later[0].path)
     return Tail(offset, timestamp), (end.last.store_host_ip, end.last.store_host_port) if end.last else None
 
 
@@ -429,7 +429,7 @@ def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQ
     is_own = is_there and _is_own(read_record(log, last.physical_offset), queue.queue, max_offset - 1)
     if is_there and not is_own and not _is_damage(log, last.physical_offset):
         path = queue.segments.segments[-1].path
-        raise _needs_recovery(f"the last unit of the queue, {max_offset - 1}, names no such record", path)
+        raise _needs_recovery(f"the last entry of the queue, {max_offset - 1}, does not match its record", path)
     ext_end = _ext_end(queue, ext) if ext else 0
     return QueueEnd(max_offset, last.physical_offset + last.size, ext_end, max_offset < written)
 
@@ -466,7 +466,9 @@ def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
                 segment = ext.find(at)
                 found = decode_ext_unit(ext.read(at, segment.end_offset - at)) if segment else None
                 if not isinstance(found, ConsumeQueueExtUnit):
-                    raise _needs_recovery(f"unit {queue_offset} has no extension at {at}", ext.segments[-1].path)
+                    raise _needs_recovery(
+                        f"queue entry {queue_offset} has no extension entry at {at}", ext.segments[-1].path
+                    )
                 return at + found.size
         return ext.end_offset
     finally:
@@ -481,7 +483,9 @@ def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) ->
         is_own = record is not None and (record.topic, record.queue_id) == queue.queue
         if not is_own and not _is_damage(log, last.physical_offset):
             path = queue.segments.segments[-1].path
-            raise _needs_recovery(f"the last unit of the queue names no record, at {last.physical_offset}", path)
+            raise _needs_recovery(
+                f"the last entry of the queue points to {last.physical_offset}, where there is no record", path
+            )
     return BatchQueueEnd(queue.segments.min_offset + count * BATCH_UNIT_SIZE, last)
 
 
@@ -504,7 +508,9 @@ def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tup
     if opened is None and header is not None and header.index_count <= 1 and len(names) == 1:
         return [], configured
     if opened is None:
-        raise _needs_recovery("the bytes of the index file fit no number of slots", path)
+        raise _needs_recovery("index file has an impossible header or size", path)
     if opened.header.end_phy_offset >= log_end > 0:
-        raise _needs_recovery(f"the index knows a record at {opened.header.end_phy_offset}, the log ends before", path)
+        raise _needs_recovery(
+            f"the index names a record at {opened.header.end_phy_offset}, but the log ends before it", path
+        )
     return names, opened.geometry

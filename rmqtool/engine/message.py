@@ -149,17 +149,17 @@ _ABOUT_MESSAGE = frozenset(
     }
 )
 _REASONS = {
-    PutStatus.FLUSH_DISK_TIMEOUT: "they are written, but not known to be on the disk",
+    PutStatus.FLUSH_DISK_TIMEOUT: "written, but not confirmed to be on disk",
     PutStatus.FLUSH_SLAVE_TIMEOUT: "stored, but no slave has acknowledged it",
     PutStatus.SLAVE_NOT_AVAILABLE: "stored, but there is no slave",
-    PutStatus.SERVICE_NOT_AVAILABLE: "the store takes nothing more",
-    PutStatus.CREATE_MAPPED_FILE_FAILED: "there is no room for the next file of the log",
-    PutStatus.OS_PAGE_CACHE_BUSY: "too much waits to be written",
+    PutStatus.SERVICE_NOT_AVAILABLE: "the store does not accept messages now",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "there is no space for the next segment of the log",
+    PutStatus.OS_PAGE_CACHE_BUSY: "too many messages wait to be written",
     PutStatus.UNKNOWN_ERROR: "a write failed",
     PutStatus.MESSAGE_ILLEGAL: "its body is above maxMessageSize, or its topic or properties are too long",
     PutStatus.PROPERTIES_SIZE_EXCEEDED: "its properties take more than 32767 bytes",
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its time is further ahead than timerMaxDelaySec",
-    PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a time, and timerWheelEnable is false",
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its delay is longer than timerMaxDelaySec",
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a delivery time, but timerWheelEnable is false",
 }
 # A topic and the number of one of its queues.
 QueueKey: TypeAlias = tuple[str, int]

@@ -76,7 +76,7 @@ def log_directories(setup: Setup) -> tuple[LogDirectory, ...]:
         inside = beneath(setup.config.root_dir, directory)
         if inside is None and not os.path.isdir(directory):
             raise StoreError(
-                "the directory of the commit log is not there", file=directory, hint="is its volume mounted?"
+                "the directory of the commit log is missing", file=directory, hint="is its volume mounted?"
             )
         found.append(
             LogDirectory(PosixWritableFileSystem(directory), "")

@@ -182,7 +182,7 @@ def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> Mess
 def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
     """Return the tickets of messages that were stored by columns."""
     tickets = []
-    # One tuple for each queue, not for each message: the collector looks at all there are.
+    # One tuple for each queue, not for each message: the collector reads all there are.
     queues: dict[tuple[str, int], tuple[str, int]] = {}
     places = zip(put.physical_offsets.tolist(), put.queue_offsets.tolist(), put.sizes.tolist(), strict=True)
     for message, (physical_offset, queue_offset, size) in zip(messages, places, strict=True):
@@ -380,8 +380,8 @@ def append_packed(packed: Packed, log: CommitLog) -> Ints:
     largest = int(packed.sizes.max(initial=0))
     if largest > log.largest_record:
         raise StoreError(
-            f"a record of {largest} bytes fits into no segment of {log.segment_size} bytes",
-            hint="take a larger mappedFileSizeCommitLog (--conf), or leave such messages out",
+            f"a record of {largest} bytes is larger than a segment of {log.segment_size} bytes",
+            hint="use a larger mappedFileSizeCommitLog (--conf), or leave out such messages",
         )
     ends = np.cumsum(packed.sizes)
     places = np.empty(len(packed), np.int64)

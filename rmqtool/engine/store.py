@@ -106,7 +106,7 @@ class MessageStore:
             if filesystem.exists(path) and filesystem.listdir(path):
                 shown = filesystem.shown(path)
                 raise Refused(
-                    "there is a commit log already; nothing was made", file=shown, hint="name another directory"
+                    "there is a commit log already; nothing was created", file=shown, hint="name another directory"
                 )
             make_directories(filesystem, path)
         make_directories(setup.files, paths.CONSUME_QUEUE)
@@ -446,7 +446,7 @@ class MessageStore:
         """Make everything durable, remove the mark, give the lock back. Closing twice is the same as once.
 
         The mark stays, and the next start is a recovery, if anything could not be written, or queues or index are
-        behind. A store that refused everything is left as it was found.
+        behind. A store that refused everything is never cleared found.
         """
         if not self._is_open:
             return

@@ -53,7 +53,7 @@ ABOUT = {
     "flag": "flags of the client",
     "body_crc": "checksum of the stored body",
     "reconsume_times": "how often it was tried again",
-    "prepared_transaction_offset": "where its half message stood",
+    "prepared_transaction_offset": "physical offset of its half message",
     "offset_msg_id": "the broker's id: host and place",
     "broker": "its name, or its directory",
 }
@@ -81,8 +81,8 @@ def local_path(text: str) -> str:
         return here[1]
     if _ELSEWHERE.match(text):
         raise UsageError(
-            f"{text} is no path of this machine, and rmqtool speaks to no other filesystem",
-            hint="mount it and name the path; or copy: the segments of a store from there, a whole export to there",
+            f"{text} is not a local path; remote file systems are not supported",
+            hint="mount it, or copy the files to or from a local directory",
         )
     return text
 
@@ -162,7 +162,7 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
         hint = f"did you mean {near[0]}?" if near else "the columns are " + ", ".join(COLUMNS)
         raise UsageError(f"there is no column {name!r}", hint=hint)
     if not wanted:
-        raise UsageError("no column is named", hint="the columns are " + ", ".join(COLUMNS))
+        raise UsageError("no column is given", hint="the columns are " + ", ".join(COLUMNS))
     return tuple(name for name in COLUMNS if name in wanted)
 
 
@@ -178,5 +178,5 @@ def check_body(text: str) -> Body:
 def check_split_size(size: int) -> int:
     """Return the size; raise UsageError for one with which planning would be most of the work."""
     if size < LEAST_SPLIT_SIZE:
-        raise UsageError(f"a split of {size} bytes is too small", hint=f"{LEAST_SPLIT_SIZE} bytes are the least")
+        raise UsageError(f"a split of {size} bytes is too small", hint=f"the minimum is {LEAST_SPLIT_SIZE} bytes")
     return size

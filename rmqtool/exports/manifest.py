@@ -70,9 +70,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         found = json.loads(data)
         if found["manifestVersion"] != VERSION:
             raise StoreError(
-                f"{path} is of version {found['manifestVersion']}; this rmqtool knows {VERSION}",
+                f"{path} has version {found['manifestVersion']}; this rmqtool reads version {VERSION}",
                 file=path,
-                hint="go on with the rmqtool that wrote it, or export to another directory (--to)",
+                hint="use the rmqtool that wrote it, or export to another directory (--to)",
             )
         return Manifest(
             number=int(found["number"]),
@@ -85,7 +85,9 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
-            f"{path} is no manifest of an export: {error!r}", file=path, hint="export anew, to another directory (--to)"
+            f"{path} is not an export manifest: {error!r}",
+            file=path,
+            hint="export again, to another directory (--to)",
         ) from error
 
 

@@ -34,14 +34,14 @@ def writing(path: str) -> Iterator[None]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         if error.errno in _FULL:
             raise NoSpace(
-                f"{path} could not be written: {reason}; nothing of this export was left at the target",
+                f"{path} could not be written: {reason}; the target was left unchanged",
                 file=path,
                 hint="free some space, or export to another disk (--to)",
             ) from error
         raise WriteFailed(
-            f"{path} could not be written: {reason}; nothing of this export was left at the target",
+            f"{path} could not be written: {reason}; the target was left unchanged",
             file=path,
-            hint="export to another place (--to)",
+            hint="export to another directory (--to)",
         ) from error
 
 

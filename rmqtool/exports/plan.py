@@ -48,7 +48,7 @@ def plan_sources(
     With ``settled``, and wherever a broker is writing, nothing behind the record that is the last one now is read.
     """
     if not paths:
-        raise UsageError("no store is named", hint="give the storePathRootDir of at least one broker")
+        raise UsageError("no store is given", hint="give the storePathRootDir of at least one broker")
     # Who reads may be a process of another machine, which has another current directory.
     logs = [read_store_log(os.path.abspath(path)) for path in paths]
     names = broker_names(logs)
@@ -56,7 +56,7 @@ def plan_sources(
     for name, log in zip(names, logs, strict=True):
         if settled and any(file.kind is LogKind.COMPACTION for file in log.files):
             raise UsageError(
-                f"{log.root} is a compaction log, which brokers write anew: what is new in it cannot be told",
+                f"{log.root} is a compaction log, which brokers rewrite: new messages in it cannot be detected",
                 hint="export it whole: without --since-last",
             )
         end = log.end.physical_offset if settled or log.live else None

@@ -33,14 +33,14 @@ def require_same_view(asked: Range) -> None:
     A machine that does not share the disk, or holds an old copy, knows nothing of damage.
     """
     file = asked.file
-    hint = "every machine must see the store at this path; if its broker deleted the file meanwhile, read it again"
+    hint = "every machine must have the store at this path; if its broker deleted the file, read it again"
     try:
         with file.open() as opened:
             size = opened.size()
     except ReadFailed as error:
         raise StoreError(f"{error.message} (on {gethostname()})", file=file.name, hint=hint) from error
     if size < file.size:
-        text = f"{file.name} has {size} bytes on {gethostname()}, and {file.size} where the reading was planned"
+        text = f"{file.name} has {size} bytes on {gethostname()}, but {file.size} on the driver"
         raise StoreError(text, file=file.name, hint=hint)
 
 
@@ -83,7 +83,7 @@ class BatchReader:
         if not landed:
             raise StoreError(
                 f"the range of {file.name} from {self.asked.start} on ends at {reached}, but the next one would begin "
-                f"at {begins}: a body there holds what looks like a record in its place",
+                f"at {begins}: a body there contains bytes that look like a record",
                 file=file.name,
                 offset=begins,
                 hint="read each file in one piece: with a split size of 2g",

@@ -165,10 +165,10 @@ def _require_unbroken(source: Source, before: Progress | None, directory: str) -
         return
     if log.end.physical_offset < before.end or is_cut_back(log.files, Mark(before.end, before.last)):
         raise Refused(
-            f"the log of {source.broker} is not the one that was exported: it was cut back behind {before.end}, where "
-            "the last export ended, and written anew",
+            f"the log of {source.broker} is not the one that was exported: it was cut before {before.end}, where the "
+            "last export ended, and rewritten",
             file=log.root,
-            hint=f"--mode overwrite exports it anew to {directory}",
+            hint=f"--mode overwrite exports it again to {directory}",
         )
 
 
@@ -179,7 +179,7 @@ def _require_space(target: Target, sources: Sequence[Source]) -> None:
     free = found.f_bavail * found.f_frsize
     if free < wanted:
         raise NoSpace(
-            f"{target.directory} needs about {wanted} bytes, and {free} are free there",
+            f"{target.directory} needs about {wanted} bytes, but only {free} are free there",
             file=target.directory,
             hint="export to another disk (--to), or less: --topic, --begin, --end",
         )
@@ -278,7 +278,7 @@ def damage_error(damage: Damage) -> StoreError:
         f"{damage.code}: {damage.message} ({damage.length} bytes)",
         file=damage.file,
         offset=damage.file_offset,
-        hint="--on-corrupt emit exports the rest and names the damage beside the target; skip only leaves it out",
+        hint="--on-corrupt emit exports the rest and lists the damage next to the target; skip only leaves it out",
     )
 
 

@@ -95,28 +95,28 @@ class Target:
             raise Refused(f"{self.directory} is a file, not a directory", file=self.directory, hint=hint)
         if os.path.ismount(self.directory):
             raise Refused(
-                f"{self.directory} is a mount point: its manifest cannot be beside it, nor take its name by a rename",
+                f"{self.directory} is a mount point: its manifest cannot be next to it, and it cannot be renamed",
                 file=self.directory,
                 hint="name a directory in it (--to)",
             )
         names = set(os.listdir(self.directory))
         if names and self.mode is Mode.ERROR:
             raise Refused(
-                f"{self.directory} is there and not empty; nothing in it was touched",
+                f"{self.directory} already exists and is not empty; it was left unchanged",
                 file=self.directory,
                 hint="--mode append adds to it, --mode overwrite replaces it, --since-last adds what is new",
             )
         if names and not os.path.isdir(self.manifests) and _OLD_MANIFESTS not in names:
             raise Refused(
-                f"{self.directory} holds files that no export of rmqtool wrote; nothing in it was touched",
+                f"{self.directory} holds files that no rmqtool export wrote; it was left unchanged",
                 file=self.directory,
                 hint="name another directory (--to)",
             )
         if self.mode is not Mode.OVERWRITE and os.path.exists(os.path.join(self.directory, _OLD_MANIFESTS, _PENDING)):
             raise Refused(
-                f"an earlier rmqtool was stopped while it added to {self.directory}, and has not finished",
+                f"an earlier rmqtool was stopped while it added to {self.directory}",
                 file=self.directory,
-                hint="run the rmqtool that wrote it once more, or --mode overwrite",
+                hint="run that export again with the same rmqtool, or use --mode overwrite",
             )
 
     def _require_siblings(self) -> None:
@@ -127,7 +127,7 @@ class Target:
             names = os.listdir(path) if os.path.isdir(path) else [""]
             if not all(_OURS_BESIDE[kind].fullmatch(name) for name in names):
                 raise Refused(
-                    f"{path} holds files that no export of rmqtool wrote; the {kind} of an export is kept there",
+                    f"{path} holds files that no rmqtool export wrote; the {kind} of an export belongs there",
                     file=path,
                     hint="export to a directory of another name (--to)",
                 )
@@ -225,7 +225,9 @@ def _locked(staging: str, directory: str) -> Iterator[None]:
         except BlockingIOError:
             os.close(descriptor)
             raise StoreInUse(
-                f"another export to {directory} is running", file=directory, hint="run it again afterwards"
+                f"another export to {directory} is running",
+                file=directory,
+                hint="run it again when that one has finished",
             ) from None
         if _is_still(staging, descriptor):
             break

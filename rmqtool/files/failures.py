@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rmqtool.files.filesystem import ReadableFileSystem
 
 _OWNER = "run the command as the owner of the store, or as root"
-_DISK = "read the kernel log: the disk may be failing; copy what still reads before anything else"
+_DISK = "read the kernel log: the disk may be failing; copy everything readable first"
 _SPACE = "free some space on that file system, then run the command again"
 _DESCRIPTORS = "raise the limit of open files (ulimit -n), then run the command again"
 _LINK = "a link inside a store is not followed: name the directory it points to instead"
@@ -51,12 +51,12 @@ def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
     return error
 
 
-def require_room(files: ReadableFileSystem, needed: int, what: str, hint: str = "make room there first") -> None:
+def require_room(files: ReadableFileSystem, needed: int, what: str, hint: str = "free some space there first") -> None:
     """Refuse to begin what there is no room for: ``what`` needs so many bytes on the disk of ``files``."""
     available = files.space().available
     if available < needed:
         raise NoSpace(
-            f"{what} needs {needed} bytes, and {available} are free; nothing was written",
+            f"{what} needs {needed} bytes, but only {available} are free; nothing was written",
             file=files.shown(""),
             hint=hint,
         )
@@ -77,7 +77,7 @@ _UNMAPPED = "failed to map segment"
 def of_the_machine(error: Exception) -> RmqtoolError | None:
     """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
-        hint = "give it more (ulimit -v, the container's limit), or one process: -j 1"
+        hint = "raise the limit (ulimit -v, the container's limit), or use one process: -j 1"
         return NoMemory("there is not enough memory for this command", hint=hint)
     if not isinstance(error, OSError) or error.errno is None:
         return None

@@ -177,10 +177,10 @@ class ReadableFile(Closable, Protocol):
         found = self.pread(length, file_offset)
         if len(found) < length:
             raise ReadFailed(
-                f"{self.shown} ends too early: {length} bytes were wanted, and it has {self.size()}",
+                f"{self.shown} is too short: {length} bytes were needed, and it has {self.size()}",
                 file=self.shown,
                 offset=file_offset,
-                hint="a writer may have cut it meanwhile: run the command again; rmqtool dump FILE shows what is there",
+                hint="another process may have cut it: run the command again; rmqtool dump FILE shows its bytes",
             )
         return found
 
@@ -243,7 +243,7 @@ class ReadableFileSystem(Closable, Protocol):
         """Return what bears the name."""
         found = self.find_stat(path)
         if found is None:
-            raise FileMissing(f"{self.shown(path)} is not there", file=self.shown(path), hint=_VANISHED)
+            raise FileMissing(f"{self.shown(path)} does not exist", file=self.shown(path), hint=_VANISHED)
         return found
 
     def exists(self, path: str) -> bool:
@@ -325,7 +325,7 @@ def path_parts(path: str, error: Failure = ReadFailed) -> tuple[str, ...]:
     parts = tuple(path.split("/"))
     for name in parts:
         if reason := _unfit(name):
-            raise error(f"{path!r} names no file of the store: {reason}", file=path)
+            raise error(f"{path!r} is not a path in the store: {reason}", file=path)
     return parts
 
 
@@ -333,11 +333,11 @@ def _unfit(name: str) -> str | None:
     if name in ("", ".", ".."):
         return f"{name!r} is not a name"
     if "\0" in name:
-        return "a name holds no NUL"
+        return "a name cannot contain NUL"
     try:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
-        return "a name holds no half of a surrogate pair"
+        return "a name cannot contain half of a surrogate pair"
     return f"a name has at most {_NAME_LIMIT} bytes" if len(encoded) > _NAME_LIMIT else None
 
 
@@ -355,7 +355,7 @@ def split(path: str) -> tuple[str, str]:
 def require_range(file: str, length: int, file_offset: int, error: Failure = ReadFailed) -> None:
     """Raise ``error`` for a span that no file can have: lengths and offsets come from bytes that may be damaged."""
     if length < 0 or file_offset < 0 or length + file_offset > _OFFSET_LIMIT:
-        raise error(f"{file} has no {length} bytes at {file_offset}", file=file)
+        raise error(f"{file} does not have {length} bytes at {file_offset}", file=file)
 
 
 def require_unshrunk(file: str, wanted_end: int, found_end: int, size_at_open: int) -> None:

@@ -265,9 +265,9 @@ class JournalledFileSystem(WritableFileSystem):
     def _require_journal(self) -> None:
         if self._failed:
             raise WriteFailed(
-                f"{self._log.shown} could not be written before, so nothing more is changed",
+                f"{self._log.shown} could not be written before, so no further change is made",
                 file=self._log.shown,
-                hint="undo what was changed so far",
+                hint="undo the changes made so far",
             )
 
 

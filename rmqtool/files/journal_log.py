@@ -178,7 +178,7 @@ def read_verified_journal(journal: ReadableFileSystem) -> Journal:
                 for piece in (piece for entry in line.entries if "bytes" in entry for piece in pieces_of(entry)):
                     # Old bytes are durable before the line that tells of them: this is damage, and no torn write.
                     if digest(old.pread(piece.length, piece.at)) != piece.digest:
-                        raise _damaged(old, piece.at, "old bytes do not have the digest that was written down")
+                        raise _damaged(old, piece.at, "old bytes do not match their digest")
     return _told(lines)
 
 
@@ -196,25 +196,25 @@ def _read_lines(journal: ReadableFileSystem) -> list[JournalLine]:
         if names <= {LOG, OLD_BYTES}:
             return []  # interrupted while it was begun: nothing had been changed
         raise ReadFailed(
-            f"{journal.shown('')} is no journal",
+            f"{journal.shown('')} is not an undo journal",
             file=journal.shown(""),
-            hint=f"a journal holds {LOG} and {OLD_BYTES}; repair --apply says where it is",
+            hint=f"a journal contains {LOG} and {OLD_BYTES}; repair --apply shows where it is",
         )
     valid: list[JournalLine] = []
     with journal.open_read(LOG) as log:
         torn = False
         for line in _iter_lines(log.pread_exactly(log.size(), 0)):
             if line is not None and torn:
-                raise _damaged(log, line.start, "a line before this one does not have its digest")
+                raise _damaged(log, line.start, "an earlier line does not match its digest")
             if line is None:
                 torn = True
             else:
                 valid.append(line)
         if valid and valid[0].entries[0].get("begin") != VERSION:
             raise ReadFailed(
-                f"{log.shown} is no journal of version {VERSION}",
+                f"{log.shown} is not a journal of version {VERSION}",
                 file=log.shown,
-                hint="undo with the rmqtool that made the change",
+                hint="undo it with the version of rmqtool that made the change",
             )
     return valid
 
@@ -235,7 +235,7 @@ def _damaged(file: ReadableFile, offset: int, what: str) -> ReadFailed:
         f"{file.shown} is damaged: {what}; nothing was undone",
         file=file.shown,
         offset=offset,
-        hint="the old bytes that are left can still be taken from it by hand",
+        hint="the old bytes in it can still be restored by hand",
     )
 
 
@@ -283,9 +283,9 @@ def _require_as_left(files: ReadableFileSystem, done: dict[str, tuple[int, int] 
         status = files.find_stat(path)
         if (None if status is None else (status.size, status.mtime_ns)) != left:
             raise Refused(
-                f"{files.shown(path)} was changed after the change that is to be undone; nothing was undone",
+                f"{files.shown(path)} was changed after the repair; nothing was undone",
                 file=files.shown(path),
-                hint="a broker may have worked on the store since: check it instead",
+                hint="a broker may have used the store since: check it instead",
             )
 
 
@@ -339,9 +339,9 @@ class _Restoration:
             if not self._files.exists(path):
                 shown = self._files.shown(path)
                 raise WriteFailed(
-                    f"{shown} is gone, and was not the journal's to restore",
+                    f"{shown} is missing, and the journal cannot restore it",
                     file=shown,
-                    hint="put it back, then undo again",
+                    hint="restore it, then undo again",
                 )
             file = self._files.open_write(path)
         with file:

@@ -145,7 +145,7 @@ def _in_use(file: str, pid: int | None) -> StoreInUse:
     return StoreInUse(
         f"the store is in use: {holder} holds the lock; nothing was changed",
         file=file,
-        hint="stop that process first; commands that only look (info, cat, check) work meanwhile",
+        hint="stop that process first; commands that only read (info, cat, check) still work",
     )
 
 

@@ -516,7 +516,7 @@ class OverlayFileSystem(WritableFileSystem):
                 raise ReadFailed(
                     f"{file.shown} was replaced by another file while it was read",
                     file=file.shown,
-                    hint="run the command again while nothing writes the store",
+                    hint="run the command again while nothing writes to the store",
                 )
             shown = node.content.base_size
             require_unshrunk(file.shown, shown, found.size, shown)

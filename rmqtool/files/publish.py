@@ -79,9 +79,9 @@ def require_replaceable(directory: str) -> None:
     """Raise Refused for a directory whose name cannot be given to another one."""
     if os.path.ismount(directory):
         raise Refused(
-            f"{directory} is a file system of its own, which cannot be changed as a whole",
+            f"{directory} is a mount point, which cannot be replaced as a whole",
             file=directory,
-            hint="write into a new store: another directory",
+            hint="write to a new store in another directory",
         )
 
 
@@ -96,9 +96,9 @@ def clone(source: str, target: str) -> None:
                 os.link(os.path.join(source, path), os.path.join(target, path), follow_symlinks=False)
             else:
                 shown = os.path.join(source, path)
-                hint = "write into a new store: another directory"
+                hint = "write to a new store in another directory"
                 raise Refused(
-                    f"{shown} is a {kind}: what holds one cannot be changed as a whole", file=shown, hint=hint
+                    f"{shown} is a {kind}: a directory with one cannot be replaced as a whole", file=shown, hint=hint
                 )
         directories = [path for path, kind in iter_tree(files) if kind is Kind.DIRECTORY]
         with PosixWritableFileSystem(target) as made:
@@ -184,7 +184,7 @@ def _unable(directory: str) -> Refused:
     return Refused(
         f"the file system of {directory} cannot exchange two directories, so nothing was changed",
         file=directory,
-        hint="write into a new store: another directory",
+        hint="write to a new store in another directory",
     )
 
 
@@ -208,7 +208,7 @@ def new_directory(path: str) -> Iterator[None]:
         before = set(os.listdir(path))
     except OSError as error:
         raise WriteFailed(
-            f"{path} cannot be made: {error.strerror}", file=path, hint="name a place where you may write"
+            f"{path} cannot be made: {error.strerror}", file=path, hint="name a directory that you can write to"
         ) from error
     try:
         yield

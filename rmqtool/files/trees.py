@@ -24,9 +24,9 @@ def copy_tree(source: ReadableFileSystem, target: WritableFileSystem) -> list[st
     """
     if target.listdir():
         raise WriteFailed(
-            f"{target.shown('')} is not empty: what is there would mix with the copy",
+            f"{target.shown('')} is not empty: its files would mix with the copy",
             file=target.shown(""),
-            hint="name a directory that is empty or not there yet",
+            hint="name a new or empty directory",
         )
     left_out = []
     directories = [""]

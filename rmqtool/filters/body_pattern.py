@@ -42,8 +42,8 @@ class BodyPattern:
             except _TooLong as error:
                 raise UsageError(
                     f"--body-re {self.expression.pattern!r} took more than {most_seconds:g} s on one body of "
-                    f"{len(text)} characters: it tries too many ways to match",
-                    hint="repeat nothing that is itself repeated, as in (a+)+: a++ or (?>a+) never try again",
+                    f"{len(text)} characters: it backtracks too much",
+                    hint="avoid nested repeats such as (a+)+; a++ and (?>a+) do not backtrack",
                 ) from error
             return found
 

@@ -192,11 +192,11 @@ class Lexer:
         elif self.text.startswith("/*", start):
             message = "the comment that begins here is not closed"
         elif self.text[start] == '"':
-            message, hint = "a string stands in single quotes", "write 'text', and a quote inside it twice"
+            message, hint = "strings are written in single quotes", "write 'text', and a quote inside it twice"
         elif self.text[start] == "!":
             message, hint = "there is no operator “!”", "write <> for different, NOT for the opposite"
         else:
-            message = "a character that has no meaning here"
+            message = "unexpected character"
         return FilterSyntaxError(message, text=self.text, position=start, hint=hint)
 
 
@@ -319,7 +319,7 @@ class _Parser:
         if token.kind == "IN":
             texts = self._texts()
             if not isinstance(left, Property):
-                raise self._error("only a property can stand left of IN", start, _hint_about(left))
+                raise self._error("only a property can be left of IN", start, _hint_about(left))
             return In(left, texts, negated)
         if token.kind in SEARCHES:
             return Search(token.kind, left, self._string(f"{token.kind} is followed by a string"), negated)
@@ -334,14 +334,14 @@ class _Parser:
         if not negated and isinstance(low, Constant) and isinstance(high, Constant):
             sign = compare(Typed(low.kind, low.value), Typed(high.kind, high.value))
             if sign is None or sign > 0:
-                message = "the values of BETWEEN stand in the wrong order: the lower comes first"
+                message = "the values of BETWEEN are in the wrong order: the lower one comes first"
                 raise self._error(message, low_start)
         return Between(value, low, high, negated)
 
     def _check_ordered(self, left: Expression, start: int, right: Expression, right_start: int) -> None:
         for operand, at in ((left, start), (right, right_start)):
             if isinstance(operand, Constant) and not operand.kind.is_number:
-                raise self._error(f"only numbers and properties have an order; {_name_of(operand)} has none", at)
+                raise self._error(f"only numbers and properties have an order; {_name_of(operand)} does not", at)
             if is_truth(operand):
                 message = "a condition has no order; only numbers and properties do"
                 raise self._error(message, at, _hint_about(operand))
@@ -409,7 +409,7 @@ class _Parser:
     def _float(self, token: Token) -> Constant:
         value = float(token.text)
         if value == 0.0:
-            raise self._error("the least fraction is 4.9E-324, and 0.0 is below it; write 0", token.start)
+            raise self._error("the smallest fraction is 4.9E-324; for zero write 0", token.start)
         if value == math.inf:
             raise self._error("the number is greater than 1.7976931348623157E308", token.start)
         return Constant(Kind.DOUBLE, value)
@@ -462,7 +462,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _hint_about(operand: Expression) -> str | None:
-    return "NOT takes only the word behind it: write NOT (…)" if isinstance(operand, Not) else None
+    return "NOT applies only to the next word: write NOT (…)" if isinstance(operand, Not) else None
 
 
 def _name_of(constant: Constant) -> str:

@@ -90,6 +90,6 @@ def _body_pattern(text: str) -> BodyPattern:
         return BodyPattern(re.compile(text))
     except re.error as error:
         raise UsageError(
-            f"--body-re {text!r} is no regular expression: {error}",
-            hint="a \\ before . ? * + ( ) [ ] takes them as they are",
+            f"--body-re {text!r} is not a regular expression: {error}",
+            hint="put a \\ before . ? * + ( ) [ ] to match them literally",
         ) from error

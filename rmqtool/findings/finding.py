@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong or odd, as a value.
+"""A finding: the report of one problem, as a value; and the wording of counts in its texts.
 
 Numbers of things in the texts of findings.
 """

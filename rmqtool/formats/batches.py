@@ -31,7 +31,7 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
     while at < len(data):
         left = len(data) - at
         if left < _PREFIX.size + _LENGTH_SIZE:
-            yield Flaw("CL-LEN", f"{left} bytes behind the last message of a batch", at, left)
+            yield Flaw("CL-LEN", f"{left} bytes after the last message of a batch", at, left)
             return
         prefix = _PREFIX.decode(data, at)
         body_at = at + _PREFIX.size
@@ -41,7 +41,9 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
             return
         (properties_length,) = layouts.SHORT.unpack_from(data, properties_at - _LENGTH_SIZE)
         if properties_length < 0 or properties_at + properties_length != at + prefix.total_size:
-            yield Flaw("CL-LEN", f"the lengths of a batch's message do not add up to {prefix.total_size}", at, left)
+            yield Flaw(
+                "CL-LEN", f"the lengths in a message of a batch do not add up to its size {prefix.total_size}", at, left
+            )
             return
         body = bytes(data[body_at : body_at + prefix.body_length])
         yield BatchItem(prefix.flag, body, bytes(data[properties_at : properties_at + properties_length]))

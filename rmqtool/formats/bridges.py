@@ -1,7 +1,7 @@
-"""The record that a repair lays over a damaged span of the log, so that whoever reads the log steps over the damage.
+"""The placeholder record that a repair writes over damage in the log, so that every reader skips the damage.
 
-A broker writes no such record. It is one of a transaction that was rolled back, which no broker puts into a queue or
-into the index; its topic is nobody's, its body zeros. Brokers that find it at a start check it as any other record.
+Brokers do not write such records. It is a record of a rolled-back transaction, which no broker puts into a queue or
+into the index; its topic is unused, its body is zeros. A broker that scans it checks it like any other record.
 """
 
 from __future__ import annotations

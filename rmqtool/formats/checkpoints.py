@@ -1,7 +1,12 @@
-"""Pages of 4096 bytes that hold a few numbers: ``checkpoint`` and ``config/timercheck``.
+"""Pages of 4096 bytes with a few 64-bit numbers: ``checkpoint`` and ``config/timercheck``.
 
-Upstream: ``StoreCheckpoint``, ``TimerCheckpoint``. Older versions leave the later fields zero. A file shorter than its
-fields reads as zeros behind its end, as a mapped page does.
+``checkpoint`` (0 to 40): the log is flushed up to this store time, the queues are, the end of the newest full index
+file, the master's flushed offset (from 5.0.0), the confirmed offset (from 5.1.1). ``timercheck`` (0 to 56): last time
+read, flushed position of the timer log, next offset of the timer topic, the master's, then a data version of three
+numbers. Zeros fill the page.
+
+Older versions leave the later fields zero. A file that is shorter than its fields reads as zeros after its end, as a
+mapped page does. Upstream: ``StoreCheckpoint``, ``TimerCheckpoint``.
 """
 
 from __future__ import annotations
@@ -57,7 +62,7 @@ def check_checkpoint(data: Buffer) -> Flaw | None:
     rest = bytes(data[layouts.STORE_CHECKPOINT.size :])
     if rest.strip(b"\0"):
         at = layouts.STORE_CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0"))
-        return Flaw("CP-BAD", "bytes behind the last field are not zero", at, len(rest.strip(b"\0")))
+        return Flaw("CP-BAD", "bytes after the last field are not zero", at, len(rest.strip(b"\0")))
     negative = [name for name, value in decode_checkpoint(data)._asdict().items() if value < 0]
     if negative:
         return Flaw("CP-BAD", f"negative: {', '.join(negative)}", 0, layouts.STORE_CHECKPOINT.size)

@@ -1,9 +1,25 @@
-"""Commit log records: message records of both versions and the blank that ends a segment.
+"""Commit log records: message records of both versions and the blank record that ends a segment.
 
-Upstream writes them in ``CommitLog.DefaultAppendMessageCallback`` (4.9) and ``MessageExtEncoder`` (5.x) and reads
-them in ``CommitLog.checkMessageAndReturnSize`` and ``MessageDecoder``. A segment is records back to back from byte 0,
-ended by one blank when the next record did not fit; records never span segments. A crash leaves a torn last record
-(often a whole prefix and zeros), a truncation leaves stale bytes behind the end.
+With IPv4 hosts (each IPv6 host adds 12 bytes; B, T and P are the lengths of body, topic and properties)::
+
+    0     4  totalSize, this field included       56    8  storeTimestamp, ms
+    4     4  magic 0xDAA320A7 (v1), ..20AB (v2)   64    4  store host: address (16 with IPv6)
+    8     4  bodyCRC, 31 bits                     68    4  store host: port
+    12    4  queueId                              72    4  reconsumeTimes
+    16    4  flag of the producer                 76    8  preparedTransactionOffset
+    20    8  queueOffset                          84    4  bodyLength B
+    28    8  physicalOffset of this record        88    B  body as stored
+    36    4  sysFlag                              88+B  1  topicLength T (2 bytes in version 2)
+    40    8  bornTimestamp, ms                    89+B  T  topic
+    48    4  born host: address (16 with IPv6)    ...   2  propertiesLength P
+    52    4  born host: port                      ...   P  properties: name 0x01 value 0x02 ...
+
+A segment is records back to back from byte 0. If the next record does not fit with 8 bytes to spare, a blank record
+ends the segment: its length to the end of the segment (4), magic 0xCBD43194 (4), undefined bytes. Records never span
+segments. A crash leaves a torn last record, often a whole prefix and zeros. A truncation leaves old bytes.
+
+Upstream writes records in ``CommitLog.DefaultAppendMessageCallback`` (4.9) and ``MessageExtEncoder`` (5.x), and reads
+them in ``CommitLog.checkMessageAndReturnSize`` and ``MessageDecoder``.
 
 Decoding looks at structure only and never raises on bytes: what is not a record is a ``Flaw``. ``check_record``
 judges the rest (checksums, place).
@@ -150,11 +166,11 @@ def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Fl
     if magic == 0 and total_size == 0:
         return Nothing(left)
     if magic not in _TOPIC_LENGTHS:
-        return Flaw("CL-MAGIC", f"magic {magic:#010x} is no record's", 0, _START.size)
+        return Flaw("CL-MAGIC", f"magic {magic:#010x} is not a record magic", 0, _START.size)
     if total_size < MIN_RECORD_SIZE:
         return Flaw("CL-LEN", f"size {total_size} is below the smallest record's {MIN_RECORD_SIZE}", 0, _START.size)
     if total_size > left:
-        return Flaw("CL-LEN", f"size {total_size} exceeds the {left} bytes left", 0, left)
+        return Flaw("CL-LEN", f"size {total_size} is more than the {left} bytes left", 0, left)
     return Flaw("CL-LEN", _wrong_length(bytes(data[file_offset : file_offset + total_size]), magic), 0, total_size)
 
 
@@ -180,13 +196,13 @@ def _wrong_length(record: bytes, magic: int) -> str:
         return f"size {size} is below the {least} that these hosts and this version need"
     body_length = prefix.unpack_from(record)[_BODY_LENGTH]
     if not 0 <= body_length <= size - least:
-        return f"body length {body_length} does not fit into size {size}"
+        return f"body length {body_length} is more than the record size {size} allows"
     (topic_length,) = topic_length_layout.unpack_from(record, prefix.size + body_length)
     if not 0 <= topic_length <= size - least - body_length:
-        return f"topic length {topic_length} does not fit into size {size}"
+        return f"topic length {topic_length} is more than the record size {size} allows"
     parts = least + body_length + topic_length
     (properties_length,) = _PROPERTIES_LENGTH.unpack_from(record, parts - _PROPERTIES_LENGTH.size)
-    return f"the lengths add up to {parts + properties_length}, the size says {size}"
+    return f"the record header says {size} bytes, its fields add up to {parts + properties_length}"
 
 
 def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
@@ -232,7 +248,7 @@ def check_record(
         yield Flaw("CL-CRC", text, at, message.body_length)
     if physical_offset is not None and message.physical_offset != physical_offset:
         field = _SHORTEST.field("physical_offset")
-        text = f"the record says it lies at {message.physical_offset}, it lies at {physical_offset}"
+        text = f"the record is at {physical_offset}, but names {message.physical_offset} as its offset"
         yield Flaw("CL-PHY", text, field.offset, field.size)
     if message.store_timestamp <= 0:
         at = PREFIXES[message.sys_flag & HOST_BITS].field("store_timestamp").offset
@@ -242,7 +258,7 @@ def check_record(
         covered = message.total_size - stored.length
         actual = crc31(memoryview(data)[file_offset : file_offset + covered])
         if actual != stored.value:
-            text = f"property checksum {stored.value}, the record gives {actual}"
+            text = f"property checksum {stored.value}, the bytes of the record give {actual}"
             yield Flaw("CL-CRC", text, covered, stored.length)
 
 
@@ -264,9 +280,8 @@ def encode_message(message: layouts.MessageRecord) -> bytes:
         )
     )
     if len(encoded) != message.total_size or len(message.raw_body) != message.body_length:
-        text = (
-            f"body {len(message.raw_body)}, record {len(encoded)}; they say {message.body_length}, {message.total_size}"
-        )
+        said = f"{message.body_length}, {message.total_size}"
+        text = f"body {len(message.raw_body)}, record {len(encoded)}; the header says {said}"
         raise LayoutError(f"lengths of a record: {text}")
     return encoded
 

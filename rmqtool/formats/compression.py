@@ -43,9 +43,9 @@ def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) ->
     try:
         return Inflated(_INFLATERS[codec](raw_body, cap), codec)
     except OverflowError:
-        text = f"the body inflates beyond the cap of {cap} bytes"
+        text = f"the body decompresses to more than the limit of {cap} bytes"
     except (zlib.error, RuntimeError, ValueError, EOFError, MemoryError) as error:
-        text = f"the body is no whole {codec} stream: {error}"
+        text = f"the body is not a complete {codec} stream: {error}"
     return Flaw("BD-INFLATE", text, 0, len(raw_body))
 
 

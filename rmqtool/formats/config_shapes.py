@@ -1,7 +1,7 @@
-"""What stands in the JSON texts of a broker: each object declared once, its fields in the order they are written.
+"""The JSON files of a broker: each object declared once, its fields in the order in which they are written.
 
-A field's default is what a new object has there; without one it is left out until it has a value. Bins are those of
-the maps in upstream's process, as far as they decide the order of keys.
+A field's default is its value in a new object; a field without a default is left out until it has a value. Bins are
+the sizes of upstream's hash maps, which decide the order of keys.
 
 Upstream: the managers of ``broker`` (topic, subscription, offset, filter, schedule, loadbalance), ``TimerMetrics``,
 ``TransactionMetrics``, ``CompactionPositionMgr``, ``PopConsumerRecord``, and the beans they hold.

@@ -1,9 +1,24 @@
-"""Consume queue units: simple, extended, batch and sparse.
+"""Entries of consume queues (units, in upstream's words): simple, extended, batch and sparse.
 
-Upstream: ``ConsumeQueue`` (20 bytes; queue offset = position / 20), ``ConsumeQueueExt``, ``BatchConsumeQueue`` and
-``SparseConsumeQueue`` (46 bytes). The end of a queue is stored nowhere: the first unit that is not valid ends it, and
-after a truncation stale units that look valid may follow. A queue whose first messages are gone begins with filler
-units.
+Simple (20 bytes; queue offset = (base offset of the segment + file offset) / 20)::
+
+    0   8  physical offset of the record
+    8   4  its totalSize; 2147483647 in a filler entry
+    12  8  tags code; a delivery time in the delay queues; the address of an extension entry if at most -2^31 - 1
+
+Extension (20 bytes and a bit map): size (2), tags code (8), store time (8), size of the bit map (2), bit map.
+
+Batch and sparse (46 bytes)::
+
+    0   8  physical offset; -1 ends a sparse segment    28  8  queue offset of the first message
+    8   4  totalSize                                    36  2  messages in the record
+    12  8  tags code                                    38  4  compacted offset
+    20  8  store time, ms                               42  4  reserved
+
+The end of a queue is not stored: the first invalid entry ends it, and after a truncation old entries that look valid
+can follow. If the first messages of a segment have expired, the segment begins with filler entries.
+
+Upstream: ``ConsumeQueue``, ``ConsumeQueueExt``, ``BatchConsumeQueue``, ``SparseConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -99,10 +114,10 @@ def decode_ext_unit(data: Buffer, file_offset: int = 0) -> ConsumeQueueExtUnit |
     if size <= 0:
         return ExtFileEnd(size == -1)
     if size < _EXT_HEAD.size or size > left:
-        return Flaw("CQ-EXT", f"ext unit of {size} bytes, {left} are left", 0, left)
+        return Flaw("CQ-EXT", f"extension entry of {size} bytes, {left} are left", 0, left)
     head = _EXT_HEAD.decode(data, file_offset)
     if head.bit_map_size < 0 or _EXT_HEAD.size + head.bit_map_size != size:
-        return Flaw("CQ-EXT", f"bit map of {head.bit_map_size} bytes in an ext unit of {size}", 0, size)
+        return Flaw("CQ-EXT", f"bit map of {head.bit_map_size} bytes in an extension entry of {size}", 0, size)
     bit_map = bytes(data[file_offset + _EXT_HEAD.size : file_offset + size])
     return ConsumeQueueExtUnit(size, head.tags_code, head.msg_store_time, bit_map)
 

@@ -69,7 +69,9 @@ def decode_epoch_file(data: bytes) -> EpochFile | Flaw:
     if not _COUNT.fullmatch(count_line) or not _COUNT.fullmatch(crc_line):
         return Flaw("CF-EPOCH", "the first two lines are not a count and a checksum", 0, len(data))
     if int(count_line) != len(entry_lines):
-        return Flaw("CF-EPOCH", f"{int(count_line)} entries are announced, {len(entry_lines)} follow", 0, len(data))
+        return Flaw(
+            "CF-EPOCH", f"the first line announces {int(count_line)} entries, {len(entry_lines)} follow", 0, len(data)
+        )
     crc = int(crc_line)
     head = len(encode_text(count_line + crc_line + 2 * line_separator))
     if crc != 0 and crc != crc31(data[head:]):
@@ -113,7 +115,7 @@ def decode_broker_identity(data: bytes) -> BrokerIdentity | Flaw:
     if len(parts) not in (3, 4) or not all(parts):
         return Flaw("CF-IDENTITY", "not clusterName#brokerName#brokerId", 0, len(data))
     if not _LONG.fullmatch(parts[2]) or not LONG_MIN <= int(parts[2]) <= LONG_MAX:
-        return Flaw("CF-IDENTITY", f"broker id {parts[2][:40]!r} is no number", 0, len(data))
+        return Flaw("CF-IDENTITY", f"broker id {parts[2][:40]!r} is not a number", 0, len(data))
     return BrokerIdentity(parts[0], parts[1], int(parts[2]), parts[3] if len(parts) == 4 else None)
 
 

@@ -95,12 +95,12 @@ BATCH_ITEM = Struct(
 
 CONSUME_QUEUE_UNIT = Struct(
     "physical_offset" / Int64sb * "Place of the message in the commit log",
-    "size" / Int32sb * "Its total size; 2147483647 in a filler unit",
-    "tags_code" / Int64sb * "Hash of the tag, delivery time of a delayed message, or address of an ext unit",
+    "size" / Int32sb * "Its total size; 2147483647 in a filler entry",
+    "tags_code" / Int64sb * "Hash of the tag, delivery time of a delayed message, or address of an extension entry",
 )
 
 CONSUME_QUEUE_EXT_HEAD = Struct(
-    "size" / Int16sb * "Bytes of the unit; -1 ends the file",
+    "size" / Int16sb * "Bytes of the entry; -1 ends the file",
     "tags_code" / Int64sb * "The real tags code",
     "msg_store_time" / Int64sb * "Store timestamp, ms",
     "bit_map_size" / Int16sb * "Bytes of the bit map that follows",
@@ -150,8 +150,8 @@ STORE_CHECKPOINT = Struct(
 
 TIMER_SLOT = Struct(
     "time" / Int64sb * "Delivery time divided by the precision",
-    "first_pos" / Int64sb * "Timer log position of the first unit, -1 when none",
-    "last_pos" / Int64sb * "Of the newest unit",
+    "first_pos" / Int64sb * "Timer log position of the first entry, or -1",
+    "last_pos" / Int64sb * "Timer log position of the newest entry",
     "num" / Int32sb * "Pending messages",
     "magic" / Int32sb * "0",
 )
@@ -273,7 +273,7 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "RecordStart": (RECORD_START, "The first bytes of any commit log record"),
     "BlankRecord": (BLANK, "End of a commit log segment"),
     "ConsumeQueueUnit": (CONSUME_QUEUE_UNIT, "Unit of a simple consume queue"),
-    "ConsumeQueueExtHead": (CONSUME_QUEUE_EXT_HEAD, "Head of a unit of the queue's extension"),
+    "ConsumeQueueExtHead": (CONSUME_QUEUE_EXT_HEAD, "Head of an entry of the queue's extension file"),
     "BatchConsumeQueueUnit": (BATCH_CONSUME_QUEUE_UNIT, "Unit of a batch or sparse consume queue"),
     "IndexHeader": (INDEX_HEADER, "Head of an index file"),
     "IndexSlot": (INDEX_SLOT, "Slot of an index file"),
@@ -286,7 +286,7 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "DLedgerEntryHead": (DLEDGER_ENTRY_HEAD, "Head of a DLedger entry"),
     "DLedgerIndexUnit": (DLEDGER_INDEX_UNIT, "Unit of the DLedger index"),
     "RocksDBQueueValue": (ROCKSDB_QUEUE_VALUE, "Value of a RocksDB queue row"),
-    "RocksDBQueueKeyTail": (ROCKSDB_QUEUE_KEY_TAIL, "What follows the topic in the key of a RocksDB queue row"),
+    "RocksDBQueueKeyTail": (ROCKSDB_QUEUE_KEY_TAIL, "The rest of a RocksDB queue row's key, after the topic"),
     "RocksDBOffsetValue": (ROCKSDB_OFFSET_VALUE, "Value of a RocksDB queue bound"),
     "RocksDBDataVersion": (ROCKSDB_DATA_VERSION, "Value of a RocksDB v2 version row"),
     "RocksDBTimerValue": (ROCKSDB_TIMER_VALUE, "Value of a RocksDB timer row"),

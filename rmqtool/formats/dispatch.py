@@ -31,7 +31,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     delays = []
     for word in text.split():
         if word[-1] not in _UNIT_MS or not word[:-1].isdecimal():
-            raise ValueError(f"{word!r} is no delay: a number and one of s, m, h, d")
+            raise ValueError(f"{word!r} is not a delay: write a number and one of s, m, h, d")
         delays.append(int(word[:-1]) * _UNIT_MS[word[-1]])
     return tuple(delays)
 

@@ -1,7 +1,17 @@
 """DLedger's data and index files.
 
-Upstream: the dledger library's ``DLedgerEntryCoder`` and ``DLedgerMmapFileStore``. Each entry wraps one commit log
-record whose physical offset is the entry's place plus the head; queues point at the record, not at the entry.
+An entry of a data file is a head of 48 bytes and one commit log record::
+
+    0   4  magic: 1 data, 2 no-op, 3 configuration change; -1 blank   32  4  channel, 0
+    4   4  bytes of the entry, head included                          36  4  chain CRC, 0
+    8   8  number of the entry                                        40  4  body CRC, 0
+    16  8  term of the leader                                         44  4  bytes of the record
+    24  8  position of the entry                                      48  .  the record
+
+The physical offset in the record is the entry's position plus 48, and queue entries point to the record. An entry of
+the index is 32 bytes: magic (4), position (8), size (4), number (8), term (8).
+
+Upstream: ``DLedgerEntryCoder`` and ``DLedgerMmapFileStore`` of the dledger library.
 """
 
 from __future__ import annotations
@@ -42,7 +52,7 @@ def decode_entry_head(
     if magic == 0 and size == 0:
         return Nothing(left)
     if magic not in MAGIC_WORDS:
-        return Flaw("DL-MAGIC", f"entry magic {magic} is none of 1, 2, 3")
+        return Flaw("DL-MAGIC", f"entry magic {magic} is not 1, 2 or 3")
     if size < HEAD_SIZE or size > left:
         return Flaw("DL-SIZE", f"entry of {size} bytes, {left} are left")
     head = layouts.DLEDGER_ENTRY_HEAD.decode(data, file_offset)

@@ -43,13 +43,13 @@ class OddityKind(StrEnum):
     BLOCK_COMMENT = "/* comment */"
     BLOCK_COMMENT_AT_START = "/* comment */ before the value"
     LINE_COMMENT = "// comment"
-    LINE_COMMENT_NEAR_VALUE = "// comment before a plain value, or behind one and its comma"
+    LINE_COMMENT_NEAR_VALUE = "// comment before a plain value, or after one and its comma"
     COMMENT_BEFORE_COLON = "comment between a name and its colon"
     SINGLE_QUOTES = "single quotes"
     UNQUOTED_NAME = "unquoted name"
     TRAILING_COMMA = "comma before a closing bracket"
-    DOUBLE_COMMA = "doubled comma behind a bracket"
-    DOUBLE_COMMA_NEAR_VALUE = "doubled comma behind a plain value"
+    DOUBLE_COMMA = "doubled comma after a bracket"
+    DOUBLE_COMMA_NEAR_VALUE = "doubled comma after a plain value"
     DOUBLE_COMMA_OF_NUMBERS = "doubled comma in a map with numeric keys"
     STRAY_COMMA = "comma without a value in a list, or first in an object"
     NO_COMMA = "no comma between pairs"
@@ -194,7 +194,7 @@ class _Parser:
         self._value_end = self._at
         self._skip("}")
         if self._at < self._end:
-            self._fail("something follows the value")
+            self._fail("there is text after the value")
         return Parsed(value, tuple(self._oddities))
 
     def _fail(self, message: str) -> NoReturn:

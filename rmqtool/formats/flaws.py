@@ -1,4 +1,4 @@
-"""What a decoder answers when bytes are not what they should be: a value, never an exception."""
+"""A flaw: a decoder's answer to bytes that are not what their place requires. A value, never an exception."""
 
 from __future__ import annotations
 

@@ -272,14 +272,14 @@ def guess_id(text: str) -> IdGuess:
         lengths = f"{2 * (IPV4_LENGTH + _TAIL_LENGTH)} or {2 * (IPV6_LENGTH + _TAIL_LENGTH)}"
         return IdGuess((), (f"not {lengths} hexadecimal digits: only a producer's own key can look like this",))
     if not 0 <= as_offset.port <= 0xFFFF:
-        return IdGuess((IdKind.UNIQ_KEY,), ("where an offset id has its port stands more than 65535",))
+        return IdGuess((IdKind.UNIQ_KEY,), ("as an offset id its port would be more than 65535",))
     if as_offset.physical_offset < 0:
         return IdGuess((IdKind.UNIQ_KEY,), ("as an offset id its offset would be negative",))
     if as_offset.physical_offset >= _IMPLAUSIBLE_OFFSET:
-        reason = f"as an offset id it would lie at {as_offset.physical_offset}, beyond any log"
+        reason = f"as an offset id it would be at {as_offset.physical_offset}, past the end of any log"
         return IdGuess((IdKind.UNIQ_KEY, IdKind.OFFSET_MSG_ID), (reason,))
     reasons = (
-        f"it would lie at {as_offset.physical_offset} of {as_offset.host}",
+        f"it would be at {as_offset.physical_offset} of {as_offset.host}",
         "as a unique key its process id would be a multiple of 65536",
     )
     return IdGuess((IdKind.OFFSET_MSG_ID, IdKind.UNIQ_KEY), reasons)

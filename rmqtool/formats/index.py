@@ -1,8 +1,18 @@
-"""Index files: header, hash slots, entries; and which geometry a file has.
+"""Index files: a hash table from keys to physical offsets; and the geometry of a file.
 
-Upstream: ``IndexHeader`` and ``IndexFile`` of ``store/index``. A file is header, S slots of 4 bytes, I entries of 20;
-entry 0 is never written. S and I stand nowhere in the file; they follow from the size and from where the chains hash
-home. A crash leaves slots, entries and header as of different moments.
+Header (40 bytes), S slots of 4 bytes, I entries of 20 bytes; entry 0 is never written::
+
+    header  0   8  store time of the first entry, ms      slot   0   4  newest entry of the chain; 0: empty
+            8   8  store time of the last entry, ms       entry  0   4  hash of topic#key, not negative
+            16  8  physical offset of the first entry            4   8  physical offset
+            24  8  physical offset of the last entry             12  4  seconds after the header's first time
+            32  4  slots in use                                  16  4  next older entry of the slot; 0: end
+            36  4  number of the next entry
+
+A key's slot is its hash modulo S. S and I are not stored: they follow from the size of the file, and from the slots
+that the chains hash to. A crash leaves header, slots and entries as of different times.
+
+Upstream: ``IndexHeader`` and ``IndexFile`` of ``store/index``.
 """
 
 from __future__ import annotations

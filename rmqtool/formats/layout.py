@@ -1,6 +1,6 @@
-"""What every fixed layout offers: a struct packer, a field table and a dtype, all derived from one declaration.
+"""A fixed layout: a struct packer, a field table and a dtype, all derived from one declaration.
 
-The declarations stand in ``declarations`` (construct). ``derive`` turns them into ``layouts``, so that the tool starts
+The declarations are in ``declarations`` (construct). ``derive`` turns them into ``layouts``, so that the tool starts
 and works without loading construct; a test keeps the two equal.
 """
 
@@ -96,7 +96,7 @@ class Layout(Generic[Value]):
             raise LayoutError(f"{self.name}: {error}") from None
 
     def iter_decode(self, data: Buffer) -> Iterator[Value]:
-        """Yield the values of ``data``, unit after unit; a rest shorter than a unit is left out."""
+        """Yield the values of ``data``, unit after unit; a rest shorter than an entry is left out."""
         whole = len(data) - len(data) % self.size
         make = self.make
         for values in self.packer.iter_unpack(memoryview(data)[:whole]):

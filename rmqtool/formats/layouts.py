@@ -207,15 +207,15 @@ CONSUME_QUEUE_UNIT = Layout(
     "Unit of a simple consume queue",
     (
         Field("physical_offset", 0, 8, "i64", "Place of the message in the commit log"),
-        Field("size", 8, 4, "i32", "Its total size; 2147483647 in a filler unit"),
-        Field("tags_code", 12, 8, "i64", "Hash of the tag, delivery time of a delayed message, or address of an ext unit"),
+        Field("size", 8, 4, "i32", "Its total size; 2147483647 in a filler entry"),
+        Field("tags_code", 12, 8, "i64", "Hash of the tag, delivery time of a delayed message, or address of an extension entry"),
     ),
     ConsumeQueueUnit,
 )
 
 
 class ConsumeQueueExtHead(NamedTuple):
-    """Head of a unit of the queue's extension."""
+    """Head of an entry of the queue's extension file."""
 
     size: int
     tags_code: int
@@ -225,9 +225,9 @@ class ConsumeQueueExtHead(NamedTuple):
 
 CONSUME_QUEUE_EXT_HEAD = Layout(
     "ConsumeQueueExtHead",
-    "Head of a unit of the queue's extension",
+    "Head of an entry of the queue's extension file",
     (
-        Field("size", 0, 2, "i16", "Bytes of the unit; -1 ends the file"),
+        Field("size", 0, 2, "i16", "Bytes of the entry; -1 ends the file"),
         Field("tags_code", 2, 8, "i64", "The real tags code"),
         Field("msg_store_time", 10, 8, "i64", "Store timestamp, ms"),
         Field("bit_map_size", 18, 2, "i16", "Bytes of the bit map that follows"),
@@ -369,8 +369,8 @@ TIMER_SLOT = Layout(
     "Slot of the timer wheel",
     (
         Field("time", 0, 8, "i64", "Delivery time divided by the precision"),
-        Field("first_pos", 8, 8, "i64", "Timer log position of the first unit, -1 when none"),
-        Field("last_pos", 16, 8, "i64", "Of the newest unit"),
+        Field("first_pos", 8, 8, "i64", "Timer log position of the first entry, or -1"),
+        Field("last_pos", 16, 8, "i64", "Timer log position of the newest entry"),
         Field("num", 24, 4, "i32", "Pending messages"),
         Field("magic", 28, 4, "i32", "0"),
     ),
@@ -537,7 +537,7 @@ ROCKSDB_QUEUE_VALUE = Layout(
 
 
 class RocksDBQueueKeyTail(NamedTuple):
-    """What follows the topic in the key of a RocksDB queue row."""
+    """The rest of a RocksDB queue row's key, after the topic."""
 
     separator_1: int
     queue_id: int
@@ -547,7 +547,7 @@ class RocksDBQueueKeyTail(NamedTuple):
 
 ROCKSDB_QUEUE_KEY_TAIL = Layout(
     "RocksDBQueueKeyTail",
-    "What follows the topic in the key of a RocksDB queue row",
+    "The rest of a RocksDB queue row's key, after the topic",
     (
         Field("separator_1", 0, 1, "i8", "1"),
         Field("queue_id", 1, 4, "i32", "Queue"),

@@ -1,7 +1,7 @@
 """Message queues as clients name them, and the offsets file of a broadcasting consumer, whose keys they are.
 
-Upstream: ``MessageQueue``, ``OffsetSerializeWrapper``. A map with objects for keys is no JSON, but what both fastjsons
-write and read.
+Upstream: ``MessageQueue``, ``OffsetSerializeWrapper``. A map with objects for keys is not JSON, but both fastjsons
+write and read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decode_local_offsets(data: bytes) -> dict[MessageQueue, int] | Flaw:
     for key, offset in (decoded.value.get("offsetTable") or {}).items():
         queue = _decode_key(key)
         if queue is None:
-            return Flaw("CF-JSON", f"$.offsetTable has a key that names no queue: {key[:80]}")
+            return Flaw("CF-JSON", f"$.offsetTable has a key that does not name a queue: {key[:80]}")
         table[queue] = offset
     return table
 

@@ -139,7 +139,7 @@ def find_property_crc(block: bytes) -> PropertyCrc | None:
 def encode_property_crc(value: int) -> bytes:
     """Return the checksum block for ``value``: ten decimal digits, the least significant first."""
     if not 0 <= value <= INT_MAX:
-        raise ValueError(f"{value} is no checksum: 31 bits")
+        raise ValueError(f"{value} is not a checksum of 31 bits")
     return _crc_block(f"{value:0{CRC_DIGITS}d}"[::-1].encode("ascii"))
 
 

@@ -54,7 +54,7 @@ def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
     for part in body.split(b","):
         number = int(part) if _OFFSET.fullmatch(part) else LONG_MAX + 1
         if part and number > LONG_MAX:
-            return Flaw("TX-OP", f"{part[:32]!r} in an op record is no queue offset", at, len(part))
+            return Flaw("TX-OP", f"{part[:32]!r} in an op record is not a queue offset", at, len(part))
         if part:
             offsets.append(number)
         at += len(part) + 1

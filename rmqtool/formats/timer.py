@@ -47,9 +47,9 @@ def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | Time
     if not any(blank):
         return Nothing(left)
     if blank.size != UNIT_SIZE or left < UNIT_SIZE:
-        return Flaw("TM-LOG", f"timer unit of {blank.size} bytes, one has {UNIT_SIZE}; {left} are left", 0, left)
+        return Flaw("TM-LOG", f"timer log entry of {blank.size} bytes, one has {UNIT_SIZE}; {left} are left", 0, left)
     if blank.magic & ~_MAGIC_KNOWN:
-        return Flaw("TM-LOG", f"timer unit with magic {blank.magic:#x}", 0, UNIT_SIZE)
+        return Flaw("TM-LOG", f"timer log entry with magic {blank.magic:#x}", 0, UNIT_SIZE)
     return layouts.TIMER_LOG_UNIT.decode(data, file_offset)
 
 

@@ -54,7 +54,7 @@ class BodyProgram:
             name = self.command[0]
             raise UsageError(
                 f"--decode: {name} ended before it answered",
-                hint=f"{name} must answer each line before it reads another",
+                hint=f"{name} must answer each line before it reads the next",
             )
         return None if line.startswith(_FAILED) else line[:-1]
 
@@ -68,5 +68,5 @@ def _parse(text: str) -> list[str]:
     except ValueError as error:
         raise UsageError(f'--decode "{text}" does not parse: {error}', hint=example) from error
     if not command:
-        raise UsageError("--decode names no program", hint=example)
+        raise UsageError("--decode needs a program", hint=example)
     return command

@@ -54,7 +54,7 @@ def logs_of(store: Store) -> list[LogFile]:
 
 def _log_file(store: Store, segment: Segment, kind: LogKind) -> LogFile:
     files = segment.filesystem
-    assert isinstance(files, PosixReadableFileSystem), "a log that other processes read lies in real files"
+    assert isinstance(files, PosixReadableFileSystem), "a log that other processes read must be in real files"
     name = segment.path if files is store.filesystem else files.shown(segment.path)
     return LogFile(segment.base_offset, segment.size, files.root, segment.path, name, kind)
 

@@ -50,7 +50,7 @@ class QueueFiles(NamedTuple):
 
 def queue_files_of(store: Store) -> list[QueueFiles]:
     """Return the queues that a store keeps in files."""
-    assert isinstance(store.filesystem, PosixReadableFileSystem), "what other processes read lies in real files"
+    assert isinstance(store.filesystem, PosixReadableFileSystem), "data that other processes read must be in real files"
     root = store.filesystem.root
     return [
         QueueFiles(queue, root, tuple(QueueFile(*segment[:3]) for segment in segments), is_batch)

@@ -243,18 +243,18 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
     elif left_over.code == UNWRITTEN:
         extent = plan.find_extent(begin, file.end_offset)
         if extent is not None:
-            yield left_over._replace(length=extent - begin, message="zeros where queues name messages")
+            yield left_over._replace(length=extent - begin, message="zeros where queues expect messages")
     elif left_over.code == STALE:
-        text = f"behind the end of the log, at {place}, stand records that a recovery cut off: they are left out"
+        text = f"after the end of the log, at {place}, are records that a recovery cut off: they are left out"
         yield Note(text)
     elif left_over.code == TORN:
-        yield Note(f"the record at {place} is not whole yet: a broker is writing")
+        yield Note(f"the record at {place} is incomplete: a broker is writing it")
 
 
 def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
     if not plan.files and plan.witnesses:
-        text = f"{LOG_IS_EMPTY}: is its volume not mounted?"
+        text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
     if not plan.files or settled:
         return
@@ -262,7 +262,7 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
     extent = plan.find_extent(last.end_offset)
     if extent is not None:
         name = join(split(last.name)[0], paths.segment_name(last.end_offset))
-        text = f"the log ends at {last.end_offset}, queues name messages up to {extent}"
+        text = f"the log ends at {last.end_offset}, but queues point to messages up to {extent}"
         yield Damage("CL-GAP", name, 0, extent - last.end_offset, text)
 
 

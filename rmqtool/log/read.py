@@ -473,7 +473,7 @@ class RangeReader:
             code, text = place.what.code, place.what.message
         elif isinstance(place.what, Nothing) and reaches_end and self.asked.file.kind is not LogKind.COMPACTION:
             # A compacted file is never full: its zeros tell nothing.
-            code, text = UNWRITTEN, "zeros where a record is due"
+            code, text = UNWRITTEN, "zeros where a record is expected"
         else:
             return
         found = Damage(code, self.asked.file.name, place.file_offset, place.length, text)

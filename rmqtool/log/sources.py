@@ -118,7 +118,7 @@ def _require_log(source: Source, path: str) -> None:
     if not source.files:
         source.close()
         raise StoreError(
-            f"{path} is no file of a log", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
+            f"{path} is not a file of a log", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
         )
 
 
@@ -217,7 +217,7 @@ def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> lis
     for root, times in Counter(roots).items():
         if times > 1:
             raise UsageError(
-                f"{root} is named {times} times: each message would be counted as often", hint="name it once"
+                f"{root} is named {times} times, and each message would be counted {times} times", hint="name it once"
             )
     return names
 

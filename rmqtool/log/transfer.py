@@ -269,7 +269,9 @@ class Redaction:
         """Return the redaction of ``--redact``: the word ``body``, or names of properties."""
         for word in words:
             if word != BODY and is_reserved(word) and word not in _FREE:
-                raise UsageError(f"--redact {word}: a broker needs this property", hint="body, KEYS, TAGS, or your own")
+                raise UsageError(
+                    f"--redact {word}: a broker needs this property", hint="use body, KEYS, TAGS or one of your own"
+                )
         named = frozenset(encode_text(word) for word in words if word != BODY)
         return cls(BODY in words, named, store_host)
 
@@ -282,14 +284,14 @@ class Redaction:
         parts = list(self._encoded(records, own.tolist()))
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         made, declined = decode_records(b"".join(parts), np.cumsum(sizes) - sizes)
-        assert declined is None, f"what was encoded is no record: {declined}"
+        assert declined is None, f"the encoded bytes are not a record: {declined}"
         return made
 
     def _encoded(self, records: Records, own: list[bool]) -> Iterator[bytes]:
         data = records.data.data
         for at, is_own in zip(records.file_offsets.tolist(), own, strict=True):
             message = decode_record(data, at)
-            assert isinstance(message, Message), f"the columns hold whole messages only, not {message}"
+            assert isinstance(message, Message), f"the columns hold only whole messages, not {message}"
             yield encode_message(self._changed(message, is_own=is_own))
 
     def _changed(self, message: Message, *, is_own: bool) -> MessageRecord:

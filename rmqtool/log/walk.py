@@ -135,7 +135,7 @@ class SegmentWalk:
 
     def _overlap(self, last: Place, inside: int) -> Place:
         length = inside - last.file_offset
-        text = f"the record reaches {last.length - length} bytes into the next one"
+        text = f"the record overlaps the next one by {last.length - length} bytes"
         message = last.what if isinstance(last.what, Message) else last.damaged
         return Place(last.file_offset, length, Flaw("CL-LEN", text, 0, length), message)
 
@@ -160,10 +160,10 @@ class SegmentWalk:
             if found.total_size == left and inside is None:
                 return Place(file_offset, found.total_size, found)
             if found.total_size == left:
-                text = f"a blank to the end of the segment, and records follow in it, first at {inside}"
+                text = f"a blank record to the end of the segment, but records follow in it, first at {inside}"
                 found = Flaw("CL-MAGIC", text)
             else:
-                found = Flaw("CL-LEN", f"blank of {found.total_size} bytes, {left} are left in the segment")
+                found = Flaw("CL-LEN", f"blank record of {found.total_size} bytes, but {left} are left in the segment")
         written = self.find_nonzero(file_offset) if isinstance(found, Nothing) else file_offset
         following = None if written is None else self.find_record(max(written - _MAGIC_AT, file_offset) + 1)
         if following is None:
@@ -171,11 +171,11 @@ class SegmentWalk:
         record = self._decode(following)
         if isinstance(record, Message) and record.store_timestamp < self.last_timestamp:
             length = self.end - file_offset
-            text = f"records older than the last one lie behind the end of the log, first at {following}"
+            text = f"older records follow after the end of the log, first at {following}"
             return Place(file_offset, length, Flaw("CL-STALE", text, 0, length))
         length = following - file_offset
         if isinstance(found, Nothing):
-            return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is due", 0, length))
+            return Place(file_offset, length, Flaw("CL-MAGIC", "zeros where a record is expected", 0, length))
         return Place(file_offset, length, found._replace(length=length))
 
     def _find_inside(self, damaged: Place) -> int | None:
@@ -246,7 +246,9 @@ class SegmentWalk:
             left = self.end - file_offset
             if magic in RECORD_MAGICS and MIN_RECORD_SIZE <= total_size <= left:
                 if total_size > WINDOW and not self._adds_up(file_offset, total_size):
-                    return Flaw("CL-LEN", f"the lengths do not add up to {total_size}")
+                    return Flaw(
+                        "CL-LEN", f"the record header says {total_size} bytes, its fields add up to something else"
+                    )
                 data, at = self.window.view(file_offset, total_size)
             elif magic in RECORD_MAGICS:
                 return Flaw("CL-LEN", f"size {total_size}, {left} bytes are left in the segment")
@@ -277,7 +279,7 @@ class SegmentWalk:
         if written is None:
             return Place(file_offset, left, Nothing(left))
         if written == file_offset and self.ended:
-            return Place(file_offset, left, Flaw("CL-STALE", "bytes behind the end of the log", 0, left))
+            return Place(file_offset, left, Flaw("CL-STALE", "bytes after the end of the log", 0, left))
         if written == file_offset:
             text = found.message if isinstance(found, Flaw) else f"{left} bytes are too few for a record"
             return Place(file_offset, left, Flaw("CL-TORN", text, 0, left))

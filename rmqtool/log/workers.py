@@ -241,7 +241,7 @@ class _Worker:
     def _death(self) -> Bug:
         status = self.process.wait()
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        hint = "if memory is short, fewer processes need less: -j 1"
+        hint = "if memory is short, use one process: -j 1"
         return Bug(f"a worker process {how} before its work was done", hint=hint)
 
     def stop(self) -> None:

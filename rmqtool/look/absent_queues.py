@@ -101,7 +101,7 @@ def iter_odd_offsets(
             if committed > 0 and end is None:
                 absent |= {queue_id: committed} if queue not in missing else {}
             elif not 0 <= committed <= (end or 0):
-                text = f"group {group} committed {committed}, the queue ends at {end}"
+                text = f"group {group} committed {committed}, but the queue ends at {end}"
                 data: dict[str, Any] = {"group": group, "committed": committed, "maxOffset": end}
                 yield new_finding("OF-RANGE", text, Place(file, None, None, *queue), **data)
         if absent:

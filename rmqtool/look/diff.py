@@ -57,7 +57,7 @@ def open_streams(store: Store, source: QueueSource, topics: TopicPatterns) -> di
     if source is QueueSource.AUTO:
         source = QueueSource.ROCKSDB if has_database_queues(store) and not store.has_file_queues else QueueSource.FILE
     if source is QueueSource.ROCKSDB and not has_database_queues(store):
-        raise UsageError(f"{store.root} has no RocksDB queues", hint=f"they would lie in {paths.CONSUME_QUEUE}/")
+        raise UsageError(f"{store.root} has no RocksDB queues", hint=f"they would be in {paths.CONSUME_QUEUE}/")
     return _of_database(store, topics) if source is QueueSource.ROCKSDB else _of_files(store, topics)
 
 
@@ -169,7 +169,7 @@ class DiffOptions:
 
 
 class Difference(NamedTuple):
-    """A message, or a unit of a queue, that is not the same on both sides; places are -1 where there is no message."""
+    """A message, or a unit of a queue, that is not the same on both sides; places are -1 where no messages."""
 
     kind: Kind
     queue: Queue | None

@@ -51,7 +51,7 @@ def read_disk_use(store: Store) -> DiskUse | None:
         roomiest = min(spaces, key=lambda path: spaces[path].used_percent, default=None)
         places = {} if roomiest is None else {roomiest: spaces[roomiest]}
         places.setdefault(os.path.realpath(store.root), measure(store.root))
-    except OSError:  # the disk of what was named is gone since, or a store that is no directory
+    except OSError:  # the disk of what was named is gone since, or a store that is not a directory
         return None
     path = max(places, key=lambda one: places[one].used_percent)
     severity, consequence = _judge(store.config, places[path].used_percent)
@@ -62,7 +62,7 @@ def _judge(config: StoreConfig, used: int) -> tuple[Severity, str | None]:
     warning = _within(config.disk_space_warning_level_ratio, _WARNING_RANGE)
     forcible = _within(config.disk_space_clean_forcibly_ratio, _FORCIBLE_RANGE)
     normal = _within(config.disk_max_used_space_ratio, _NORMAL_RANGE)
-    at_once = "a broker deletes the oldest files of the log, whatever their age"
+    at_once = "a broker deletes the oldest files of the log at any age"
     if not config.clean_file_forcibly_enable:
         at_once = "a broker deletes expired files of the log at any hour"
     if used > warning:

@@ -128,7 +128,7 @@ def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterat
         return unit_regions.iter_unit_regions(file, unit, "entry", base // unit.size, unit_regions.describe_plain)
     if kind is FileKind.ROCKSDB:
         return iter([Region(0, file.size(), "opaque", "file of a RocksDB database")])
-    return iter([Region(0, file.size(), "unknown", "no file of a store that is known")])
+    return iter([Region(0, file.size(), "unknown", "not a known file of a store")])
 
 
 _SPAN = re.compile(r"(.+)@(\d+)(?:(-|\+)(\d+))?", re.DOTALL)
@@ -148,7 +148,7 @@ def parse_target(text: str) -> Target:
         return Target(text)
     match = _SPAN.fullmatch(text)
     if match is None or not os.path.exists(match[1]):
-        raise StoreError(f"{text} is not there", file=text, hint="dump takes FILE, FILE@START-END or STORE@OFFSET")
+        raise StoreError(f"{text} does not exist", file=text, hint="dump takes FILE, FILE@START-END or STORE@OFFSET")
     start = int(match[2])
     if match[3] is None:
         return Target(match[1], start)
@@ -243,7 +243,7 @@ def _record(store: Store, physical_offset: int) -> Shown:
     segment = store.commit_log.find(physical_offset)
     if segment is None:
         raise NotFound(
-            f"no segment of the commit log holds offset {physical_offset}",
+            f"no segment of the commit log contains offset {physical_offset}",
             hint=f"the log has {store.commit_log.min_offset} to {store.commit_log.end_offset}",
         )
     file = store.commit_log.open(segment)
@@ -294,10 +294,10 @@ def _queue_references(store: Store, message: Message) -> Iterator[Reference]:
         position = entry.queue_offset * layouts.CONSUME_QUEUE_UNIT.size
         segment = segments.find(position)
         if unit is None or segment is None:
-            yield Reference(f"consumequeue/{entry.topic}/{entry.queue_id}", None, f"{place}: no unit", False)
+            yield Reference(f"consumequeue/{entry.topic}/{entry.queue_id}", None, f"{place}: no queue entry", False)
             continue
         right = unit.physical_offset == message.physical_offset and unit.size == message.total_size
-        words = place if right else f"{place}: the unit points to {unit.physical_offset}"
+        words = place if right else f"{place}: the entry points to {unit.physical_offset}"
         yield Reference(segment.path, position - segment.base_offset, words, right)
 
 
@@ -332,5 +332,5 @@ def _timer_references(store: Store, message: Message) -> Iterator[Reference]:
             for at in iter_find(opened, pattern, place):
                 unit = timer.decode_timer_unit(opened.pread(timer.UNIT_SIZE, at - place))
                 if isinstance(unit, layouts.TimerLogUnit) and (at - place) % timer.UNIT_SIZE == 0:
-                    words = f"timer unit, due {time_words(unit.write_time + unit.delay)}"
+                    words = f"timer log entry, due {time_words(unit.write_time + unit.delay)}"
                     yield Reference(file.path, at - place, words, unit.size_py == message.total_size)

@@ -374,9 +374,9 @@ def _state(events: list[Event]) -> str:
         return "rolled back"
     last = next((event for event in reversed(events) if event.event not in ("popped", "acked", "renewed")), None)
     if last is not None and last.event in ("delayed", "timer", "rolled"):
-        return "waits to be delivered"
+        return "waiting for delivery"
     if last is not None and last.event == "cancel" and not reached:
-        return "cancelled" if any(event.about.get("heeded") for event in events) else "waits to be delivered"
+        return "cancelled" if any(event.about.get("heeded") for event in events) else "waiting for delivery"
     if {"half", "checked"} & set(names) and not reached:
         return "undecided"
     pops = [event.event for event in events if event.event in ("popped", "acked", "renewed", "revived")]

@@ -95,20 +95,20 @@ class Indexes:
             return None
         opened = open_index(readable, hints)
         if header.index_count in (0, 1) and header.begin_phy_offset != header.end_phy_offset:
-            self.complain("IX-HEAD", file.path, f"{file.path} has no entry, but messages in its header", 0)
+            self.complain("IX-HEAD", file.path, f"{file.path} has no entries, but its header names messages", 0)
         if opened is None:
             if header.index_count not in (0, 1):
-                self.complain("IX-HEAD", file.path, f"no geometry fits {file.path}", 0)
+                self.complain("IX-HEAD", file.path, f"{file.path} has an impossible header or size", 0)
             return None
         if opened.next_index_no > 1 and not ends_home(opened):
-            text = f"the last entry of {file.path} is not that of the last message its header names"
+            text = f"the last entry of {file.path} is not for the last message that its header names"
             self.complain("IX-HEAD", file.path, text, 0)
         return opened
 
     def complain(self, code: str, path: str, text: str, file_offset: int) -> None:
         """Remember that an index file is not as a broker leaves it."""
         self.sound = False
-        consequence = "a broker answers queries by key wrongly; the log is searched instead"
+        consequence = "a broker answers key queries from it wrongly; the log is searched instead"
         finding = Finding(code, Severity.WARNING, text, file=path, offset=file_offset, consequence=consequence)
         if finding not in self.findings:
             self.findings.append(finding)
@@ -335,7 +335,7 @@ class KeySearch:
     def _complain_of_entry(self, indexes: Indexes, file: OpenIndex, number: int, phy_offset: int) -> None:
         place = index.entry_offset(file.opened.geometry.slots, number)
         ahead = phy_offset >= self.store.commit_log.end_offset
-        text = f"entry {number} of {file.path} leads to {phy_offset}, where no whole message lies"
+        text = f"entry {number} of {file.path} points to {phy_offset}, where there is no whole message"
         indexes.complain("IX-AHEAD" if ahead else "IX-WRONG", file.path, text, place)
 
     def _count_collision(self, indexes: Indexes, file: OpenIndex, number: int, message: Message, hashed: int) -> None:
@@ -346,7 +346,9 @@ class KeySearch:
             self.collisions += 1
             return
         place = index.entry_offset(file.opened.geometry.slots, number)
-        text = f"entry {number} of {file.path} leads to {message.physical_offset}, whose message has no such key"
+        text = (
+            f"entry {number} of {file.path} points to {message.physical_offset}, whose message does not have this key"
+        )
         indexes.complain("IX-WRONG", file.path, text, place)
 
     def _ask_log_beside(self, indexes: Indexes) -> None:
@@ -364,7 +366,7 @@ class KeySearch:
                 self._search(start, header.begin_phy_offset, known)
             last = read_record(log, header.end_phy_offset)
             if last is None and header.end_phy_offset >= log.min_offset:
-                text = f"{file.path} ends with the message at {header.end_phy_offset}, where no whole message lies"
+                text = f"{file.path} ends with the message at {header.end_phy_offset}, where there is no whole message"
                 indexes.complain("IX-AHEAD", file.path, text, 0)
                 return
             if last is not None:  # from itself on: it tells what is older behind it, and so no part of the log
@@ -392,7 +394,7 @@ class KeySearch:
         # An index that a broker before 5.4 began has tags from the upgrade on: none is missed there.
         if trusted and self.found - before and self.kind is not QuestionKind.TAG:
             place = min(self.found - before)
-            text = f"the message at {place} has no entry for this key, though the index goes beyond it"
+            text = f"the message at {place} has no entry for this key, but the index covers its time"
             self.findings.append(Finding("IX-MISSING", Severity.WARNING, text, file="index"))
 
     def _search(self, start: int, end: int, known: int = -1, *, near: bool = False) -> None:

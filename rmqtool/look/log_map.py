@@ -18,7 +18,7 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True)
 class LogMap:
-    """The log as lines of cells: what most of a cell's bytes are, None where no message begins.
+    """The log as lines of cells: what most of a cell's bytes are, None where no message starts here.
 
     Each line is ``span * CELLS`` bytes of the log from its offset on.
     """

@@ -52,7 +52,7 @@ def _blank_region(file: ReadableFile, at: int, length: int) -> Region:
     fields = field_regions(layouts.BLANK_RECORD, file.pread(BLANK_SIZE, at), 0, at)
     fields = explain(fields, magic=(MAGIC_WORDS[BLANK_MAGIC], True), totalSize=(None, fields[0].value == length))
     if length > BLANK_SIZE:
-        fields.append(Region(at + BLANK_SIZE, length - BLANK_SIZE, "undefined", "left as it was"))
+        fields.append(Region(at + BLANK_SIZE, length - BLANK_SIZE, "undefined", "never cleared"))
     return Region(at, length, "blank", "end of the segment", children=fields)
 
 

@@ -171,7 +171,7 @@ class Lookup:
         if named is None or named.host == host:
             return True
         answer.reasons.append(
-            f"the message at {message.physical_offset} was stored by {host}, the id is of {named.host}"
+            f"the message at {message.physical_offset} was stored by {host}, but the id names {named.host}"
         )
         answer.near.append(f"@{message.physical_offset}")
         return False
@@ -203,7 +203,7 @@ class Lookup:
             if search.expired or question.queue_offset < first:
                 answer.reasons.append(f"the message is gone: {before_the_log(self.store)}")
             if bounds is not None:
-                text = f"the queue holds offsets {max(bounds.min_offset, 0)} to {bounds.max_offset - 1}"
+                text = f"the queue has offsets {max(bounds.min_offset, 0)} to {bounds.max_offset - 1}"
                 empty = f"the queue is empty; its next offset is {bounds.max_offset}"
                 answer.reasons.append(text if bounds.max_offset > max(bounds.min_offset, 0) else empty)
             else:

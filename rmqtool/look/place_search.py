@@ -215,7 +215,7 @@ class QueueSearch:
                 return
             self.expired = physical_offset < self.store.commit_log.min_offset
             if not self.expired:
-                self._complain("CQ-WRONG", f"its unit leads to {physical_offset}, where that message does not lie")
+                self._complain("CQ-WRONG", f"its queue entry points to {physical_offset}, where another message is")
         if self.expired:
             return
         self._ask_log(unit is None)
@@ -228,7 +228,9 @@ class QueueSearch:
                 self.found = message
                 self.answered_by.append("scan")
                 if has_no_unit:
-                    self._complain("CQ-MISSING", f"the message lies at {message.physical_offset}, no unit leads to it")
+                    self._complain(
+                        "CQ-MISSING", f"the message is at {message.physical_offset}, but no queue entry points to it"
+                    )
                 return
 
     def _complain(self, code: str, text: str) -> None:
@@ -253,10 +255,12 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
                 continue
             unit = ConsumeQueueFiles(queue, queues[queue]).read_unit(entry.queue_offset)
             if unit is None or not unit.size:
-                text = f"the message lies at {message.physical_offset}, no unit leads to it"
+                text = f"the message is at {message.physical_offset}, but no queue entry points to it"
                 yield _unit_finding("CQ-MISSING", queue, entry.queue_offset, text)
             elif (unit.physical_offset, unit.size) != (message.physical_offset, message.total_size):
-                text = f"the message lies at {message.physical_offset}, its unit leads to {unit.physical_offset}"
+                text = (
+                    f"the message is at {message.physical_offset}, but its queue entry points to {unit.physical_offset}"
+                )
                 yield _unit_finding("CQ-WRONG", queue, entry.queue_offset, text)
 
 
@@ -339,12 +343,14 @@ def _scan_for(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer
 def _between(physical_offset: int, before: Message | None, after: Message | None) -> PlaceAnswer:
     near = tuple(message.physical_offset for message in (before, after) if message is not None)
     if before is not None and physical_offset < before.physical_offset + before.total_size:
-        text = f"{physical_offset} lies inside the message at {before.physical_offset}"
+        text = f"{physical_offset} is inside the message at {before.physical_offset}"
         return PlaceAnswer(None, text, near)
     if before is not None and after is None:
         end = before.physical_offset + before.total_size
-        return PlaceAnswer(None, f"no message begins at {physical_offset}; the last one before it ends at {end}", near)
-    return PlaceAnswer(None, f"no message begins at {physical_offset}", near)
+        return PlaceAnswer(
+            None, f"no message starts here at {physical_offset}; the last one before it ends at {end}", near
+        )
+    return PlaceAnswer(None, f"no message starts here at {physical_offset}", near)
 
 
 def before_the_log(store: Store) -> str:
@@ -363,7 +369,7 @@ def _outside(store: Store, physical_offset: int) -> str:
     if physical_offset < log.min_offset:
         return f"{physical_offset} is gone: {before_the_log(store)}"
     if physical_offset >= log.end_offset:
-        return f"{physical_offset} lies beyond the log, whose files end at {log.end_offset}"
+        return f"{physical_offset} is past the end of the log, whose files end at {log.end_offset}"
     return f"the segment that held {physical_offset} is missing"
 
 

@@ -82,7 +82,7 @@ def ask(text: str, kind: QuestionKind, parse_time: Callable[[str], int]) -> Ques
         return Question(text=text, kinds=(kind,), physical_offset=int(place["offset"]))
     question = Question(text=text, kinds=(kind,))
     if kind is QuestionKind.OFFSET_MSG_ID and ids.decode_offset_msg_id(text) is None:
-        raise NoSuchQuestion(f'"{text}" is no offset message id: it is not 32 or 56 hexadecimal digits')
+        raise NoSuchQuestion(f'"{text}" is not an offset message id, which has 32 or 56 hexadecimal digits')
     return _with_id(question)
 
 

@@ -98,11 +98,11 @@ def tile(regions: Iterable[Region], size: int) -> Iterator[Region]:
     at = 0
     for region in regions:
         if region.offset > at:
-            yield Region(at, region.offset - at, "unknown", "bytes without a meaning")
+            yield Region(at, region.offset - at, "unknown", "unused bytes")
         yield region
         at = region.end
     if at < size:
-        yield Region(at, size - at, "unknown", "bytes without a meaning")
+        yield Region(at, size - at, "unknown", "unused bytes")
 
 
 TEXT_SHOWN = 4096
@@ -120,7 +120,7 @@ def iter_page_regions(data: bytes, layout: Layout[Any], label: str) -> Iterator[
     if written:
         yield Region(at, written, "zeros", "not used")
     if written < len(rest):
-        yield Region(at + written, len(rest) - written, "unknown", "bytes behind the last field", right=False)
+        yield Region(at + written, len(rest) - written, "unknown", "bytes after the last field", right=False)
     if len(data) > checkpoints.PAGE_SIZE:
         return
 

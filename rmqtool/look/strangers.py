@@ -33,7 +33,7 @@ def iter_strangers(store: Store) -> Iterator[Finding]:
     """Yield a finding for everything that does not belong into the store, and for every link."""
     for link in store.listing.followed:
         text = f"{link.path} is a symbolic link to {link.target}"
-        why = "followed when the store is read; what writes wants --conf storePathCommitLog=DIR"
+        why = "commands that read follow it; commands that write need --conf storePathCommitLog=DIR"
         yield new_finding("ST-LINK", text, Place(link.path), severity=Severity.NOTICE, consequence=why)
     yield from _linked(store)
     sizes = _file_sizes(store)
@@ -71,7 +71,7 @@ def _linked(store: Store) -> Iterator[Finding]:
             Severity.WARNING,
             f"{' and '.join(names)} are one file under several names (hard links)",
             file=names[1],
-            consequence="what is written to one of them changes the others",
+            consequence="a write to one of them changes the others",
             fix=f"cp -p {quote(shown)} {own} && mv {own} {quote(shown)}",
         )
 
@@ -90,7 +90,7 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     """Return the finding of a stranger; ``size`` is that of its neighbours where a broker loads what it finds."""
     path, kind = stranger
     directory, name = split(path)
-    text = f"{path} is no file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
+    text = f"{path} is not a file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
     if kind is Kind.SYMLINK:
         return replace(new_finding("ST-LINK", f"{text}; it is not followed", Place(path)), fix=_UNLINK)
     if size is not None and kind is Kind.DIRECTORY and paths.parse_segment_name(name) is not None:
@@ -103,11 +103,11 @@ def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
     found = 0 if status is None else status.size
     is_number = paths.parse_numeric_name(name) is not None
     if found == size and is_number:
-        text = f"{name} is a number, and not 20 digits: a broker takes it for a place of the log"
+        text = f"{name} is a number but not 20 digits: a broker takes it for an offset in the log"
         return new_finding("CL-NAME", text, Place(path))
     if not found and store.version is not Version.V4_9 and _is_last(store, directory, name):
         return _harmless(f"{text}, and empty", path, "the next start of a broker deletes it")
-    why = "its name is no number" if found == size else f"it has {found} bytes, not {size}"
+    why = "its name is not a number" if found == size else f"it has {found} bytes, not {size}"
     return new_finding("ST-FOREIGN", f"{text}: {why}", Place(path), severity=Severity.ERROR)
 
 

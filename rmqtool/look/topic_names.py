@@ -74,7 +74,7 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
     rest = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
     meant = f". Did you mean {', '.join(near)}?" if near else "."
     listed = f"The topics are {', '.join(there[:_MOST_NAMED])}{rest}."
-    return f"no topic here is named like {', '.join(unknown)}{meant} {listed}"
+    return f"no topic matches {', '.join(unknown)}{meant} {listed}"
 
 
 def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int) -> str | None:

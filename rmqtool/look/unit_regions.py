@@ -23,7 +23,7 @@ _ZEROS = bytes(_PIECE)
 def iter_runs(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[tuple[int, int, bytes | None]]:
     """Yield (offset, length, bytes) of runs of whole units; the bytes are None for a run of zero units.
 
-    Neighbouring zero runs are one. A rest shorter than a unit is left out; holes are not read.
+    Neighbouring zero runs are one. A rest shorter than an entry is left out; holes are not read.
     """
     end -= (end - start) % unit
     zeros_from = at = start
@@ -99,7 +99,7 @@ def iter_unit_regions(
             region = unit_region(layout, data, number * layout.size, at, kind, f"{kind} {first + number}")
             yield describe(layout.decode(data, number * layout.size), first + number, region)
     if at_end < size:
-        yield Region(at_end, size - at_end, "unknown", "shorter than a unit")
+        yield Region(at_end, size - at_end, "unknown", "shorter than an entry")
 
 
 def _replace(region: Region, words: str | None, right: bool | None, children: list[Region]) -> Region:
@@ -110,7 +110,7 @@ def describe_queue_unit(unit: layouts.ConsumeQueueUnit, _number: int, region: Re
     """Tell fillers, ext addresses and units that are not valid."""
     tags = None
     if consume_queue.is_ext_address(unit.tags_code):
-        tags = f"ext unit at {consume_queue.ext_offset(unit.tags_code)}"
+        tags = f"extension entry at {consume_queue.ext_offset(unit.tags_code)}"
     elif time_words(unit.tags_code) and unit.tags_code > 1 << 40:
         tags = f"delivery time {time_words(unit.tags_code)}"
     words = "filler: its message is gone" if consume_queue.is_filler(unit) else None
@@ -144,7 +144,7 @@ def iter_timer_log_regions(file: ReadableFile) -> Iterator[Region]:
         data = file.pread(timer.UNIT_SIZE, at)
         found = timer.decode_timer_unit(data)
         if isinstance(found, layouts.TimerLogUnit):
-            region = unit_region(layouts.TIMER_LOG_UNIT, data, 0, at, "unit", f"timer unit at {at}")
+            region = unit_region(layouts.TIMER_LOG_UNIT, data, 0, at, "unit", f"timer log entry at {at}")
             words = f"due {time_words(found.write_time + found.delay)}"
             magic = timer.timer_magic_words(found.magic)
             yield _replace(region, words, None, explain(region.children, magic=(magic, None)))
@@ -159,7 +159,7 @@ def _timer_rest(data: bytes, found: layouts.TimerLogBlank | Nothing | Flaw, at: 
         fields = field_regions(layouts.TIMER_LOG_BLANK, data, 0, at)
         if size - at > timer.BLANK_SIZE:
             rest = at + timer.BLANK_SIZE
-            fields.append(Region(rest, size - rest, "undefined", "left as it was"))
+            fields.append(Region(rest, size - rest, "undefined", "never cleared"))
         return Region(at, size - at, "blank", "end of the file", children=fields)
     if isinstance(found, Flaw):
         return Region(at, size - at, "damage", found.code, words=found.message, right=False)
@@ -177,7 +177,7 @@ def iter_ext_regions(file: ReadableFile) -> Iterator[Region]:
             if found.bit_map:
                 bit_map_at = at + found.size - len(found.bit_map)
                 fields.append(Region(bit_map_at, len(found.bit_map), "field", "filterBitMap", found.bit_map.hex()))
-            yield Region(at, found.size, "unit", f"ext unit at {at}", children=fields)
+            yield Region(at, found.size, "unit", f"extension entry at {at}", children=fields)
             at += found.size
             continue
         if isinstance(found, Flaw):
@@ -199,7 +199,7 @@ def iter_index_regions(file: ReadableFile, hints: Sequence[Geometry] = ()) -> It
     geometries = find_geometries(file, header, hints)
     yield _header_region(file, geometries)
     if not geometries:
-        text = "no number of slots and entries fits these bytes"
+        text = "index file has an impossible header or size: no number of slots and entries fits it"
         if size > index.HEADER_SIZE:
             yield Region(index.HEADER_SIZE, size - index.HEADER_SIZE, "damage", "IX-HEAD", words=text, right=False)
         return
@@ -254,5 +254,5 @@ def _entry_region(opened: IndexFile, data: bytes, at: int, base: int, index_no: 
         timeDiff=(None, entry.time_diff >= 0),
     )
     written = index_no < opened.next_index_no
-    words = None if written else "behind the count of the header"
+    words = None if written else "after the last entry that the header counts"
     return Region(region.offset, region.length, "entry", region.label, words=words, children=children)

@@ -37,7 +37,7 @@ def summary_lines(
     yield from _found(output, counts)
     if summary["lost"]:
         yield from _labelled(output, "lost", _lost(summary["lost"]))
-    for label, key in (("proven", "proven"), ("not proven", "notProven")):
+    for label, key in (("verified", "proven"), ("not checked", "notProven")):
         for words in summary[key]:
             yield from _labelled(output, label, words)
     yield from verdict_lines(output, _headline(summary, counts), _worst(counts), next_commands)
@@ -60,8 +60,7 @@ def _lost(queues: list[Mapping[str, Any]]) -> str:
     ]
     rest = [f"{counted(len(most) - _LOST_NAMED, 'more queue', 'more queues')}"] if len(most) > _LOST_NAMED else []
     total = counted(sum(int(queue["messages"]) for queue in queues), "message", "messages")
-    are = "is" if len(queues) == 1 and queues[0]["messages"] == 1 else "are"
-    return f"{total} that queues name {are} no longer whole in the log: {', '.join(named + rest)}"
+    return f"{total} referenced by queues can no longer be read: {', '.join(named + rest)}"
 
 
 def _labelled(output: Output, label: str, words: str) -> Iterator[str]:
@@ -75,8 +74,8 @@ def _headline(summary: Mapping[str, Any], counts: FindingCounts) -> str:
     need = counts.errors + counts.warnings
     if not need:
         noticed = f", {counted(counts.notices, 'notice', 'notices')}" if counts.notices else ""
-        return f"nothing wrong was found{noticed}{ended}"
-    return f"{counted(need, 'finding needs', 'findings need')} you: {counts.words()}{ended}"
+        return f"no problems found{noticed}{ended}"
+    return f"{counted(need, 'problem', 'problems')} found: {counts.words()}{ended}"
 
 
 def _worst(counts: FindingCounts) -> Severity | None:
@@ -118,7 +117,7 @@ def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[st
         lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
         lines += [f"- **{f.severity}** `{_code(place_of(f))}` {_escaped(f.message)}" for f in found]
         lines += ["", *(f"> {text}" for text in (entry.consequence, *entry.brokers) if text), ""]
-    for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
+    for title, key in (("Verified", "proven"), ("Not checked", "notProven")):
         if summary[key]:
             lines += [f"## {title}", "", *(f"- {words}" for words in summary[key]), ""]
     return "\n".join(lines)
@@ -135,7 +134,7 @@ def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, A
             body.append("<tr>" + "".join(f"<td>{spell(cell)}</td>" for cell in cells) + "</tr>")
         body.append("</table>")
         body += [f"<blockquote>{spell(text)}</blockquote>" for text in (entry.consequence, *entry.brokers) if text]
-    for title, key in (("Proven", "proven"), ("Not proven", "notProven")):
+    for title, key in (("Verified", "proven"), ("Not checked", "notProven")):
         body.append(f"<h2>{title}</h2><ul>" + "".join(f"<li>{spell(words)}</li>" for words in summary[key]) + "</ul>")
     return _PAGE.format(title=spell(neutral(store)), body="\n".join(body))
 

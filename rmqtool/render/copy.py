@@ -19,7 +19,7 @@ def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tup
     yield f"{to}: {messages}, {text.size(shown['bytes'])}, in {queues}"
     if shown["beside"]:
         count = text.count(shown["beside"])
-        words = f"{count} of these in the broker's own topics, where stat counts them: what waits for the topics of -t"
+        words = f"{count} of these are pending messages of these topics (delayed or half messages)"
         yield from text.hanging(words, output.look.width, 2)
     if skipped:
         what = f"{_counted(len(skipped), 'damaged range')}, {text.size(shown['skipped']['bytes'])}, left out:"
@@ -29,11 +29,11 @@ def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tup
             yield from text.hanging(line, output.look.width, 4)
         if len(skipped) > _MOST:
             yield f"  and {text.count(len(skipped) - _MOST)} more"
-        where = f"What is left of them, and a list: {text.neutral(shown['lostAndFound'])}"
+        where = f"Their bytes and a list are in {text.neutral(shown['lostAndFound'])}"
         yield from text.hanging(where, output.look.width, 2)
     if shown["moved"]:
         yield from text.hanging(
-            f"{_counted(shown['moved'], 'message')} said a queue offset that cannot be, and got a free one",
+            f"{_counted(shown['moved'], 'message')} had an impossible queue offset, and got a new one",
             output.look.width,
             2,
         )

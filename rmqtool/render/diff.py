@@ -1,4 +1,4 @@
-"""The screen of ``diff``: which queues or topics differ, which messages, and how many in all."""
+"""The screen of ``diff``: which queues or topics differ, which messages, and how many in total."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _why(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> str:
     if a is None or b is None:
         return f"no message in {'A' if a is None else 'B'}" if a or b else "damaged bytes"
     names = [name for name in a if a[name] != b[name] and name not in _OF_PLACE]
-    return ", ".join(names) or "its unit in the queue, or bytes that say the same"
+    return ", ".join(names) or "their queue entries, or bytes with the same meaning"
 
 
 def diff_words(head: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def diff_words(head: Mapping[str, Any]) -> str:
         return f"the stores differ: {', '.join(parts)}"
     if head["complete"]:
         return f"the stores are the same, compared by {head['by']}"
-    return "nothing differs in what could be read, but damage hides some of it"
+    return "no differences in the readable parts, but damaged parts were not compared"
 
 
 def _verdict(output: Output, head: Mapping[str, Any]) -> Iterator[str]:

@@ -26,13 +26,13 @@ def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
     """Yield what an export did; ``shown`` is the JSON object."""
     to = text.neutral(shown["to"])
     if shown["export"] is None:
-        yield f"{to}: nothing is new since the last export"
+        yield f"{to}: no new messages since the last export"
         return
     sizes = f"{text.size(shown['bytes'])} from {text.size(shown['sourceBytes'])} of log"
     yield f"{to}: {_counted(shown['rows'], 'message')} in {_counted(shown['files'], 'file')}, {sizes}"
     damaged = shown["damaged"]
     if damaged["ranges"]:
-        named = f"named in {to}_damage" if on_corrupt == "emit" else "left out of it"
+        named = f"listed in {to}_damage" if on_corrupt == "emit" else "left out of it"
         yield f"{_counted(damaged['ranges'], 'damaged range')}, {text.size(damaged['bytes'])}: {named}"
 
 

@@ -46,7 +46,7 @@ def _named(name: str, value: str | None) -> list[str]:
 def _size(shown: Mapping[str, Any]) -> str:
     length, codec = shown["bodyLength"], shown["bodyCodec"]
     if length is None:
-        return f"{text.size(shown['storedBodyLength'])} that do not inflate"
+        return f"{text.size(shown['storedBodyLength'])} that do not decompress"
     return f"{text.size(length)} {codec}" if codec else text.size(length)
 
 

@@ -371,7 +371,7 @@ class Output:
         if self._stdout is not None:
             return self._stdout
         if sys.stdout is None:
-            raise WriteFailed("standard output is closed, so the result has no place to go", hint="leave out >&-")
+            raise WriteFailed("standard output is closed, so the result cannot be printed", hint="leave out >&-")
         return sys.stdout.buffer
 
 

@@ -28,7 +28,7 @@ QUEUES = (
     Column("minOffset", "min", Kind.OFFSET),
     Column("maxOffset", "max", Kind.OFFSET),
     Column("messages", "messages", Kind.COUNT),
-    Column("firstAvailable", "first on disk", Kind.OFFSET),
+    Column("firstAvailable", "first offset still on disk", Kind.OFFSET),
 )
 GROUPS = (
     Column("group", "group", cut=Cut.MIDDLE),
@@ -49,7 +49,7 @@ CONFIG = (
     Column("name", "setting"),
     Column("value", "value", cut=Cut.MIDDLE),
     Column("origin", "from"),
-    Column("about", "what it does", cut=Cut.END, spare=True),
+    Column("about", "effect", cut=Cut.END, spare=True),
 )
 
 _LABEL = 12
@@ -86,7 +86,7 @@ def _time(output: Output, timestamp_ms: int) -> str:
 def _broker_words(shown: Mapping[str, Any]) -> str:
     host = shown["broker"].get("host", "host not known: no message of the log was read")
     if shown["lock"] == "held":
-        return f"{host}   in use: a broker, or another rmqtool, holds the lock"
+        return f"{host}   in use: a broker or another rmqtool holds the lock"
     return f"{host}   not running (the lock is free){'; abort is present' if shown['abort'] else ''}"
 
 
@@ -145,10 +145,10 @@ def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
         if group not in own
     ]
     count = f"{len(lags)}" + (f" and {len(groups) - len(lags)} of the broker itself" if len(lags) < len(groups) else "")
-    behind = sum(map(bool, lags))
-    if not behind:
-        return f"{count}, none is behind"
-    return f"{count}, {behind} behind by {text.counted(sum(lags), 'message')} in all"
+    lagging = sum(map(bool, lags))
+    if not lagging:
+        return f"{count}, no lag"
+    return f"{count}, {lagging} with a lag, {text.counted(sum(lags), 'message')} in total"
 
 
 def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:
@@ -184,10 +184,10 @@ def behind_lines(output: Output, rows: Iterable[Mapping[str, Any]], own: Collect
         yield from verdict_lines(output, f"{_groups(ahead)} {words}", Severity.WARNING)
     if behind:
         furthest = min(behind, key=lambda group: (-behind[group], group))
-        words = f"{_groups(behind)} behind: {_most(behind)}"
+        words = f"{text.counted(len(behind), 'group lags', 'groups lag')}: {_most(behind)}"
         yield from verdict_lines(output, words, Severity.WARNING, [unread.format(quote(furthest))])
     elif lags and not ahead:
-        yield from verdict_lines(output, "no group is behind")
+        yield from verdict_lines(output, "no group lags")
 
 
 def _groups(named: Collection[str]) -> str:

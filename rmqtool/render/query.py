@@ -29,12 +29,12 @@ POSITIONS = (
     Column("group", "group", cut=Cut.MIDDLE),
     Column("place", "queue @ offset", cut=Cut.MIDDLE),
     Column("committed", "committed", Kind.OFFSET),
-    Column("stands", "so the message is"),
+    Column("stands", "status"),
 )
 _MOST_LISTED = 100
 _BODY = 400
 _LABEL = 10
-_SOURCES = {"index": "the index", "queue": "its queue", "log": "its place in the log", "scan": "a search of the log"}
+_SOURCES = {"index": "the index", "queue": "its queue", "log": "its physical offset", "scan": "a search of the log"}
 
 
 def answer_lines(
@@ -79,7 +79,7 @@ def _title_lines(output: Output, head: Mapping[str, Any], count: int) -> Iterato
     collisions = head["searched"].get("index", {}).get("collisions", 0)
     if collisions:
         others = "another message has" if collisions == 1 else f"{text.count(collisions)} other messages have"
-        words = f"{others} a key of the same hash; a broker answers with them too, its client drops them"
+        words = f"{others} a key of the same hash; a broker returns them too, and its client drops them"
         yield from text.hanging(words, output.look.width, 2)
     if count and "scan" in head["answeredBy"]:
         yield from _searched_lines(output, head["searched"])
@@ -103,7 +103,7 @@ def _message_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
 
 def _body_words(shown: Mapping[str, Any]) -> str:
     if shown["bodyLength"] is None:
-        return f"{text.size(shown['storedBodyLength'])} that do not inflate"
+        return f"{text.size(shown['storedBodyLength'])} that do not decompress"
     if not shown["bodyLength"]:
         return "empty"
     codec = f" from {text.size(shown['storedBodyLength'])} {shown['bodyCodec']}" if shown["bodyCodec"] else ""
@@ -148,7 +148,7 @@ def _searched_lines(output: Output, searched: Mapping[str, Any]) -> Iterator[str
         parts.append(f"the log from {searched['log']['begin']} to {searched['log']['end']}")
     if parts:
         unread = searched.get("unread", [])
-        left = f" Not readable: {text.counted(len(unread), 'place')} in it." if unread else " All of it can be read."
+        left = f" Not readable: {text.counted(len(unread), 'place')} in it." if unread else " All of it is readable."
         yield from text.hanging(f"Searched: {', then '.join(parts)}.{left}", output.look.width, 2)
 
 
@@ -161,7 +161,7 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
         yield output.paint(f"{name}: {story['state']}", "title")
         yield from output.table_lines(rows, EVENTS)
         positions = [
-            {**position, "place": _place(position), "stands": "passed" if position["passed"] else "not reached"}
+            {**position, "place": _place(position), "stands": "passed" if position["passed"] else "pending"}
             for position in story["positions"]
         ]
         if positions:

@@ -38,7 +38,7 @@ class Next(Enum):
 
 def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, list[str]]) -> Iterator[str]:
     """Yield the story of a start: ``shown`` is the JSON object, the last lines are some of the ``commands``."""
-    how = "normally, as after a clean stop" if shown["mode"] == "normal" else "ABNORMALLY: abort is there"
+    how = "as after a clean stop" if shown["mode"] == "normal" else "as after a CRASH: abort is present"
     yield from text.hanging(
         f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
     )
@@ -57,11 +57,15 @@ def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, s
     yield from _leftovers(output, shown["lost"], store)
     yield from _rewinds(shown["rewinds"])
     if shown["messagesUnreachable"]:
-        count = text.counted(shown["messagesUnreachable"], "whole message stands", "whole messages stand")
-        yield "UNREACHED", f"{count} in no queue, and this start puts them into none: no consumer gets them", "warning"
+        count = text.counted(shown["messagesUnreachable"], "whole message is", "whole messages are")
+        yield (
+            "UNREACHED",
+            f"{count} in no queue and this start will not add them: consumers will not receive them",
+            "warning",
+        )
     for config in shown["config"]:
         if config["loadedFrom"] == "bak" and not config["damaged"]:
-            yield "CONFIG", f"{config['file']} is missing and would be read from its .bak", "warning"
+            yield "CONFIG", f"{config['file']} is missing and would be loaded from its .bak", "warning"
     for trap in shown["traps"]:
         yield "TRAP", f"{trap['name']}: {text.neutral(trap['message'])}", "error" if trap["loses"] else "warning"
     for action in ("create", "resize", "modify"):
@@ -85,7 +89,7 @@ def _reading(output: Output, shown: Row) -> Iterator[tuple[str, str, str]]:
     else:
         yield "keep", f"the log from {shown['minPhyOffset']} to {shown['maxPhyOffset']}", "title"
     if shown["starts"] == "hangs":
-        yield "HANGS", f"it never comes up: {text.neutral(shown['reason'])}", "error"
+        yield "HANGS", f"it never finishes its start: {text.neutral(shown['reason'])}", "error"
     elif not shown["starts"]:
         yield "FAILS", f"it does not start: {text.neutral(shown['reason'])}", "error"
 
@@ -124,8 +128,8 @@ def _leftovers(output: Output, lost: Iterable[Row], store: str) -> Iterator[tupl
     if parts:
         file = quote(text.neutral(f"{store}/{parts[0]['file']}"))
         words = (
-            f"behind the end of the log, older than its last message: an earlier start cut {_messages(output, parts)}. "
-            f"They can still be read: rmqtool cat {file} --carve"
+            f"after the end of the log: an earlier start cut off {_messages(output, parts)}. "
+            f"To read them: rmqtool cat {file} --carve"
         )
         yield "LEFTOVER", words, "title"
 
@@ -147,14 +151,14 @@ def _index_files(output: Output, indexes: Collection[Row]) -> str:
     first = output.time(min(index["beginTimestamp"] for index in indexes if index["entries"]))
     last = output.time(max(index["endTimestamp"] for index in indexes))
     keys = text.counted(entries, "key")
-    return f"{files}; {keys} of messages stored {first} to {last}. Those that it reads again it indexes again"
+    return f"{files}; {keys} of messages stored {first} to {last}. Keys of re-scanned messages are indexed again"
 
 
 def _rewinds(rewinds: Collection[Row]) -> Iterator[tuple[str, str, str]]:
     for row in list(rewinds)[:_SHOWN]:
         again = text.counted(row["before"] - row["after"], "offset")
         words = f"{text.neutral(row['topic'])}/{row['queueId']} {row['before']} → {row['after']}"
-        yield "REWIND", f"{words}: new messages take {again} again", "warning"
+        yield "REWIND", f"{words}: {again} would be reused", "warning"
     if len(rewinds) > _SHOWN:
         yield "REWIND", f"and {text.counted(len(rewinds) - _SHOWN, 'other queue')}", "warning"
 
@@ -182,19 +186,19 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
     severity: Severity | None = Severity.WARNING
     then = Next.MOUNT if _NO_LOG in traps else Next.COPY if traps & _ONLY_A_COPY_HELPS else Next.PLAN
     if destroyed:
-        words = f"this start would destroy {text.counted(destroyed, 'whole message')}"
+        words = f"this start would delete {text.counted(destroyed, 'whole message')}"
         severity = Severity.ERROR
     elif shown["starts"] is not True:
-        words = f"this broker would not come up; {'read the traps' if traps else 'no message is lost by trying'}"
+        words = f"this broker would not start; {'but see TRAP above' if traps else 'trying would lose no message'}"
         severity, then = Severity.ERROR, then if traps else Next.LOOK
     elif traps:
         words = "no message would be deleted, but see TRAP above"
         severity = Severity.ERROR if _deleted_queues(shown) else Severity.WARNING
     elif unreachable:
-        words = f"this start would lose no message, but {text.counted(unreachable, 'stands', 'stand')} in no queue"
+        words = f"no message would be deleted, but {text.counted(unreachable, 'is', 'are')} in no queue"
     else:
         # A start reads a part of the log only: whether the rest is sound it does not say.
-        words, severity, then = f"this start would lose no message{_gone(shown)}", _is_missing(shown), Next.LOOK
+        words, severity, then = f"no message would be deleted{_gone(shown)}", _is_missing(shown), Next.LOOK
     yield from verdict_lines(output, words, severity, commands[then])
 
 
@@ -205,7 +209,7 @@ def _gone(shown: Row) -> str:
     if hole:
         return f" more; {text.size(hole)} are missing in the middle of it already, with the messages that were there"
     named = text.counted(lost, "that a queue names is", "that queues name are")
-    return f" of the log; {named} gone from it already" if lost else ""
+    return f" of the log; {named} lost before" if lost else ""
 
 
 def _is_missing(shown: Row) -> Severity | None:
@@ -225,7 +229,7 @@ _RECOVERED_LABEL = 10
 
 def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
     """Yield the lines."""
-    how = "it had not been closed" if shown["mode"] == "abnormal" else "it had been closed"
+    how = "it was not closed cleanly" if shown["mode"] == "abnormal" else "it was closed cleanly"
     head = f"{text.neutral(store)}: {how}; {text.counted(shown['messages'], 'valid message')}, all kept."
     yield from text.hanging(head, output.look.width, 2)
     for finding in _first(shown["findings"]):
@@ -265,12 +269,12 @@ def _verdict_applied(output: Output, shown: Mapping[str, Any], store: str) -> It
     start = shown["brokerStart"]
     if start is not None and start["messagesLost"]:
         lost = text.counted(start["messagesLost"], "message")
-        headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and destroy {lost}"
+        headline = f"do not start a {start['as']} broker yet: it would cut the log at the damage and delete {lost}"
         yield from verdict_lines(output, headline, Severity.ERROR, [f"rmqtool repair {quote(store)}"])
     elif start is not None and not start["loads"]:
-        headline = f"recovered ({_NO_UNDO}); but a {start['as']} broker would not load this store"
+        headline = f"recovered ({_NO_UNDO}), but a {start['as']} broker would not load this store"
         yield from verdict_lines(output, headline, Severity.WARNING, [f"rmqtool recover {quote(store)}"])
     elif shown["files"]:
         yield from verdict_lines(output, f"recovered; {_NO_UNDO}")
     else:
-        yield from verdict_lines(output, "nothing had to be written")
+        yield from verdict_lines(output, "nothing to change")

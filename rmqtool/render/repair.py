@@ -37,8 +37,8 @@ def repair_lines(
         yield f"  and {text.count(len(rows) - _SHOWN)} other steps; --json shows them all"
     for name, value in shown.get("assumed", {}).items():
         words = (
-            f"{name}={text.neutral(str(value))}: no file is left that shows it; a broker with another value refuses "
-            f"the new files. State your broker's: --conf {name}=..."
+            f"{name}={text.neutral(str(value))}: no remaining file shows it, and a broker with another value rejects "
+            f"the new files. Give your broker's value: --conf {name}=..."
         )
         yield from text.hanging(f"  {output.paint('assumed', 'warning')}  {words}", output.look.width, 11)
     for finding in left[:_SHOWN]:
@@ -80,7 +80,7 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
     action = "keep" if waits else step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
     size_words = f", {text.size(size)}" if size else ""
-    meant = "; readers will step over it" if step["action"] == "bridge" else ""
+    meant = "; readers will skip it" if step["action"] == "bridge" else ""
     words = f"{name}{size_words}: {text.neutral(step['reason'])}{meant}{leave}"
     head = f"  {step['class'].ljust(_CLASS)}  {action.ljust(_ACTION)}  "
     if output.look.width is not None and len(head) + text.display_width(name) >= output.look.width:
@@ -120,7 +120,7 @@ def _verdict(shown: Row, commands: Sequence[str]) -> tuple[str, Severity | None]
 
 
 def _sound(shown: Row) -> str:
-    return "the store is sound" if not shown.get("assumed") else "the store is sound, if the assumed sizes are right"
+    return "no problems remain" if not shown.get("assumed") else "no problems remain if the assumed sizes are right"
 
 
 def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:
@@ -130,7 +130,7 @@ def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]
             yield f"  {word.ljust(8)}  {text.neutral(path or '.')}"
         if len(paths) > _SHOWN:
             yield f"  and {text.count(len(paths) - _SHOWN)} others {word}"
-    yield from verdict_lines(output, "undone" if restored or deleted else "nothing was left to undo")
+    yield from verdict_lines(output, "undone" if restored or deleted else "nothing to undo")
 
 
 def past_lines(output: Output, row: Row) -> Iterator[str]:

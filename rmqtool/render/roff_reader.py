@@ -71,7 +71,7 @@ class _Reader:
         elif name in ("nf", "fi"):
             self.literal = name == "nf"
         elif name != '\\"':
-            raise ValueError(f"{line!r} is not of the roff that the manual is written in")
+            raise ValueError(f"{line!r} is not roff that the manual uses")
 
     def _title(self, rest: str) -> str:
         name, number, date, source, manual = [

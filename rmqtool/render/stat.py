@@ -88,7 +88,7 @@ def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, sto
     yield from _total_lines(output, shown)
     late = sum(row.get("late", 0) for row in shown["rows"])
     if late:
-        words = f"{text.counted(late, 'message is', 'messages are')} late: due before now and not delivered"
+        words = f"{text.counted(late, 'message is', 'messages are')} overdue: due before now, but not delivered"
         yield from verdict_lines(output, words, Severity.WARNING, [f"rmqtool tick {quote(store)}"])
 
 
@@ -116,7 +116,7 @@ def _row(output: Output, row: Mapping[str, Any], total: int) -> dict[str, Any]:
 
 def _total_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
     total, damaged = shown["total"], shown["damaged"]
-    words = f"{text.counted(total['messages'], 'message')}, {text.size(total['bytes'])} in all."
+    words = f"{text.counted(total['messages'], 'message')}, {text.size(total['bytes'])} in total."
     if damaged["bytes"] or damaged["places"]:
         places = "place" if damaged["places"] == 1 else "places"
         words += f" Damaged and not counted: {text.size(damaged['bytes'])} in {damaged['places']} {places}."
@@ -129,7 +129,7 @@ def map_lines(output: Output, lines: Mapping[int, Sequence[str | None]], span: i
     for start, cells in lines.items():
         yield f"{start:>{digits}} " + "".join(_cell(output, cell) for cell in cells)
     kinds = [kind for kind in CELLS if any(kind in cells for cells in lines.values())]
-    legend = ", ".join(f"{CELLS[kind]} {kind or 'no message begins'}" for kind in kinds)
+    legend = ", ".join(f"{CELLS[kind]} {kind or 'no message starts here'}" for kind in kinds)
     size = text.size(span).replace(" ", "\u00a0")
     yield from text.hanging(f"{legend}; one character is {size}", output.look.width, 2)
 

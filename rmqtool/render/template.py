@@ -30,7 +30,7 @@ class Template:
         self._parts: list[tuple[str, str | None, str, str]] = []
         for literal, name, form, conversion in parts:
             if conversion or name == "" or "{" in (form or ""):
-                raise UsageError(f"the template {text!r} has a place without a plain name", hint=_EXAMPLE)
+                raise UsageError(f"the template {text!r} has a field that is not a plain name", hint=_EXAMPLE)
             head, _, key = (name or "").partition(".")
             self._parts.append((literal, head if name is not None else None, key, form or ""))
 
@@ -42,7 +42,7 @@ class Template:
             if name is not None and name not in fields:
                 near = get_close_matches(name, fields, n=1)
                 hint = f"did you mean {{{near[0]}}}?" if near else "names: " + ", ".join(fields)
-                raise UsageError(f"there is no {{{name}}} to show in a template here", hint=hint)
+                raise UsageError(f"unknown template field {{{name}}}", hint=hint)
 
     def fill(self, row: Mapping[str, object], spell: Callable[[object], str]) -> str:
         """Return the line for ``row``; what the row does not have is empty."""

@@ -42,7 +42,7 @@ def ticked_lines(output: Output, summary: Mapping[str, Any], removed: Iterable[M
     left = summary["expired"]
     if left["segments"]:
         yield f"Not deleted: {_expired(left)}."
-        yield "A broker that starts on this store would delete them; so does rmqtool tick STORE --expire:"
+        yield "A broker would delete them; to do it now: rmqtool tick STORE --expire"
         yield from (f"  {file}" for file in left["files"])
 
 

@@ -87,33 +87,35 @@ def _give_up(areas: Areas, places: Places, name: str, cause: BaseException) -> N
     except RmqtoolError as error:
         said = cause.message if isinstance(cause, RmqtoolError) else "interrupted"
         raise WriteFailed(
-            f"{said}; and what was changed before could not be taken back: {error.message}",
+            f"{said}; earlier changes could not be undone: {error.message}",
             file=error.file,
-            hint="when the cause is gone: rmqtool repair "
+            hint="when the cause is fixed: rmqtool repair "
             f"{quote(areas.store.root)} --undo {quote(places.journals.shown(name))}",
         ) from cause
     if isinstance(cause, WriteFailed):
-        cause.message += "; what was changed before is taken back"
+        cause.message += "; earlier changes were undone"
 
 
 def _require_unchanged(areas: Areas, plan: Plan) -> None:
     if areas.state() != plan.state:
         raise Refused(
-            "the store changed while the repair was worked out; nothing was done",
+            "the store changed while the repair was planned; nothing was changed",
             file=areas.store.root,
-            hint="is something at work on it? Stop it, then run the command again",
+            hint="stop the process that writes to it, then run the command again",
         )
 
 
 def _require_space(plan: Plan, places: Places) -> None:
     """Refuse what there is no room for, before anything is written."""
     saved = sum(step.saved for step in plan.allowed) + _LINES
-    hint = "make room there, or keep the journal on another disk: --journal DIR"
+    hint = "free some space there, or keep the journal on another disk: --journal DIR"
     require_room(places.journals, saved, "the journal", hint)
     for number, files in enumerate(places.areas):
         grown = sum(_growth(files, step) for step in plan.allowed if step.area == number)
         shared = _on_one_disk(files, places.journals)
-        require_room(files, grown + (saved if shared else 0), "the repair", hint if shared else "make room there first")
+        require_room(
+            files, grown + (saved if shared else 0), "the repair", hint if shared else "free some space there first"
+        )
 
 
 def _on_one_disk(one: WritableFileSystem, other: WritableFileSystem) -> bool:

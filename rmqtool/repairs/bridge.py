@@ -57,7 +57,7 @@ def read_damage(log: SegmentQueue, now: int, source: LogReading) -> list[Damage]
 
 def span_of(damage: Damage) -> Span:
     """Return damage as a span of its segment."""
-    assert damage.segment is not None, "a segment that is gone is not mended"
+    assert damage.segment is not None, "a missing segment cannot be repaired"
     return Span(damage.segment, damage.start, damage.end, f"{damage.flaw.code}: {damage.flaw.message}")
 
 

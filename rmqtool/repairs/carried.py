@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # Units are 52 bytes; pieces end between two of them.
 _PIECE = 52 << 15
 _LEFT_BEHIND = {
-    FileKind.COMPACTION_LOG: "compacted logs are left out: a broker compacts again what the log still has",
-    FileKind.EPOCH: "the epochs of the controller are left out: they name places in the old log",
+    FileKind.COMPACTION_LOG: "compacted logs are left out: a broker compacts the log again",
+    FileKind.EPOCH: "the epochs of the controller are left out: they name offsets of the old log",
 }
 
 
@@ -42,7 +42,7 @@ def carry_services(store: Store, files: WritableFileSystem, places: Places, note
     kinds = {file.what.kind for file in store.listing.files}
     notes += [text for kind, text in _LEFT_BEHIND.items() if kind in kinds]
     if paths.ROCKSDB_STORE in store.listing.databases():
-        notes.append("timers and transactions in RocksDB (rocksdbstore) are left out: they name places in the old log")
+        notes.append("timers and transactions in RocksDB (rocksdbstore) are left out: they name offsets of the old log")
 
 
 def _carry_timer_log(store: Store, path: str, files: WritableFileSystem, places: Places) -> None:

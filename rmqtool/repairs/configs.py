@@ -77,7 +77,7 @@ def _restore(files: WritableFileSystem, name: str) -> Iterator[Edit]:
         text = choice.data
     if other is not None and other.strip(_BLANK) and not loads(name, other):
         _write(files, copy, text)
-        yield Edit(copy, "CF-JSON: the copy does not parse; taken from the file")
+        yield Edit(copy, "CF-JSON: the copy does not parse; written from the file")
 
 
 def _best(name: str, text: bytes | None, other: bytes | None) -> _Choice | None:
@@ -87,17 +87,17 @@ def _best(name: str, text: bytes | None, other: bytes | None) -> _Choice | None:
     if left is not None and left.is_complete:
         assert text is not None
         rest = counted(len(text) - left.end, "byte follows", "bytes follow")
-        why = f"CF-JSON: it is whole up to {left.end}, and {rest}, which are left out{_beside(name, other)}"
+        why = f"CF-JSON: it is valid up to {left.end}; {rest}, left out{_beside(name, other)}"
         return _Choice(left.data, why)
     if other is not None and loads(name, other):
-        beside = "" if left is None else f"; the file had {_entries(left.value)} up to {left.end}, where it is cut"
-        return _Choice(other, f"CF-BAK: {what}; taken from .bak, {_told(name, other)}{beside}")
+        beside = "" if left is None else f"; the file has {_entries(left.value)} up to {left.end}, where it is cut off"
+        return _Choice(other, f"CF-BAK: {what}; written from .bak, {_told(name, other)}{beside}")
     if left is None and other is not None:
         left = salvage_config(name, other)
         what += ", and .bak neither"
     if left is None:
         return None
-    why = f"CF-JSON: {what}; whole up to {left.end}: {_entries(left.value)}, the rest is lost"
+    why = f"CF-JSON: {what}; valid up to {left.end}: {_entries(left.value)}, the rest is lost"
     return _Choice(left.data, why, is_whole=False)
 
 

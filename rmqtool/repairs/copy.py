@@ -162,7 +162,7 @@ def _unknown(purged: Sequence[str], readings: Sequence[_Reading]) -> list[str]:
     from rmqtool.log.ownership import without_match
 
     known = {topic for reading in readings for topic in reading.known_topics}
-    return [f'no store has a topic "{pattern}" to be purged' for pattern in without_match(purged, known)]
+    return [f'no store has a topic "{pattern}" to purge' for pattern in without_match(purged, known)]
 
 
 def _may_begin_anew(topic: str, batch_topics: frozenset[str]) -> bool:
@@ -215,8 +215,8 @@ class _Copying:
             self._keep(reading, reading.move.append(moved))
         if self._left_out:
             self.notes.append(
-                f"{self._left_out} messages of the brokers' own topics were left out: delivered delays of all stores, "
-                "and what is pending of transactions and timers in all stores but the first"
+                f"{self._left_out} messages of the brokers' own topics were left out: delivered delays, and pending "
+                "transactions and timers of all stores but the first"
             )
         if self.target.messages:
             # Queues and timers without a log would look like a log that is not mounted.
@@ -273,13 +273,13 @@ class _Copying:
     def _skip(self, reading: _Reading, damage: Damage) -> None:
         root = reading.store.root
         if damage.code == "ST-MOUNT":
-            raise Refused(damage.message, file=root, hint="mount it, or name the directory that has it")
+            raise Refused(damage.message, file=root, hint="mount it, or name its directory")
         if not self.request.salvage:
             raise Refused(
                 f"the log is damaged: {damage.message}; nothing was copied",
                 file=f"{root}/{damage.file}",
                 offset=damage.file_offset,
-                hint="--salvage copies every valid message, and saves the bytes that are none",
+                hint="--salvage copies every valid message, and keeps the damaged bytes aside",
             )
         file = next((file for file in reading.plan.files if file.name == damage.file), None)
         self.lost.take(root, damage, file)

@@ -158,12 +158,12 @@ class Journals:
     def _foreign_places(self, past: PastRepair) -> Iterator[str]:
         """Yield what the journals speak of that is not this store's."""
         if len(set(past.roots)) < len(past.roots):
-            yield "two of its parts are about one directory"
+            yield "two of its parts are for the same directory"
         for about in (one.about for one in past.told if one.about):
             if about.get("store") != self.root:
-                yield f"it is about the store {about.get('store')}, not {self.root}"
+                yield f"it belongs to the store {about.get('store')}, not to {self.root}"
             if about["root"] not in self.roots:
-                yield f"it is about {about['root']}, which is no directory of this store"
+                yield f"it belongs to {about['root']}, which is not a directory of this store"
         for told in past.told:
             for path, original in told.originals.items():
                 path_parts(path)
@@ -176,7 +176,7 @@ class Journals:
         done = [past for past in self.find_all() if past.changed_something and not past.is_undone]
         if wanted == "last":
             if not done:
-                raise UsageError(f"no repair of {self.root} is left to undo", hint="rmqtool repair STORE --list")
+                raise UsageError(f"{self.root} has no repair to undo", hint="rmqtool repair STORE --list")
             return done[0]
         directory = os.path.realpath(wanted)
         past = read_past(directory) if os.path.isdir(directory) and journal_names(directory) else None
@@ -184,7 +184,7 @@ class Journals:
             if _is_empty_of_repair(directory):
                 return PastRepair(directory)  # cut short before the first journal: nothing was changed
             raise UsageError(
-                f"{directory} is no directory of a repair", hint="rmqtool repair STORE --list shows those there are"
+                f"{directory} is not an undo journal", hint="rmqtool repair STORE --list shows the journals"
             )
         flaw = self.flaw_of(past) if past.about else None
         if flaw is not None:
@@ -192,7 +192,7 @@ class Journals:
         newer = [one for one in done if one.order > past.order and one.directory != past.directory]
         if newer and past.changed_something and not past.is_undone:
             raise Refused(
-                f"a newer repair of {self.root} is not undone yet, and only the newest can be undone",
+                f"only the newest repair of {self.root} can be undone, and there is a newer one",
                 file=directory,
                 hint=f"rmqtool repair STORE --undo {newer[0].directory}   then this one",
             )
@@ -248,18 +248,18 @@ def _foreign_parts(directory: str) -> Iterator[str]:
 def _flaws_of(path: str, is_kind: Callable[[int], bool]) -> Iterator[str]:
     found = os.lstat(path)
     if not is_kind(found.st_mode) or (modes.S_ISREG(found.st_mode) and found.st_nlink > 1):
-        yield f"{path} is a link, or something else than a directory or a file"
+        yield f"{path} is not a directory or a regular file"
     if found.st_uid != os.geteuid():
-        yield f"{path} belongs to the user {found.st_uid}, and you are {os.geteuid()}"
+        yield f"{path} belongs to user {found.st_uid}, and you are user {os.geteuid()}"
     if found.st_mode & _OTHERS_WRITE:
         yield f"others may write {path}"
 
 
 def _refused(directory: str, why: str) -> Refused:
     return Refused(
-        f"the journal {directory} is not believed: {why}; nothing was undone or repaired",
+        f"the journal {directory} is not trusted: {why}; nothing was undone or repaired",
         file=directory,
-        hint="look at who made it; to go on without it, move it away",
+        hint="find out who made it; to continue without it, move it away",
     )
 
 
@@ -268,14 +268,14 @@ def _followed(link: str) -> str:
     target = os.path.realpath(link)
     if os.lstat(link).st_uid != os.geteuid():
         raise Refused(
-            f"{link} is a link of another user; journals are not looked for where it leads",
+            f"{link} is a link of another user, and is not followed to look for journals",
             file=link,
-            hint="look at who made it; to go on without it, move it away",
+            hint="find out who made it; to continue without it, move it away",
         )
     if not os.path.isdir(target):
         raise Refused(
-            f"journals of this store are in {target}, which is not there: whether a repair was cut short is unknown",
+            f"journals of this store are in {target}, which is missing: an interrupted repair cannot be detected",
             file=link,
-            hint=f"mount that disk; if the journals are gone for good: rm {link}",
+            hint=f"mount that disk; if the journals are lost: rm {link}",
         )
     return target

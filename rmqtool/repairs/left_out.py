@@ -42,7 +42,7 @@ class IdMap:
     def __init__(self, target: str, staging: Staging) -> None:
         self.target = os.path.abspath(target)
         if os.path.lexists(self.target):
-            raise Refused(f"{target} is there already; nothing was copied", file=target, hint="name another file")
+            raise Refused(f"{target} already exists; nothing was copied", file=target, hint="name another file")
         self._is_csv = target.endswith(".csv")
         place, name = os.path.split(self.target)
         path = os.path.join(place, f".{name}.rmqtool-copy")

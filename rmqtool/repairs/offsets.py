@@ -33,7 +33,7 @@ class GroupOffsets:
     def __post_init__(self) -> None:
         if (self.to is None) != self.from_bak:
             raise UsageError(
-                "say where the group goes on: --to TIME, OFFSET, min or max; or --from-bak", hint="only one of them"
+                "missing target: --to TIME, OFFSET, min or max; or --from-bak", hint="give exactly one of them"
             )
         is_time = self.to is not None and self.to not in _ENDS and not self.to.isdecimal()
         if is_time and self.timestamp() < 0:  # -5 is five milliseconds before 1970: every queue would begin anew
@@ -63,10 +63,10 @@ class GroupOffsets:
         if changes:
             offsets.save()
             queues = "queue" if len(changes) == 1 else "queues"
-            where = "as the copy .bak says" if self.to is None else f"to {self.to}"
+            where = "as in the copy .bak" if self.to is None else f"to {self.to}"
             reason = f"{self.group}: offset set {where} in {len(changes)} {queues}"
             yield Edit(config_path(name), reason, tuple(changes))
-            yield Edit(f"{config_path(name)}.bak", "what the file said before")
+            yield Edit(f"{config_path(name)}.bak", "the offsets in the file before")
 
     @staticmethod
     def _table(areas: Areas, view: Store, text: ConfigText) -> ConsumerOffsets:
@@ -98,7 +98,7 @@ class GroupOffsets:
         named = {topic for topic in self.topics if not set(topic) & set("*?[")}
         topics = sorted({topic for topic in known if patterns.matches(topic)} | named)
         if not topics:
-            raise NotFound(f"the group {self.group} has no offsets here", hint="name a topic: -t TOPIC")
+            raise NotFound(f"group {self.group} has no committed offsets here", hint="name a topic: -t TOPIC")
         return topics
 
     def _in_queues(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
@@ -136,7 +136,7 @@ class GroupOffsets:
         data = view.read_file(path)
         decoded = None if data is None else decode_config(name, data)
         if decoded is None or isinstance(decoded, Flaw):
-            hint = f"--to TIME sets it to where it was at a time; until then: rmqtool info STORE groups -g {self.group}"
+            hint = f"use --to TIME instead; current offsets: rmqtool info STORE groups -g {self.group}"
             raise NotFound(f"{path} cannot be read", file=path, hint=hint)
         for topic in topics:
             queues = (decoded.value.get("offsetTable") or {}).get(f"{topic}@{self.group}") or {}
@@ -147,7 +147,7 @@ class GroupOffsets:
 def _refuse_databases(view: Store) -> None:
     if any(directory.startswith("config/") for directory in view.listing.databases()):
         raise StoreError(
-            "the offsets of this store lie in RocksDB, which rmqtool does not write",
+            "the offsets of this store are in RocksDB, which rmqtool does not write",
             file=view.root,
             hint="start the broker, and use mqadmin resetOffsetByTime",
         )

@@ -55,13 +55,13 @@ _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
     Part.OFFSETS: "as asked",
-    Part.QUEUES: "does not agree with the log",
-    Part.INDEX: "does not agree with the log",
-    Part.TIMERS: "does not agree with the log",
-    Part.CHECKPOINT: "does not say what the store holds",
+    Part.QUEUES: "does not match the log",
+    Part.INDEX: "does not match the log",
+    Part.TIMERS: "does not match the log",
+    Part.CHECKPOINT: "does not match the store",
     Part.ABORT: "the last stop was not clean; nothing is left to recover",
 }
-_STAYS = "stays until the log is mended: without it a broker starts as after a clean stop"
+_STAYS = "kept until the log is repaired; without it a broker would assume a clean stop"
 
 
 class Damaged(StrEnum):
@@ -156,9 +156,9 @@ def require_stopped(store: Store) -> None:
     """Refuse a store that somebody works on."""
     if store.filesystem.lock_state().held:
         raise StoreInUse(
-            f"{store.root} is in use: a broker, or another rmqtool, holds its lock",
+            f"{store.root} is in use: a broker or another rmqtool holds its lock",
             file=store.root,
-            hint="stop the broker, then repair",
+            hint="stop the broker, then run it again",
         )
 
 
@@ -220,7 +220,7 @@ class _Planner:
             return False
         for file in files:
             self.areas.main.overlay.unlink(file.path)
-        self.reasons.by_path[paths.CONSUME_QUEUE] = f"CQ-SIZE: files had {usual} bytes, and {name} is {stated}"
+        self.reasons.by_path[paths.CONSUME_QUEUE] = f"CQ-SIZE: files had {usual} bytes, but {name} is {stated}"
         return True
 
     def _recover(self) -> None:
@@ -260,7 +260,7 @@ class _Planner:
             raise
         except WriteFailed as error:
             # Nothing is written yet: a name that is needed stands for something else than a file or a directory.
-            hint = error.hint or "nothing was written; move what lies there out of the store, then repair"
+            hint = error.hint or "nothing was written; move it out of the store, then repair"
             raise StoreError(error.message, file=error.file, hint=hint) from error
         finally:
             progress.finish()

@@ -31,10 +31,10 @@ def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Pl
         require_stopped(store)
         for past in _journals(areas).unfinished():
             raise Refused(
-                "a repair of this store was cut short, so part of it is changed and part is not",
+                "a repair of this store was interrupted, so only part of it is changed",
                 file=store.root,
-                hint=f"take it back: rmqtool repair {quote(store.root)} --undo {quote(past.directory)}"
-                "   or go on: --apply takes it back by itself, and begins anew",
+                hint=f"undo it: rmqtool repair {quote(store.root)} --undo {quote(past.directory)}"
+                "   or repair again: --apply undoes it first",
             )
         return plan_repair(areas, request, effort)
 
@@ -86,11 +86,12 @@ def _other_plan(open_store: Open, request: Request, plan: Plan, expected: str) -
     if whole.id == expected:
         risks = ",".join(whole.risks)
         return Refused(
-            f"plan {expected} has steps that are not allowed; nothing was done", hint=f"repeat it with --allow {risks}"
+            f"plan {expected} has steps that are not allowed; nothing was changed",
+            hint=f"run it again with --allow {risks}",
         )
     return Refused(
-        f"{expected} is not the plan for this store as it is now, that is {plan.id}; nothing was done",
-        hint="look at the new plan: rmqtool repair STORE",
+        f"{expected} is not the current plan of this store, which is {plan.id}; nothing was changed",
+        hint="read the new plan: rmqtool repair STORE",
     )
 
 
@@ -98,11 +99,12 @@ def _needs_leave(plan: Plan, root: str) -> Refused:
     risks = ",".join(sorted({step.risk.value for step in plan.steps} - {Risk.DERIVED.value}))
     if risks:
         return Refused(
-            f"every step of plan {plan.id} needs leave: nothing was done", hint=f"repeat it with --allow {risks}"
+            f"every step of plan {plan.id} needs --allow; nothing was changed",
+            hint=f"run it again with --allow {risks}",
         )
     # All that is left is the marker of an unclean stop, and the log was not named.
     return Refused(
-        f"{plan.steps[0].shown} {plan.steps[0].reason}; nothing was done",
+        f"{plan.steps[0].shown} {plan.steps[0].reason}; nothing was changed",
         hint=f"rmqtool repair {quote(root)} --apply --allow {Risk.PRIMARY.value}",
     )
 
@@ -122,7 +124,7 @@ def undo_repair(open_store: Open, wanted: str) -> tuple[str, Undone]:
         if other is None:
             raise
         raise Refused(
-            f"{wanted} is the journal of {other}, not of what was named; nothing was undone",
+            f"this undo journal belongs to {other}, not to the store you named; nothing was undone",
             file=wanted,
             hint=f"rmqtool repair {quote(other)} --undo {quote(wanted)}",
         ) from error
@@ -152,7 +154,7 @@ def _opened(areas: Areas, directory: str) -> Iterator[Places]:
     """Open the areas for writing, and make the directory of the journals; it goes again when nothing came into it."""
     parent, name = os.path.split(directory)
     if not os.path.isdir(parent):
-        raise Refused(f"{parent} is no directory", file=parent, hint=f"mkdir -p {quote(parent)}")
+        raise Refused(f"{parent} is not a directory", file=parent, hint=f"mkdir -p {quote(parent)}")
     with PosixWritableFileSystem(parent) as beside:
         is_new = not beside.exists(name)
         if is_new:
@@ -184,7 +186,7 @@ def _noted(journals: Journals, place: str) -> Iterator[None]:
         raise WriteFailed(
             f"{link} cannot be made: {error.strerror}; nothing was changed",
             file=link,
-            hint="this link leads later commands to the journal: make sure that you may write the directory",
+            hint="later commands find the journal by this link: make the directory writable for you",
         ) from error
     try:
         yield

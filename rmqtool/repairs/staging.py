@@ -42,11 +42,9 @@ class Staging:
         for path in (self.target, self.lost_target):
             is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
             if os.path.lexists(path) and not is_empty:
-                raise Refused(
-                    f"{path} is there already; nothing in it was touched", file=path, hint="name another directory"
-                )
+                raise Refused(f"{path} already exists; it was left unchanged", file=path, hint="name another directory")
         if not os.path.isdir(self.parent):
-            raise Refused(f"{self.parent} is no directory", file=self.parent, hint=f"mkdir -p {self.parent}")
+            raise Refused(f"{self.parent} is not a directory", file=self.parent, hint=f"mkdir -p {self.parent}")
 
     def require_room(self, size: int) -> None:
         """Refuse to begin what will not fit."""
@@ -54,7 +52,7 @@ class Staging:
             available = files.space().available
         if available < size:
             raise NoSpace(
-                f"the copy takes up to {size} bytes, and {available} are free; nothing was written",
+                f"the copy needs up to {size} bytes, but only {available} are free; nothing was written",
                 file=self.parent,
                 hint="name a target on a larger disk, or select less (-t, -b, -e)",
             )
@@ -150,9 +148,9 @@ def require_outside(path: str, sources: Iterable[str]) -> None:
         real = os.path.realpath(source)
         if os.path.commonpath([real, os.path.realpath(path)]) == real:
             raise Refused(
-                f"{path} lies in {source}, which is only read; nothing was copied",
+                f"{path} is in {source}, which is only read; nothing was copied",
                 file=path,
-                hint="name a place beside it",
+                hint="name a directory next to it",
             )
 
 
@@ -166,7 +164,7 @@ def staged(target: str, like: str, size: int) -> Iterator[Staging]:
             staging.require_room(size)
             staging.prepare(like)
         except PermissionError as error:
-            hint = "name a place where you may write"
+            hint = "name a directory that you can write to"
             raise WriteFailed(f"{target} cannot be made: {error.strerror}", file=target, hint=hint) from error
         except OSError as error:
             raise write_failed("prepare", staging.directory, error) from error
@@ -179,7 +177,7 @@ def staged(target: str, like: str, size: int) -> Iterator[Staging]:
         except BaseException as error:
             staging.clear()
             if isinstance(error, WriteFailed):
-                error.hint = error.hint or "nothing is left of the copy; run it again when the cause is gone"
+                error.hint = error.hint or "the copy was removed; fix the cause, then run it again"
             raise
         try:
             staging.clear()

@@ -15,4 +15,4 @@ def forget_timers(files: WritableFileSystem, listing: StoreListing) -> Iterator[
     """Take away what a broker makes anew of the log; yield each path, and why."""
     for file in listing.of_kind(*_KINDS):
         files.unlink(file.path)
-        yield file.path, "a broker makes it anew from the log, and delivers again what is still there of timers"
+        yield file.path, "a broker rebuilds it from the log, and delivers remaining timer messages again"

@@ -29,7 +29,7 @@ _PACKED = (
 )
 # What Spark says of workers that cannot work, and what that means.
 _NO_WORKER = (
-    (re.compile(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)"), "the executors' Python lacks a package: {}"),
+    (re.compile(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)"), "a package is missing in the executors' Python: {}"),
     (re.compile(r"(PYTHON_VERSION_MISMATCH[^\n]*)"), "the executors run another Python than this one: {}"),
     (re.compile(r"(Cannot run program [^\n]*)"), "the executors have no such Python: {}"),
 )
@@ -145,6 +145,6 @@ def _in_a_sentence(error: Exception) -> RmqtoolError:
             return OptionalMissing(sentence.format(found[1]), hint=_PACKED)
     said = [line for line in text.splitlines() if line.strip()]
     return WriteFailed(
-        f"Spark gave the export up: {said[0] if said else type(error).__name__}",
-        hint="nothing was left at the target; --engine local does the same without Spark",
+        f"Spark stopped the export: {said[0] if said else type(error).__name__}",
+        hint="the target was left unchanged; --engine local exports without Spark",
     )

@@ -91,9 +91,7 @@ def _following(given: Mapping[str, str]) -> Following:
     most, lag, fails = (given.get(name) for name in ("maxBytesPerTrigger", "safetyLag", "failOnDataLoss"))
     max_bytes = _size("maxBytesPerTrigger", most) if most is not None else None
     if max_bytes == 0:
-        raise UsageError(
-            "maxBytesPerTrigger: with 0 nothing would ever be read", hint="try 64m, 1g; left out: all there is"
-        )
+        raise UsageError("maxBytesPerTrigger: 0 would never read anything", hint="try 64m, 1g; default: everything")
     return Following(
         max_bytes=max_bytes,
         safety_lag=_duration("safetyLag", lag) if lag is not None else _DEFAULT.safety_lag,
@@ -116,8 +114,8 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
     given = {}
     if any(name.lower() in _OF_TABLES for name in options):
         raise UsageError(
-            "a table in the catalog cannot be rocketmq's: Spark keeps none of its options",
-            hint="make a view: CREATE TEMPORARY VIEW stored USING rocketmq OPTIONS (path '/data/store')",
+            "a catalog table cannot use rocketmq: Spark does not keep its options",
+            hint="create a view: CREATE TEMPORARY VIEW stored USING rocketmq OPTIONS (path '/data/store')",
         )
     for name, text in options.items():
         known = ours.get(name.lower())
@@ -136,7 +134,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     several = json.loads(by_name["paths"]) if "paths" in by_name else []
     found = (*([by_name["path"]] if by_name.get("path") else []), *several)
     if not found:
-        raise UsageError("which store? None is named", hint='spark.read.format("rocketmq").load("/data/store")')
+        raise UsageError("missing store", hint='spark.read.format("rocketmq").load("/data/store")')
     return tuple(local_path(path) for path in found)
 
 
@@ -177,7 +175,7 @@ def to_milliseconds(moment: datetime) -> int:
 def _duration(name: str, text: str) -> int:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f'{name}: "{text}" is no length of time', hint="try 500ms, 2s, 1m")
+        raise UsageError(f'{name}: "{text}" is not a duration', hint="try 500ms, 2s, 1m")
     return int(found[1]) * _MILLISECONDS[found[2].lower()]
 
 
@@ -202,4 +200,4 @@ def _on_corrupt(text: str) -> OnCorrupt:
 
 def _require_order(low: int | None, high: int | None, names: str) -> None:
     if low is not None and high is not None and low >= high:
-        raise UsageError(f"nothing lies between {names}", hint="the first belongs to the range, the second does not")
+        raise UsageError(f"the range of {names} is empty", hint="the first is inclusive, the second exclusive")

@@ -54,7 +54,7 @@ def narrowed_to(options: Options, schema: types.StructType) -> Options:
     ours = {field.name: field.dataType for field in spark_schema(replace(choice, columns=DEFAULT.columns)).fields}
     for field in schema.fields:
         if field.name == STATUS and field.name not in ours:
-            raise UsageError(f"{STATUS} is there only with damage told", hint='option("onCorrupt", "emit")')
+            raise UsageError(f"the column {STATUS} exists only with onCorrupt=emit", hint='option("onCorrupt", "emit")')
         if field.name not in ours:
             raise UsageError(f"there is no column {field.name!r}", hint="the columns are " + ", ".join(ours))
         if field.dataType != ours[field.name]:
@@ -126,6 +126,6 @@ def _status(damage: Damage) -> str:
 
 def _error(damage: Damage) -> StoreError:
     return StoreError(
-        f"{_status(damage)}, {damage.length} bytes, seen on {socket.gethostname()}",
-        hint=f'option("onCorrupt", "emit") reads the rest and tells of damage in {STATUS}; "skip" leaves it out',
+        f"{_status(damage)}, {damage.length} bytes, on {socket.gethostname()}",
+        hint=f'option("onCorrupt", "emit") reads the rest and reports damage in {STATUS}; "skip" leaves it out',
     )

@@ -64,12 +64,12 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     for origin, home in _candidates(environment):
         found = _read_java(home, origin)
         if found is None:
-            passed_over.append(f"{origin} ({home}) is none")
+            passed_over.append(f"{origin} ({home}) is not a Java installation")
         elif found.version is not None and found.version < LEAST:
             passed_over.append(f"{origin} ({home}) is Java {found.version}")
         else:
             return found
-    reason = "; ".join(passed_over) or "none is installed"
+    reason = "; ".join(passed_over) or "Java is not installed"
     raise OptionalMissing(f"Spark needs Java {LEAST} or newer: {reason}", hint=HINT)
 
 
@@ -202,7 +202,7 @@ def _start(master: str, settings: Mapping[str, str], log: IO[bytes] | None) -> N
         said = _last_words(log)
         raise OptionalMissing(
             f"Spark's JVM did not start{said}",
-            hint=f"JAVA_HOME is {os.environ['JAVA_HOME']}; {HINT_PYSPARK} brings another",
+            hint=f"JAVA_HOME is {os.environ['JAVA_HOME']}; {HINT_PYSPARK} installs another",
         ) from error
     context = _context(settings_of_spark, gateway)
     if not is_local(master):
@@ -218,7 +218,7 @@ def _context(settings: SparkConf, gateway: JavaGateway) -> SparkContext:
     except Py4JJavaError as error:
         raise UsageError(
             f"Spark does not start on {settings.get('spark.master')}: {java_message(error)}",
-            hint="--master is local[N] or the URL that the cluster's own page shows; --conf takes Spark's settings",
+            hint="--master is local[N] or the URL on the cluster's web page; --conf takes Spark settings",
         ) from error
 
 

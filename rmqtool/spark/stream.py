@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Offsets = dict[str, Any]
 _OFFSET, _LAST = "commitLogOffset", "lastRecord"
-_LOSS = 'option("failOnDataLoss", "false") goes on with what is there'
+_LOSS = 'option("failOnDataLoss", "false") continues with the messages that are left'
 
 
 class _Log(NamedTuple):
@@ -135,9 +135,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(log, f"its log from {before.physical_offset} to {first} was deleted before it was read")
             return Mark(first)
         if not log.files and before.physical_offset:
-            self._lost(log, f"its log is gone, which was read up to {before.physical_offset}")
+            self._lost(log, f"its log is missing; it was read up to {before.physical_offset}")
         if is_cut_back(log.files, before):
-            text = f"its log was cut back behind {before.physical_offset}, up to where it was read, and written anew"
+            text = f"its log was cut before {before.physical_offset}, where reading stopped, and rewritten"
             self._lost(log, text)
             following = find_next_record(log.files, before.physical_offset)
             return Mark(before.physical_offset if following is None else following)
@@ -173,8 +173,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gone = sorted(set(marks) - {log.broker for log in logs})
         if gone:
             raise StoreError(
-                f"the checkpoint of this query tells of {', '.join(gone)}, and none of the stores is called that",
-                hint="name the stores as before, or take another checkpointLocation: that begins anew",
+                f"the checkpoint of this query names {', '.join(gone)}, and no store has that name",
+                hint="name the stores as before, or start again with another checkpointLocation",
             )
 
 

@@ -44,7 +44,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         require_ready(self.root)
         if overwrite and not is_new(self.root):
             raise UsageError(
-                f"{self.root} is there already, and no store is overwritten",
+                f"{self.root} already exists, and stores are not overwritten",
                 hint='mode("append") adds to it; or name another directory',
             )
         self.staging = Staging(self.root, uuid4().hex)
@@ -57,8 +57,8 @@ class RocketMQWriter(DataSourceArrowWriter):
                 found = stage_messages(batch)
                 if isinstance(found, Refusal):
                     raise StoreError(
-                        f"row {row + found.row} of a partition is no message: {found.reason}",
-                        hint="nothing was stored; leave such rows out with a filter",
+                        f"row {row + found.row} of a partition is not a message: {found.reason}",
+                        hint="nothing was stored; filter out such rows",
                     )
                 writer.write(found)
                 row += batch.num_rows

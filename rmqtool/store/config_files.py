@@ -98,11 +98,11 @@ def iter_copies(read: Callable[[str], bytes | None], path: str) -> Iterator[tupl
 def _decode_object(name: str, data: bytes) -> dict[str, Any] | Flaw:
     """Return the value of a configuration file, which is an object; nothing but blanks is none."""
     if not data.strip(_BLANK):
-        return Flaw("CF-JSON", f"nothing but {len(data)} zeros and blanks" if data else "empty", 0, len(data))
+        return Flaw("CF-JSON", f"{len(data)} zeros and blanks, nothing else" if data else "empty", 0, len(data))
     decoded = decode_config(name, data)
     if isinstance(decoded, Flaw):
         return decoded
-    return decoded.value if isinstance(decoded.value, dict) else Flaw("CF-JSON", "no object", 0, len(data))
+    return decoded.value if isinstance(decoded.value, dict) else Flaw("CF-JSON", "it is not an object", 0, len(data))
 
 
 def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Finding]]:
@@ -273,9 +273,9 @@ class ConfigText:
             return loaded.value
         flaws = "; ".join(f"{path}: {flaw.message}" for path, flaw in loaded.flaws)
         raise StoreError(
-            f"this file cannot be read, and going on would write over it: {flaws}",
+            f"this file cannot be read, and the command would overwrite it: {flaws}",
             file=copies[0][0],
-            hint="put a saved copy of it back; or move it away, and all that it said is forgotten",
+            hint="restore it from a backup; or move it away, and lose its content",
         )
 
     def write(self, data: bytes) -> None:

@@ -202,16 +202,18 @@ def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
     newer = next_index_no
     while index_no:
         if not 0 < index_no < next_index_no:
-            text = f"a link leads to entry {index_no}, the last one is {next_index_no - 1}"
+            text = f"a link points to entry {index_no}, but the last one is {next_index_no - 1}"
             yield Flaw("IX-WRONG", text, place)
             return
         if index_no >= newer:
-            yield Flaw("IX-LOOP", f"entry {newer} leads back to entry {index_no}", place)
+            yield Flaw("IX-LOOP", f"entry {newer} points back to entry {index_no}", place)
             return
         place = index.entry_offset(slots, index_no)
         entry = opened.entry(index_no)
         if entry is None or entry.key_hash < 0 or entry.key_hash % slots != slot:
-            yield Flaw("IX-WRONG", f"entry {index_no} stands in the chain of slot {slot}, its hash does not", place)
+            yield Flaw(
+                "IX-WRONG", f"entry {index_no} is in the chain of slot {slot}, but its hash belongs to another", place
+            )
             return
         yield Chain(index_no, entry)
         newer, index_no = index_no, entry.prev_index

@@ -21,7 +21,7 @@ from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
 # What everything that looks at such a store says of it, whatever it would do there.
-LOG_IS_EMPTY = "the commit log is empty, yet queues exist"
+LOG_IS_EMPTY = "the commit log is empty but queues exist"
 _LOG_MAGICS = (*RECORD_MAGICS, BLANK_MAGIC)
 
 
@@ -259,9 +259,9 @@ def lock_store(files: WritableFileSystem, log_directories: Iterable[tuple[Readab
 
 def _refusal(name: str, wanted: Kind, found: Kind, shown: str) -> StoreError:
     what = "directory" if wanted is Kind.DIRECTORY else "file"
-    hint = "nothing was written; move it out of the way"
+    hint = "nothing was written; move it away"
     if found is Kind.SYMLINK:
-        hint = "nothing was written; links are not followed: put there what the link leads to"
+        hint = "nothing was written; links are not followed: replace the link with its target"
         if wanted is Kind.DIRECTORY and name not in _DIRECTORIES:
             hint = "nothing was written; links are not followed: name its target, --conf storePathCommitLog=DIR"
     return StoreError(f"{name} is a {found.value}, a store has a {what} there", file=shown, hint=hint)

@@ -136,7 +136,7 @@ def open_store(
     listing = list_store(filesystem, _log_directories(filesystem, root, config), without)
     if not _is_store(filesystem, listing):
         raise StoreError(
-            f"{root} holds no file of a store", file=root, hint="a store has commitlog/, consumequeue/, ..."
+            f"{root} contains no file of a store", file=root, hint="a store has commitlog/, consumequeue/, ..."
         )
     guessed, reason = (version, "as asked") if version else _known_version(config) or guess_version(listing)
     if guessed is not config.version:
@@ -151,11 +151,11 @@ def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Sto
     if what.kind is FileKind.UNKNOWN and what.base_offset is None:
         filesystem.close()
         raise StoreError(
-            f"{path} is no file of a store", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
+            f"{path} is not a file of a store", file=path, hint=f"records in any file: rmqtool cat --carve {path}"
         )
     listing = list_one_file(filesystem, name, what)
     config = _config(filesystem.root, None, None, version, assignments)
-    return Store(filesystem.root, filesystem, config, listing, version, "one file tells no version")
+    return Store(filesystem.root, filesystem, config, listing, version, "one file does not show the version")
 
 
 def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StorePath:
@@ -197,7 +197,7 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
         return root, path
     if not os.path.isdir(path):
         require_path(path)
-        raise StoreError(f"{path} is no directory", file=path, hint="give the storePathRootDir of a broker")
+        raise StoreError(f"{path} is not a directory", file=path, hint="give the storePathRootDir of a broker")
     root = _climb(os.path.abspath(path)) or path
     _refuse_what_is_no_store(root)
     inside = os.path.join(root, BROKER_CONF)
@@ -234,10 +234,10 @@ def _refuse_what_is_no_store(root: str) -> None:
     stores = stores or [path for directory in inside for path in _directories_in(directory) if _is_marked(path)]
     if not stores:
         hint = "a store has commitlog/, consumequeue/, ..."
-        raise StoreError(f"{root} holds no file of a store", file=root, hint=hint)
+        raise StoreError(f"{root} contains no file of a store", file=root, hint=hint)
     more = f" and {len(stores) - _MOST_NAMED} more" if len(stores) > _MOST_NAMED else ""
     names = f"{' and '.join(stores[:_MOST_NAMED])}{more} {'is' if len(stores) == 1 else 'are'}"
-    raise StoreError(f"{root} is no store, but {names}", file=root, hint="name that as STORE")
+    raise StoreError(f"{root} is not a store, but {names}", file=root, hint="name that as STORE")
 
 
 def _directories_in(root: str) -> list[str]:
@@ -286,7 +286,7 @@ def _read_conf(conf: str | None) -> bytes | None:
             return file.read()
     except OSError as error:
         raise ReadFailed(
-            f"{conf} cannot be read: {error.strerror}", file=conf, hint="run the command as who may read it"
+            f"{conf} cannot be read: {error.strerror}", file=conf, hint="run the command as a user who can read it"
         ) from error
 
 
@@ -329,15 +329,15 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
     """Return which broker most likely wrote a store, and what gave it away."""
     for file in listing.files:
         if file.what.owner == paths.ROCKSDB_STORE:
-            return Version.V5_4, f"guessed: {paths.ROCKSDB_STORE}/ is there"
+            return Version.V5_4, f"guessed: it has {paths.ROCKSDB_STORE}/"
     for file in listing.of_kind(*_ONLY_5):
-        return Version.V5_3, f"guessed: {file.path} is there"
+        return Version.V5_3, f"guessed: it has {file.path}"
     for file in listing.of_kind(FileKind.ABORT):
         if file.size or file.what.copy is paths.Copy.BAK:
-            return Version.V5_3, f"guessed: {file.path} is 5.x's"
+            return Version.V5_3, f"guessed: only 5.x writes {file.path}"
     if any(True for _ in listing.of_kind(FileKind.ROCKSDB, FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_LOG)):
-        return Version.V5_3, "guessed: there are files that only 5.x writes"
-    return Version.V4_9, "guessed: nothing of 5.x is there"
+        return Version.V5_3, "guessed: it has files that only 5.x writes"
+    return Version.V4_9, "guessed: it has no files of 5.x"
 
 
 def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = None) -> Finding:
@@ -346,5 +346,5 @@ def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = 
     name = None if name is None else name.removeprefix(os.path.abspath(root) + "/")
     found = new_finding("ST-READ", error.message, Place(name or paths.COMMIT_LOG, error.offset), severity=severity)
     if isinstance(error.__cause__, PermissionError):
-        return replace(found, fix="run the command as who may read it")
+        return replace(found, fix="run the command as a user who can read it")
     return found

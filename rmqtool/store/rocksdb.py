@@ -32,7 +32,7 @@ _TABLE_NAME = re.compile(r"[0-9]+\.sst")
 _TEMPORARY = re.compile(r"\S*/rmqtool-rocksdb-[^/\s]+/")
 
 
-_ROOM = "RocksDB opens a copy of what it may write to: free some space there, or set TMPDIR"
+_ROOM = "rmqtool opens a temporary copy of the database: free some space there, or set TMPDIR"
 
 
 class Listed(Protocol):
@@ -153,7 +153,7 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
         except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
             raise ReadFailed(
-                f"RocksDB does not open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
+                f"RocksDB cannot open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
             ) from error
         try:
             yield Database(opened, families, directory)

@@ -183,7 +183,7 @@ class Batch:
 
     @cached_property
     def ascends(self) -> bool:
-        """Whether each record says that it lies behind the one before it."""
+        """Whether each record says that it is behind the one before it."""
         import numpy as np
 
         return bool((np.diff(self.physical_offsets) > 0).all())

@@ -189,7 +189,9 @@ class CommitLog:
                 continue
             if magic != MESSAGE_MAGIC_V1:
                 self._log.warn(broker_log.LOAD_EXCEPTION)
-                raise LoadRefused(f"the record at {offset} is of no kind that duplicationEnable knows", exception=True)
+                raise LoadRefused(
+                    f"the record at {offset} is of a kind that duplicationEnable does not know", exception=True
+                )
             if not isinstance(self.check.check(self.window(file), position, position + total_size), Message):
                 return
             offset += total_size

@@ -254,7 +254,7 @@ class ConsumeQueue:
         done = 0
         while done < len(units):
             file = self.mapped.last_or_new(expected)
-            assert file is not None, "whoever appends has asked whether that is possible"
+            assert file is not None, "callers ask first whether an append is possible"
             self._begin(file, expected)
             part = units[done : done + (file.size - file.wrote) // UNIT_SIZE]
             self._append(file, part.tobytes())
@@ -431,7 +431,7 @@ def _resolved(path: str) -> str:
         if name == "..":
             if not names:
                 raise StoreError(
-                    f"a record's topic makes {path!r} of its queue, which lies outside of the store",
+                    f"the topic of a record leads to {path!r}, which is outside of the store",
                     hint="rmqtool check STORE --only CL-TOPIC",
                 )
             names.pop()

@@ -85,7 +85,7 @@ class StoreView:
         return None if status is None else status.kind
 
     def entries(self, path: str) -> list[Entry]:
-        """Return what a directory holds, in the order of the names; nothing where there is no directory."""
+        """Return what a directory holds, in the order of the names; nothing where there is not a directory."""
         if not self.is_directory(path):
             return []
         found = []

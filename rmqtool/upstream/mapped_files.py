@@ -76,7 +76,7 @@ class MappedFileQueue:
             start = parse_long(entry.name)
             if start is None:
                 log.warn(broker_log.LOAD_EXCEPTION)
-                raise LoadRefused(f"{path} has the length of a segment, and its name is no number", exception=True)
+                raise LoadRefused(f"{path} has the length of a segment, but its name is not a number", exception=True)
             self.mapped.append(MappedFile(path, start, self.file_size, self.file_size))
 
     @property

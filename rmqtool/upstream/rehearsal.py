@@ -45,7 +45,7 @@ def read_cut(files: StoreView, log: CommitLog) -> Cut | None:
     if isinstance(found, Message):
         found = next(check_record(found, data, 0, None), found)
     if isinstance(found, Message):
-        return Cut(path, at, None, "a whole record that this broker does not take")
+        return Cut(path, at, None, "a whole record that this broker does not accept")
     if isinstance(found, Blank):
         return Cut(path, at, None, "the end of the last segment")
     if isinstance(found, Nothing):
@@ -91,7 +91,7 @@ class Rehearsal(Closable):
             raise
         except WriteFailed as error:
             # Nothing was to be written: a name that a broker needs stands for something else than a file.
-            hint = error.hint or "move what lies there out of the store, then run the command again"
+            hint = error.hint or "move it out of the store, then run the command again"
             raise StoreError(error.message, file=error.file, hint=hint) from error
 
     def _run(self) -> StartOutcome:
@@ -194,17 +194,17 @@ def _why_from_there(store: MessageStore) -> str:
     """Return why recovery begins with the file that it begins with."""
     settings, log = store.settings, store.commit_log
     if log.limited:
-        return f"none of the last {settings.recover_max_num} files qualifies, and it looks at no older one"
+        return f"none of the last {settings.recover_max_num} files qualifies, and it does not look at older ones"
     if not store.clean and store.checkpoint.min_timestamp <= 0:
-        return "the checkpoint tells no time, so it reads from the first file on"
+        return "the checkpoint has no time, so it reads from the first file on"
     if not store.clean:
         return "from the newest file whose first message was stored no later than the checkpoint, less 3 s"
     if settings.is_4_9:
         return "after a clean stop it reads the last 3 files"
     if store.max_physic_offset < 0:
-        return "after a clean stop it reads from where the queues end, and they hold nothing: the whole log"
+        return "after a clean stop it reads from the end of the queues, and they are empty: the whole log"
     where = f"{store.max_physic_offset}, where the queues end"
-    return f"after a clean stop it reads from the newest file that begins no further than {where}"
+    return f"after a clean stop it reads from the newest file that begins no later than {where}"
 
 
 def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:

@@ -100,7 +100,7 @@ def _within(root: str, directories: Iterable[str]) -> Iterable[str]:
         relative = beneath(root, directory)
         if relative is None:
             raise StoreError(
-                f"the commit log lies at {directory}, outside of the store {root}; its start cannot be rehearsed",
+                f"the commit log is in {directory}, outside of the store {root}; its start cannot be rehearsed",
                 file=directory,
                 hint="copy all directories of the log below one root and set storePathCommitLog",
             )

@@ -62,7 +62,7 @@ class Reput:
         file = self._queue.find(self.offset, first_if_none=self.offset == 0)
         position = self.offset % self._queue.file_size
         if file is None or position >= file.wrote:
-            raise Hangs(f"the dispatcher finds no data at {self.offset}, and start() waits until it has passed it")
+            raise Hangs(f"the dispatcher finds no data at {self.offset}, and start() waits forever for it to go on")
         self.offset = file.start + position
         # Two counts that part ways after a record whose lengths do not add up: the reading goes on where it stopped,
         # the bytes of that record are not counted as read.
@@ -167,14 +167,14 @@ class MessageStore:
         except OutOfMemory as error:
             self.out_of_memory = error.total_size
             self.reason = (
-                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unseen"
+                f"OutOfMemoryError: a record claims {error.total_size} bytes, and the broker allocates them unchecked"
             )
             return False
         except ReadFailed as error:
             if not is_of_the_disk(error):
                 raise
             # upstream: an InternalError of the JVM, which maps the files; nothing catches it.
-            self.reason = f"{error.message}; a broker that reads there ends with an InternalError"
+            self.reason = f"{error.message}; a broker that reads it dies with an InternalError"
             return False
         finally:
             self.log.close()
@@ -195,7 +195,7 @@ class MessageStore:
         if self.settings.duplication and not self.settings.is_4_9:
             self.commit_log.walk_unconfirmed(self.checkpoint.confirm_phy_offset)
         if not index_loaded and not self.settings.is_4_9:
-            raise LoadRefused(f"a name in {paths.INDEX}/ is a number and a directory")
+            raise LoadRefused(f"a directory in {paths.INDEX}/ has a number as its name")
         if self.settings.is_4_9:
             self._delay_offsets.load(self.queues, self.log)
 
@@ -325,7 +325,7 @@ class MessageStore:
         taker = Taker(self.dispatch, self.dispatch_run)
         reput = Reput(self.commit_log, max(mapped.min_offset, 0, self.queues.max_physic_offset), taker)
         if self.settings.duplication and reput.behind > 0:
-            raise Hangs("with duplicationEnable the dispatcher waits for a confirmation that was lost with the process")
+            raise Hangs("with duplicationEnable the dispatcher waits for a confirmation that was lost in the crash")
         reput.run()
         self.backlog = reput.behind
         self.queues.correct_min_offsets(mapped.min_offset)

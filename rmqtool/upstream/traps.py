@@ -54,9 +54,8 @@ def _limit(store: MessageStore, unreachable: int) -> Trap:
     limit, files = store.settings.recover_max_num, len(store.commit_log.mapped.mapped)
     return Trap(
         "file limit",
-        f"a 5.4 broker looks at the last {limit} of the {files} log files and no further; what older files hold and no "
-        f"queue leads to ({counted(unreachable, 'message')} in all) stays unread. "
-        f"commitLogRecoverMaxNum={files} looks at all",
+        f"a 5.4 broker reads only the last {limit} of the {files} log files; {counted(unreachable, 'message')} in "
+        f"older files will be in no queue. commitLogRecoverMaxNum={files} makes it read all files",
         False,
     )
 
@@ -72,11 +71,13 @@ def _blind(store: MessageStore) -> list[Trap]:
         return []
     names = ", ".join(list(beyond)[:_NAMED]) + (f" and {len(beyond) - _NAMED} more" if len(beyond) > _NAMED else "")
     most = max(beyond.values())
-    what = f"{names} would know a message that ends at {most}, and the log ends at {end}"
+    what = f"{names} would name a message that ends at {most}, but the log ends at {end}"
     if store.settings.is_4_9:
-        stops = f"{what}: until the log has grown past that, new messages of ALL topics are acknowledged and never seen"
+        stops = (
+            f"{what}: until the log grows past that, new messages of ALL topics are acknowledged but never delivered"
+        )
         return [Trap("dispatch off", stops, True)]
-    return [Trap("blind queues", f"{what}: what is sent there until then is acknowledged and never seen", True)]
+    return [Trap("blind queues", f"{what}: messages sent there until then are acknowledged but never delivered", True)]
 
 
 def config_traps(load: ConfigLoad, settings: StartSettings) -> list[Trap]:
@@ -94,32 +95,32 @@ def config_traps(load: ConfigLoad, settings: StartSettings) -> list[Trap]:
 def _damaged(config: LoadedConfig, *, deleted: bool) -> Trap:
     if config.loaded_from == "bak":
         return Trap("only copy", (_DELETED if deleted else _ONLY_COPY).format(config.file), False)
-    what = "every group begins anew" if config.file == _OFFSETS else "all of it is forgotten"
-    return Trap("empty table", f"{config.file} cannot be read and has no usable .bak: it loads empty, {what}", True)
+    what = "every group starts from the beginning" if config.file == _OFFSETS else "its content is lost"
+    return Trap("empty table", f"{config.file} cannot be read and has no usable .bak: it is loaded empty, {what}", True)
 
 
 _NO_LOG = (
-    "the log has no file, so every queue is deleted. Is a volume not mounted? Then mount it before anything is started"
+    "the log has no file, so every queue is deleted. If a volume is not mounted, mount it before you start a broker"
 )
-_ENDLESS = "the broker takes no connection, logs nothing more, and every further start does the same"
-_ABORT_STAYS = "even after a clean stop, so that every later start recovers abnormally"
-_HEAP_KILLS = "no heap holds {} bytes: every start ends like this until the record's size is mended"
+_ENDLESS = "the broker accepts no connections and logs nothing more, and every further start does the same"
+_ABORT_STAYS = "even after a clean stop, so that every later start recovers as after a crash"
+_HEAP_KILLS = "no heap has {} bytes: every start fails like this until the size in the record is repaired"
 _HEAP_DECIDES = (
-    "the answer is that of a small heap. With -Xmx of more than about {} MiB the broker gets past this record: it cuts "
-    "the log there and destroys {} whole messages"
+    "this assumes a small heap. With -Xmx above about {} MiB the broker gets past this record: it cuts the log there "
+    "and deletes {} whole messages"
 )
 _HEAP_NEEDED = (
-    "a damaged record makes the broker allocate {} MiB at once. With less than that free on its heap it ends in an "
-    "OutOfMemoryError, at every start"
+    "a damaged record makes the broker allocate {} MiB at once. With less free heap it dies with an OutOfMemoryError "
+    "at every start"
 )
 _WIPED = (
-    "{} ends the start before the offsets are loaded, and the stopping broker writes an EMPTY table over "
-    f"{_OFFSETS}. The good copy is then in .bak alone, and a second attempt (a supervisor) empties that too"
+    "the start fails at {} before the offsets are loaded, and the stopping broker overwrites "
+    f"{_OFFSETS} with an EMPTY table. Then only .bak is good, and a second start (by a supervisor) empties that, too"
 )
 _DELETED = (
-    "{} cannot be read: the broker deletes it and takes its .bak, the only copy until the next save. Keep both first"
+    "{} cannot be read: the broker deletes it and loads its .bak, the only copy until the next save. Back up both first"
 )
 _ONLY_COPY = (
-    "{} cannot be read and its .bak is taken; the next save copies the damaged file over that only good copy. "
-    "Keep the .bak first"
+    "{} cannot be read and its .bak is loaded; the next save overwrites that only good copy with the damaged file. "
+    "Back up the .bak first"
 )

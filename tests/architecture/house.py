@@ -173,3 +173,49 @@ CALLED_LATER: dict[str, str] = {
     "filters.bloom:": "a server keeps the bits of groups that subscribe by SQL92, in consumerFilter.json",
     "formats.murmur:": "the hash of those bits",
 }
+
+# Words: banned constructions that comments and docstrings of a room still have. They may only fall.
+COMMENTS: dict[str, int] = {
+    "api": 85,
+    "audit": 71,
+    "broker": 191,
+    "checks": 74,
+    "cli": 4,
+    "columns": 101,
+    "commands": 32,
+    "config": 5,
+    "engine": 279,
+    "errors": 3,
+    "exports": 44,
+    "files": 75,
+    "filters": 30,
+    "findings": 5,
+    "formats": 102,
+    "kernel": 4,
+    "log": 227,
+    "look": 116,
+    "progress": 1,
+    "remoting": 33,
+    "render": 58,
+    "repairs": 99,
+    "spark": 32,
+    "store": 69,
+    "times": 3,
+    "upstream": 110,
+}
+# Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.
+READABILITY: dict[str, tuple[float, float, float]] = {
+    "help": (9.0, 0.20, 0.01),
+    "findings": (13.5, 0.33, 0.01),
+    "messages": (8.0, 0.20, 0.01),
+}
+# Documents: banned constructions that are left, and words per sentence.
+DOCUMENTS: dict[str, tuple[int, float]] = {
+    "README.md": (0, 11.0),
+    "CONTRIBUTING.md": (13, 16.5),
+    "CHANGELOG.md": (40, 21.5),
+    "docs/checks.md": (8, 8.0),
+    "docs/contract.md": (0, 12.0),
+    "docs/library.md": (0, 10.0),
+    "docs/spark.md": (0, 12.5),
+}

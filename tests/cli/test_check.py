@@ -177,7 +177,7 @@ def test_reports_hold_every_finding(workshop, capsys, tmp_path):
             for finding in findings:
                 assert finding["code"] in text
                 assert f"{finding['file']}" in text
-            assert all(line in text for line in ("Proven", "Not proven"))
+            assert all(line in text for line in ("Verified", "Not checked"))
         assert paths[1].read_text().count("<tr>") == len(findings)
         with left_alone(root):
             assert main(["check", str(root), "--report", str(root / "report.md")]) == Exit.USAGE
@@ -271,7 +271,7 @@ def test_one_file_of_a_log_is_checked_by_itself(store, capsys):
     assert main(["check", str(store("53-broker") / "commitlog" / "00000000000000065536")]) == Exit.DONE
     printed = capsys.readouterr()
     assert "CQ-MISSING" not in printed.out
-    assert "not what other files say of them" in printed.err
+    assert "only its records are checked" in printed.err
 
 
 @pytest.mark.parametrize(("command", "file"), [("check", "checkpoint"), ("repair", "commitlog/00000000000000065536")])

@@ -164,7 +164,7 @@ def test_a_program_that_fails_gets_the_message_again_later(lab: str, capsysbinar
     words = (lab, "-t", "T", "-g", "g", "--commit", "--exec", command, "-j", "1")
     status, lines, said = consume(capsysbinary, *words)
     assert status == Exit.NO
-    assert "T/2@7: the program ended with status 1; it comes again later" in said
+    assert "T/2@7: the program ended with status 1; it will be delivered again" in said
     assert progress(lab) == {str(queue): 25 for queue in range(4)}
     assert [line["exitStatus"] for line in lines if not line["isConsumed"]] == [1]
 
@@ -203,14 +203,14 @@ def test_a_program_that_hangs_is_killed_with_its_children(lab: str, tmp_path: Pa
         (["-t", "Nope", "-g", "g"], Exit.NO, 'there is no topic "Nope"'),
         (["-t", "t", "-g", "g"], Exit.NO, "there is no topic"),
         (["-g", "nobody"], Exit.NO, 'there is no group "nobody"'),
-        (["-t", "N*"], Exit.NO, "no topic is named like N*"),
-        ([], Exit.USAGE, "what is to be consumed?"),
-        (["-t", "T", "--commit"], Exit.USAGE, "whose progress"),
+        (["-t", "N*"], Exit.NO, "no topic matches N*"),
+        ([], Exit.USAGE, "nothing to consume"),
+        (["-t", "T", "--commit"], Exit.USAGE, "missing group"),
         (["-t", "T", "--where", "a >"], Exit.USAGE, "(character 4 of the expression)"),
         (["-t", "T", "--tag", "||"], Exit.USAGE, "a tag is expected"),
         (["-t", "T", "--tag", "a", "--where", "b = 1"], Exit.USAGE, "not by both"),
         (["-t", "T", "--from", "soon"], Exit.USAGE, '"soon" is not a time'),
-        (["-t", "T", "--timeout", "soon"], Exit.USAGE, '"soon" is not a span'),
+        (["-t", "T", "--timeout", "soon"], Exit.USAGE, '"soon" is not a duration'),
     ],
 )
 def test_what_is_refused(words: list[str], status: Exit, said: str, lab: str, capsysbinary: Capture) -> None:
@@ -268,7 +268,7 @@ def test_ctrl_c_finishes_what_runs_and_stores_the_progress(lab: str, tmp_path: P
     _, err = process.communicate()
     assert process.returncode == Exit.INTERRUPTED
     consumed = len(done.read_text().split())
-    assert f"stopped after {consumed} messages; the progress is stored" in err.decode()
+    assert f"stopped after {consumed} messages; offsets are committed" in err.decode()
     assert sum(progress(lab).values()) <= consumed
     assert consume(capsysbinary, *words)[0] == 0
     assert sorted(map(int, done.read_text().split())) == [*range(100)]
@@ -301,7 +301,7 @@ def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
     assert transcript(capsysbinary, *words) == "T/1@25  after\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == "T/1@25  after\n[0]"
     assert progress(lab, "timely") == {"0": 25, "1": 26, "2": 25, "3": 25}
-    nothing = f"nothing is new for timely; where it is: rmqtool info {lab} groups -g timely\n[0]"
+    nothing = f"no new messages for timely; its offsets: rmqtool info {lab} groups -g timely\n[0]"
     assert transcript(capsysbinary, *words, "--commit") == nothing
     assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--template", LINE) == nothing
     assert transcript(capsysbinary, *words[:-4], "--from", "+1d", "--jsonl") == nothing
@@ -310,7 +310,7 @@ def test_transcript_from_a_time(lab: str, capsysbinary: Capture) -> None:
 def test_a_program_that_is_not_there_stops_before_the_first_message(lab: str, capsysbinary: Capture) -> None:
     words = (lab, "-t", "T", "-g", "g", "--commit", "--from", "first", "-n", "1")
     shown = transcript(capsysbinary, *words, "--exec", "no-such-program -x")
-    assert shown.startswith('rmqtool: --exec: there is no program "no-such-program"')
+    assert shown.startswith('rmqtool: --exec: no program "no-such-program"')
     assert shown.endswith("[2]")
     assert not (Path(lab) / "config/consumerOffset.json").exists()
     # What the shell itself understands is no program, and runs.

@@ -68,8 +68,8 @@ def test_without_retry_queues_it_is_said_that_it_does_not_come_again(lab: Lab) -
     words = ("-t", "T", "-g", "g", "--from", "first", "--commit", "--exec", "exit 1")
     status, _, err = lab.run("consume", *words)
     assert status == Exit.NO
-    assert "it does not come again: retryQueueNums of the group is 0" in err
-    assert "comes again later" not in err
+    assert "it is not delivered again: retryQueueNums of the group is 0" in err
+    assert "will be delivered again" not in err
 
 
 def test_no_file_system_stays_open(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_nothing_is_put_into_a_source(place: str, tmp_path: Path, ask: Asking) -
     words = (tmp_path / "target", "--ids", source / "ids.jsonl") if place == "ids" else (target,)
     with left_alone(source):
         assert ask.status("copy", source, *words) == Exit.REFUSED
-    assert "lies in" in ask.error()
+    assert "is in" in ask.error()
     assert not (tmp_path / "target").exists()
 
 

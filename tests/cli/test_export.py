@@ -80,7 +80,7 @@ def test_locations(ran: Ran, store: Unpacker, tmp_path: Path, monkeypatch: pytes
     assert ran(f"file://{store('49-lmq')}", "--to", f"file://{tmp_path}/lake/out", *local)[0] == Exit.DONE
     assert pq.read_table(tmp_path / "lake" / "out").num_rows > 0
     assert ran(store("49-lmq"), "--to", "s3://bucket/out", *local)[0] == Exit.USAGE
-    assert "s3://bucket/out is no path of this machine" in ran.err
+    assert "s3://bucket/out is not a local path" in ran.err
     assert ran("hdfs://head/store", "--plan")[0] == Exit.USAGE
     assert [path.name for path in tmp_path.iterdir()] == ["lake"]
 
@@ -94,7 +94,7 @@ def test_mode_by_word(ran: Ran, store: Unpacker, tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "out").num_rows == 400
     assert ran(*words, "--mode", "overwrite")[0] == Exit.DONE
     status, out = ran(*words, "--since-last")
-    assert (status, out) == (Exit.DONE, f"{tmp_path / 'out'}: nothing is new since the last export\n")
+    assert (status, out) == (Exit.DONE, f"{tmp_path / 'out'}: no new messages since the last export\n")
     assert pq.read_table(tmp_path / "out").num_rows == 200
 
 
@@ -102,7 +102,7 @@ def test_partitions_and_columns_by_word(ran: Ran, store: Unpacker, tmp_path: Pat
     words = ("--partition-by", "day,topic", "--columns", "body,topic", "--body", "none", "--split-size", "16k")
     status, _ = ran(store("54-broker"), "--to", tmp_path / "out", "--engine", "local", "-t", "T_*", *words)
     assert status == Exit.USAGE
-    assert "--partition-by day is made of the column store_timestamp, which --columns leaves out" in ran.err
+    assert "--partition-by day needs the column store_timestamp, which --columns leaves out" in ran.err
     words = ("--partition-by", "day,topic", "--columns", "body,topic,store_timestamp", "--body", "none")
     assert ran(store("54-broker"), "--to", tmp_path / "out", "--engine", "local", "-t", "T_*", *words)[0] == Exit.DONE
     table = pq.read_table(tmp_path / "out")
@@ -144,7 +144,7 @@ def test_schema_lists_every_column_and_needs_no_store(ran: Ran) -> None:
 
 
 SENTENCES = {
-    "no target": (["."], Exit.USAGE, "where to? --to DIR is missing"),
+    "no target": (["."], Exit.USAGE, "missing destination: --to DIR"),
     "no store": (["./nowhere", "--to", "./out"], Exit.NOT_A_STORE, "/nowhere does not exist"),
     "mode": ([".", "--to", "./out", "--mode", "replace"], Exit.USAGE, '--mode "replace" is not known'),
     "damage": ([".", "--to", "./out", "--on-corrupt", "x"], Exit.USAGE, "one of fail, skip, emit"),
@@ -152,7 +152,7 @@ SENTENCES = {
     "column": ([".", "--to", "./out", "--columns", "boddy"], Exit.USAGE, "did you mean body?"),
     "size": ([".", "--to", "./out", "--split-size", "many"], Exit.USAGE, '"many" is not a size'),
     "setting": ([".", "--to", "./out", "--conf", "x"], Exit.USAGE, '--conf "x" is not KEY=VALUE'),
-    "contradiction": (["--to", "./out", "--since-last", "--begin", "-1h"], Exit.USAGE, "contradict it"),
+    "contradiction": (["--to", "./out", "--since-last", "--begin", "-1h"], Exit.USAGE, "cannot be combined"),
     "body": ([".", "--to", "./out", "--body", "json"], Exit.USAGE, "one of inflated, raw, none"),
 }
 
@@ -198,7 +198,7 @@ def test_missing_java_is_one_line_to_type(
     status, _ = ran(store("54-broker"), "--to", tmp_path / "out", "--jsonl")
     error = json.loads(ran.err)["error"]
     assert status == Exit.OPTIONAL_MISSING
-    assert error["message"] == "Spark needs Java 17 or newer: none is installed"
+    assert error["message"] == "Spark needs Java 17 or newer: Java is not installed"
     assert error["hint"].startswith("pip install 'rmqtool[jre]'")
     assert list(tmp_path.iterdir()) == []
 
@@ -219,7 +219,7 @@ def test_write_that_fails_leaves_nothing(store: Unpacker, tmp_path: Path) -> Non
     limited = ["sh", "-c", 'ulimit -f 20; exec "$0" "$@"', *map(str, words)]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
     assert done.returncode == Exit.WRITE_FAILED
-    assert "could not be written: File too large; nothing of this export was left at the target" in done.stderr
+    assert "could not be written: File too large; the target was left unchanged" in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

@@ -71,7 +71,7 @@ def test_the_queues_of_one_topic_that_are_gone_are_named(writable_store, capsys)
     }
     shown = run(capsys, "info", root, "groups")[1]
     assert "2 groups are ahead of their queues: G_ok 140, G_sql 140" in shown
-    assert "no group is behind" not in shown
+    assert "no group lags" not in shown
 
 
 def test_a_queue_of_which_the_log_holds_no_message_is_no_damage(writable_store, capsys):
@@ -92,7 +92,7 @@ def test_an_offset_behind_the_end_of_its_queue_is_the_same_for_all(writable_stor
     for words in (("info",), ("check", "--quick"), ("check",)):
         (one,) = findings(capsys, root, *words)
         assert (one["code"], one["topic"], one["queueId"]) == ("OF-RANGE", "T_normal", 1)
-        assert one["message"] == "group G_ok committed 999, the queue ends at 35"
+        assert one["message"] == "group G_ok committed 999, but the queue ends at 35"
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -155,8 +155,8 @@ def full(percent: int) -> Callable[[str], Space]:
     [
         (75, None, ""),
         (76, "notice", "above 75 % a broker deletes files of the log older than 72 h at any hour"),
-        (86, "warning", "above 85 % a broker deletes the oldest files of the log, whatever their age"),
-        (91, "warning", "above 90 % a broker refuses messages; it deletes the oldest files of the log, whatever"),
+        (86, "warning", "above 85 % a broker deletes the oldest files of the log at any age"),
+        (91, "warning", "above 90 % a broker refuses messages; it deletes the oldest files of the log at any age"),
     ],
 )
 def test_how_full_the_disk_is(percent, severity, said, store, monkeypatch, capsys):
@@ -248,7 +248,7 @@ def test_one_file_that_cannot_be_read_hides_nothing_else(victim, store, monkeypa
     shown = json.loads(out)
     assert status == Exit.SKIPPED
     told = [one for one in shown["findings"] if one["code"] == "ST-READ"]
-    assert [(one["file"], one["fix"]) for one in told] == [(victim, "run the command as who may read it")]
+    assert [(one["file"], one["fix"]) for one in told] == [(victim, "run the command as a user who can read it")]
     assert [one["code"] for one in shown["findings"] if one["severity"] != "notice"] == ["ST-READ"]
     assert shown["commitLog"]["maxOffset"] == truth("53-broker")["max_phy"]
     for words in (("check", root), ("check", root, "--quick")):
@@ -280,7 +280,7 @@ def test_a_table_of_rocksdb_that_cannot_be_read_is_named(words, writable_store, 
     status, out, err = run(capsys, command, root, *more)
     assert status == Exit.SKIPPED
     assert any(f"consumequeue/{name}" in out + err for name in names)
-    assert "nothing is new" not in out + err
+    assert "no new messages" not in out + err
 
 
 # --- one number for one thing
@@ -298,9 +298,9 @@ def test_counts_are_the_same_wherever_they_stand(store, capsys):
     total = sum(lags.values())
     assert total > 0
     screen = run(capsys, "info", root)[1]
-    assert f"{sum(map(bool, lags.values()))} behind by {total} messages in all" in screen
+    assert f"{sum(map(bool, lags.values()))} with a lag, {total} messages in total" in screen
     groups = run(capsys, "info", root, "groups")[1]
-    assert f"{sum(map(bool, lags.values()))} groups are behind: " in groups
+    assert f"{sum(map(bool, lags.values()))} groups lag: " in groups
     rows = json.loads(run(capsys, "info", root, "topics", "--json")[1])
     assert sum(row["lag"] for row in rows) == total
     queues = sum(len(topic["queues"]) for topic in shown["topics"].values())

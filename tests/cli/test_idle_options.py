@@ -28,7 +28,7 @@ from rmqtool.errors import Exit
         ("query S T_normal/0@1 -g G_ok", "-g has no effect on where a message is"),
         ("query S 2026-11-18T12:19:26Z -t T_normal --history", "--history has no effect on the offset of a time"),
         ("query S 2026-11-18T12:19:26Z -t T_normal -n 1", "-n has no effect on the offset of a time"),
-        ("repair S --list --plan 000000000000", "--undo and --list go alone"),
+        ("repair S --list --plan 000000000000", "--undo and --list cannot be combined with other options"),
         ("produce S -t T_normal -g G_ok hello", "-g is the group of a transaction"),
         ("dump S@0 --refs --as-declared", "--refs and --as-declared do not go together"),
         ("dump S/checkpoint --refs", "--refs is about one record name the record: STORE@OFFSET"),

@@ -189,7 +189,7 @@ def test_screens(screen, name, words, width, store, capsysbinary, monkeypatch):
     [
         (["info", "{root}/nowhere", "topics"], Exit.NOT_A_STORE, "nowhere"),
         (["info", "{root}", "topic"], Exit.USAGE, "topics"),
-        (["dump", "{root}/nothing"], Exit.NOT_A_STORE, "is not there"),
+        (["dump", "{root}/nothing"], Exit.NOT_A_STORE, "does not exist"),
         (["dump", "{root}"], Exit.USAGE, "PHYSICAL_OFFSET"),
         (["dump", "{root}@999999999"], Exit.NO, "no segment"),
     ],
@@ -237,7 +237,7 @@ def test_a_file_of_no_store_is_none_whatever_lies_beside_it(command, tmp_path, c
     (tmp_path / "notes.txt").write_text("no record")
     status, out, err = run(capsysbinary, command, tmp_path / "notes.txt")
     assert (status, out) == (Exit.NOT_A_STORE, "")
-    assert "notes.txt is no file of a store" in err
+    assert "notes.txt is not a file of a store" in err
 
 
 @pytest.mark.parametrize("command", ["info", "check", "cat", "stat", "recover", "repair"])

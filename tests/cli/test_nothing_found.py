@@ -25,7 +25,7 @@ NORMAL = sum(message["topic"] == "T_normal" for message in truth("53-broker")["m
     [
         (["--tag", "nope", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
         (["-b", "2027-01-01", "-t", "T_normal"], Exit.DONE, f"0 of {NORMAL} messages matched"),
-        (["-t", "nope"], Exit.NO, "no topic here is named like nope"),
+        (["-t", "nope"], Exit.NO, "no topic matches nope"),
         (["-q", "99"], Exit.NO, "no topic here has a queue 99; there are the queues 0 to 5"),
         (["-t", "T_normal", "-q", "7"], Exit.NO, "T_normal has no queue 7; there are the queues 0 to 3"),
         (["-t", "T_normal", "-q", "3"], Exit.DONE, ""),
@@ -63,7 +63,7 @@ def test_what_is_overdue_is_late(store, capsys):
     assert rows["level 5"]["late"] == 2
     shown = run(capsys, "stat", store("53-broker"), "delay")[1]
     assert shown.endswith(
-        f"47 messages are late: due before now and not delivered\nNext: rmqtool tick {store('53-broker')}\n"
+        f"47 messages are overdue: due before now, but not delivered\nNext: rmqtool tick {store('53-broker')}\n"
     )
 
 

@@ -78,11 +78,11 @@ def test_many_findings_of_one_cause_are_one_with_a_count(writable_store, capsys)
     assert status == Exit.NO
     assert out.count("CQ-MISSING") == 4
     assert f"and 29 more CQ-MISSING ({len(truth('53-broker')['messages'])} messages in all)" in out
-    assert "32 findings need you: 32 errors" in out
-    worst = re.search(r"(\d+) messages have no unit", out)
+    assert "32 problems found: 32 errors" in out
+    worst = re.search(r"(\d+) messages are missing from the queue", out)
     assert worst is not None
     assert worst[1] == "70"
-    assert run(capsys, "check", root, "-v")[1].count("messages have no unit") > 20
+    assert run(capsys, "check", root, "-v")[1].count("messages are missing from the queue") > 20
     assert run(capsys, "check", root, "--jsonl")[1].count('"CQ-MISSING"') == 32
 
 
@@ -136,7 +136,7 @@ def test_a_directory_two_levels_above_several_stores_is_none(tmp_path, capsys):
     for command in ("info", "check"):
         status, out, err = run(capsys, command, tmp_path)
         assert (status, out) == (Exit.NOT_A_STORE, "")
-        assert f"is no store, but {tmp_path}/49-basic/store and {tmp_path}/53-basic/store are" in err
+        assert f"is not a store, but {tmp_path}/49-basic/store and {tmp_path}/53-basic/store are" in err
 
 
 def test_a_wrong_path_is_refused_whatever_lies_below_it(tmp_path, capsys):
@@ -146,7 +146,7 @@ def test_a_wrong_path_is_refused_whatever_lies_below_it(tmp_path, capsys):
     sealed = Path(tmp_path / "one" / "two" / "three")
     status, _, err = run(capsys, "info", tmp_path)
     assert status == Exit.NOT_A_STORE
-    assert f"{tmp_path} holds no file of a store" in err
+    assert f"{tmp_path} contains no file of a store" in err
     assert str(sealed) not in err
 
 

@@ -121,16 +121,16 @@ def test_objects_in_and_lines_out(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"{", "line 1 is no JSON"),
+        (b"{", "line 1 is not JSON"),
         (b"5", "line 1: a message must be a JSON object"),
         (b'{"body": "x"}', 'line 1: "topic" is missing'),
-        (b'{"topic": "T", "body": 5}', '"body" must be a text'),
+        (b'{"topic": "T", "body": 5}', '"body" must be a string'),
         (b'{"topic": "T", "body": "!", "bodyEncoding": "base64"}', "not base64"),
         (b'{"topic": "T", "body": "!", "bodyEncoding": "hex"}', "bodyEncoding"),
         (b'{"topic": "T", "body": "x", "queueId": "1"}', "whole numbers"),
         (b'{"topic": "T", "body": "x", "properties": []}', ""),
-        (b'{"topic": "T", "body": "x", "properties": {"a": [1]}}', "the property a is no text"),
-        (b'{"topic": "T", "body": "x", "properties": {"a": "b\\u0002c"}}', "separates properties"),
+        (b'{"topic": "T", "body": "x", "properties": {"a": [1]}}', "the property a is not a string"),
+        (b'{"topic": "T", "body": "x", "properties": {"a": "b\\u0002c"}}', "separate properties"),
         (b'{"topic": "no/name", "body": "x"}', "has characters other than"),
         (b'{"topic": "SCHEDULE_TOPIC_XXXX", "body": "x"}', "the broker's own"),
     ],
@@ -172,7 +172,7 @@ def test_without_room_for_a_segment_nothing_is_stored(
         status, out, err = produce(capsysbinary, lab, large, "small", "-t", "T", "-q", "0", "--jsonl")
     assert status == Exit.WRITE_FAILED
     said = json.loads(err)["error"]["message"]
-    assert "(1 × CREATE_MAPPED_FILE_FAILED: there is no room for the next file of the log)" in said
+    assert "(1 × CREATE_MAPPED_FILE_FAILED: there is no space for the next segment of the log)" in said
     first, second = (json.loads(one) for one in out.splitlines())
     validate("produced", first)
     assert (first["status"], first["commitLogOffset"]) == ("CREATE_MAPPED_FILE_FAILED", -1)
@@ -212,5 +212,5 @@ def test_a_store_that_is_not_there_is_not_made_by_the_way(
     root = tmp_path / "none"
     status, _, err = produce(capsysbinary, str(root), "x", "-t", "T", "--create")
     assert (status, "does not exist" in err) == (Exit.NOT_A_STORE, True)
-    assert f"rmqtool init {root} makes a new store" in err
+    assert f"rmqtool init {root} creates a new store" in err
     assert not root.exists()

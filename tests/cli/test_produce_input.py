@@ -102,7 +102,7 @@ def test_a_table(produce: Any, lab: str) -> None:
         ("topic,keys\nT,x\n", "line 1: the first line must name the columns"),
         ("topic,body\nT\n", "line 2: 1 cells, the first line has 2"),
         ("topic,body,queueId\nT,x,one\n", 'line 2: "queueId" must be a whole number'),
-        ('topic,body,properties\nT,x,"{"\n', 'line 2: "properties" is no JSON'),
+        ('topic,body,properties\nT,x,"{"\n', 'line 2: "properties" is not JSON'),
     ],
 )
 def test_a_bad_table(text: str, said: str, produce: Any, lab: str) -> None:
@@ -173,7 +173,7 @@ def test_queues_and_permissions_are_the_topics(produce: Any, lab: str) -> None:
     assert main(["topic", lab, "alter", "T", "--perm", "r"]) == 0
     status, _, said = produce("x", "-t", "T")
     assert (status, stored(lab)) == (Exit.REFUSED, [])
-    assert "is not to be written to" in said
+    assert "is not writable" in said
 
 
 def test_a_bad_line_stops_or_is_left_out(produce: Any, lab: str) -> None:
@@ -181,11 +181,11 @@ def test_a_bad_line_stops_or_is_left_out(produce: Any, lab: str) -> None:
     bad = b'{"topic": "T", "body": \n'
     status, out, err = produce("--jsonl", stdin=good * 3 + bad + good)
     assert (status, len(out), len(stored(lab))) == (Exit.USAGE, 3, 3)
-    assert "line 4 is no JSON" in json.loads(err)["error"]["message"]
+    assert "line 4 is not JSON" in json.loads(err)["error"]["message"]
     assert "3 messages are stored" in json.loads(err)["error"]["message"]
     status, out, err = produce("--jsonl", "--on-error", "skip", stdin=good * 3 + bad + good)
     assert (status, len(out), len(stored(lab))) == (Exit.SKIPPED, 4, 7)
-    assert "line 4 is no JSON" in err
+    assert "line 4 is not JSON" in err
     assert "line 1" not in err
 
 
@@ -350,7 +350,7 @@ def test_a_bad_line_among_many_is_named_and_those_before_it_are_stored(
     monkeypatch.setattr("rmqtool.broker.producer.run._LEAST_BYTES", 10_000)
     status, shown, said = produce("--jsonl", stdin=data)
     assert (status, len(shown)) == (Exit.USAGE, 4000)
-    assert "line 4001 is no JSON" in said
+    assert "line 4001 is not JSON" in said
     assert "4000 messages are stored" in said
     assert [one.raw_body for one in stored(lab)] == [f"b{number}".encode() for number in range(4000)]
     status, shown, said = produce("--jsonl", "--on-error", "skip", stdin=data)

@@ -23,11 +23,11 @@ def bodies(lab: Lab, topic: str = "T") -> list[str]:
 
 def test_a_level_a_span_and_a_time(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "--create", "--delay", "3", "level")
-    lab.run("produce", "-t", "T", "--delay", "90s", "span")
+    lab.run("produce", "-t", "T", "--delay", "90s", "duration")
     lab.run("produce", "-t", "T", "--delay", "5m", "late")
     assert bodies(lab) == []
     assert [line["body"] for line in lab.lines("cat", "-t", "SCHEDULE_TOPIC_XXXX")] == ["level"]
-    assert [line["body"] for line in lab.lines("cat", "-t", "rmq_sys_wheel_timer")] == ["span", "late"]
+    assert [line["body"] for line in lab.lines("cat", "-t", "rmq_sys_wheel_timer")] == ["duration", "late"]
     lab.later(11)
     lab.run("tick")
     assert bodies(lab) == ["level"]
@@ -36,10 +36,10 @@ def test_a_level_a_span_and_a_time(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "now")
     assert sorted(bodies(lab)) == ["level", "now"]
     lab.run("tick")
-    assert sorted(bodies(lab)) == ["level", "now", "span"]
+    assert sorted(bodies(lab)) == ["level", "now", "duration"]
     lab.later(300)
     lab.run("tick")
-    assert sorted(bodies(lab)) == ["late", "level", "now", "span"]
+    assert sorted(bodies(lab)) == ["late", "level", "now", "duration"]
 
 
 def test_a_time_of_the_calendar(lab: Lab) -> None:
@@ -99,16 +99,16 @@ def test_4_9_delays_by_levels_only(tmp_path: Path, capsys: Capture) -> None:
     assert main(["produce", root, "-t", "T", "--at", "2030-01-01", "x"]) == Exit.USAGE
     said = capsys.readouterr()
     assert "SCHEDULE_TOPIC_XXXX/2@0" in said.out
-    assert said.err.count("a broker of 4.9 delays by levels only") == 2
+    assert said.err.count("a 4.9 broker delays only by levels") == 2
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--delay", "1", "--at", "2030-01-01"), "both say when"),
+        (("--delay", "1", "--at", "2030-01-01"), "exclude each other"),
         (("--tx", "maybe"), "one of commit, rollback, pending"),
-        (("--tx", "commit", "--delay", "1"), "not delayed"),
-        (("--delay", "soon"), "span"),
+        (("--tx", "commit", "--delay", "1"), "cannot be delayed"),
+        (("--delay", "soon"), "duration"),
         (("--at", "soon"), "time"),
     ],
 )

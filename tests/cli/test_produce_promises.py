@@ -215,7 +215,7 @@ def test_the_topic_of_the_command_line_wins(copies: int, new: Path, run: Shell) 
     lines = (json.dumps(dead) + "\n").encode() * copies + b'{"body": "y", "commitLogOffset": 5}\n'
     status, out, err = run("produce", new, "--jsonl", "-t", "T", stdin=lines)
     assert (status, {json.loads(line)["topic"] for line in out.splitlines()}) == (0, {"T"})
-    assert f'"--topic goes first: {copies} lines name %DLQ%g"' in err or f"{copies} lines name %DLQ%g" in err
+    assert f'"--topic overrides the input: {copies} lines name %DLQ%g"' in err or f"{copies} lines name %DLQ%g" in err
     records = stored(new)
     assert {(one.topic, one.properties.get("RETRY_TOPIC")) for one in records} == {("T", None)}
     assert records[0].properties["name"] == "kept"
@@ -243,7 +243,7 @@ def test_wait_is_what_the_message_says(new: Path, run: Shell) -> None:
 
 def test_a_level_says_how_long_it_is_and_the_screen_until_when(new: Path, run: Shell) -> None:
     status, out, err = run("produce", new, "-t", "T", "--create", "--delay", "5", "x", "--tz", "UTC")
-    assert (status, "delay level 5 is 1m; --delay 5s is a span" in err) == (0, True)
+    assert (status, "delay level 5 is 1m; for seconds write --delay 5s" in err) == (0, True)
     (record,) = stored(new)
     assert out.startswith("T at ")
     assert "waits in SCHEDULE_TOPIC_XXXX/4@0" in out

@@ -118,7 +118,7 @@ def test_statuses(words, status, store, capsysbinary):
 def test_what_is_not_an_id_needs_a_store(capsysbinary):
     status, out, err = run(capsysbinary, "query", "order-1")
     assert (status, out) == (Exit.USAGE, "")
-    assert "no id" in err
+    assert "is not an id" in err
     assert run(capsysbinary, "query")[0] == Exit.USAGE
 
 

@@ -97,9 +97,9 @@ def test_what_is_lost_is_told_and_the_status_says_so(tmp_path, capsys):
     root = case.prepare(tmp_path / "bases", tmp_path / "store")
     status, out, _ = run(capsys, root, "--as", "4.9")
     assert status == Exit.NO
-    assert "ABNORMALLY" in out
+    assert "CRASH" in out
     assert "DELETE" in out
-    assert f"would destroy {case.outcome['valid_destroyed']} whole messages" in out
+    assert f"would delete {case.outcome['valid_destroyed']} whole messages" in out
 
 
 SCREENS = {
@@ -178,7 +178,7 @@ def test_5_4_deletes_the_config_file_that_it_cannot_read(tmp_path, capsys):
     shown = json.loads(run(capsys, root, "--as", "5.4", "--json")[1])
     (trap,) = shown["traps"]
     assert (shown["starts"], trap["name"]) == (True, "only copy")
-    assert "deletes it and takes its .bak" in trap["message"]
+    assert "deletes it and loads its .bak" in trap["message"]
     assert not [change for change in shown["files"] if change["path"].startswith("config/")]
 
 
@@ -229,7 +229,7 @@ def test_the_broker_is_guessed_and_said_and_so_are_sizes_that_nothing_shows(tmp_
     root = case.prepare(tmp_path / "bases", tmp_path / "store")
     _, _, err = run(capsys, root)
     assert "as a 5.3 broker (" in err
-    assert "mappedFileSizeConsumeQueue: 6000000 is taken" in err
+    assert "mappedFileSizeConsumeQueue: using 6000000" in err
 
 
 @pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb", "53-compress"])
@@ -286,7 +286,7 @@ def test_a_broker_conf_names_the_store(store, tmp_path, capsys):
     (tmp_path / "broker.conf").write_text(f"storePathRootDir={root}\nbrokerName=a\n")
     status, out, _ = run(capsys, tmp_path / "broker.conf")
     assert status == Exit.DONE
-    assert f"started on {root} would recover ABNORMALLY" in out.replace("\n  ", " ")
+    assert f"started on {root} would recover as after a CRASH" in out.replace("\n  ", " ")
 
 
 def test_one_file_is_no_store(store, capsys):

@@ -166,17 +166,17 @@ def test_the_screen(damaged, capsys, monkeypatch):
     head, *lines = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
     assert lines == [
-        "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 units were wrong or"
+        "  derived  create    consumequeue/TopicA/1/00000000000000000000, 2.0 KiB: CQ-MISSING: 73 entries were wrong or"
         " missing",
-        "  derived  create    checkpoint, 4.0 KiB: does not say what the store holds",
+        "  derived  create    checkpoint, 4.0 KiB: does not match the store",
         "  derived  delete    abort: the last stop was not clean; nothing is left to recover",
-        "3 steps to do; then the store is sound",
+        "3 steps to do; then no problems remain",
         f"Next: rmqtool repair store --apply --plan {plan}",
     ]
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.DONE
     undo = next(Path("store-rmqtool-undo").iterdir()).resolve()
     assert capsys.readouterr().out.splitlines()[-2:] == [
-        "done: 3 of 3 steps; the store is sound",
+        "done: 3 of 3 steps; no problems remain",
         f"Undo: rmqtool repair store --undo {undo}",
     ]
     assert main(["repair", "store"]) == Exit.DONE
@@ -189,7 +189,7 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     assert main(["repair", "store"]) == Exit.NO
     head, *_, verdict, following = capsys.readouterr().out.splitlines()
     plan = head.split()[2]
-    assert verdict == "8 steps to do, 2 of them only with --allow primary; then the store is sound"
+    assert verdict == "8 steps to do, 2 of them only with --allow primary; then no problems remain"
     assert following == f"Next: rmqtool repair store --apply --allow primary --plan {plan}"
     assert main(["repair", "store", "--apply", "--plan", plan]) == Exit.REFUSED
     assert f"plan {plan} has steps that are not allowed" in capsys.readouterr().err
@@ -198,7 +198,7 @@ def test_what_needs_leave_is_named_with_the_leave_it_needs(writable_store, capsy
     assert (done, following) == ("done: 6 of 8 steps; 2 problems left", "Next: rmqtool repair store")
     assert undo.startswith("Undo: rmqtool repair store --undo ")
     assert main(["repair", "store", "--apply", "--allow", "primary"]) == Exit.DONE
-    assert "done: 2 of 2 steps; the store is sound" in capsys.readouterr().out.splitlines()
+    assert "done: 2 of 2 steps; no problems remain" in capsys.readouterr().out.splitlines()
 
 
 def test_the_plan_that_is_shown_is_the_one_that_is_done(writable_store, capsysbinary):
@@ -368,7 +368,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
             ("primary", "modify", "commitlog/00000000000000196608"),
             ("derived", "delete", "abort"),
         ]
-        assert shown["steps"][-1]["reason"].startswith("stays until the log is mended")
+        assert shown["steps"][-1]["reason"].startswith("kept until the log is repaired")
         # The first time there is more to be done than these two.
         status, shown = run(capsysbinary, "repair", root, "--apply")
         assert (root / "abort").exists()
@@ -376,7 +376,7 @@ def test_the_marker_of_an_unclean_stop_stays_while_the_log_is_not_mended(writabl
     assert (status, shown["error"]["code"], shown["error"]["hint"]) == (
         Exit.REFUSED,
         "refused",
-        "repeat it with --allow primary",
+        "run it again with --allow primary",
     )
     status, shown = run(capsysbinary, "repair", root, "abort", "--apply")
     assert (status, shown["error"]["hint"]) == (Exit.REFUSED, f"rmqtool repair {root} --apply --allow primary")

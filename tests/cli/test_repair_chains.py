@@ -33,7 +33,7 @@ def follow(root: Path, capsysbinary: Any) -> tuple[list[str], Path]:
         words = shlex.split(command)[1:]
         main(words)
         shown = capsysbinary.readouterr().out.decode()
-        if words[0] == "repair" and "--apply" in words and "; the store is sound" in shown:
+        if words[0] == "repair" and "--apply" in words and "; no problems remain" in shown:
             break
         following = [line.removeprefix("Next: ") for line in shown.splitlines() if line.startswith("Next: ")]
         command = following[0] if following else ""
@@ -101,7 +101,7 @@ def test_repair_does_what_recover_does_for_dledger_and_can_take_it_back(writable
 
 def test_the_log_of_a_group_is_not_repaired_by_name(writable_store, capsysbinary):
     status, error = run(capsysbinary, "repair", writable_store("49-dledger"), "log")
-    assert (status, "only its group may append" in error["error"]["message"]) == (Exit.NOT_A_STORE, True)
+    assert (status, "only its group can append" in error["error"]["message"]) == (Exit.NOT_A_STORE, True)
 
 
 def test_a_missing_segment_says_what_is_lost_and_where_it_may_be(writable_store, capsysbinary):

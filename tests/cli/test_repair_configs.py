@@ -75,7 +75,7 @@ def test_a_table_that_goes_on_after_its_end_loses_only_that(rest, has_copy, writ
     path.write_bytes(whole + rest)
     reasons = repaired(root, capsysbinary)
     assert path.read_bytes() == whole
-    assert f"it is whole up to {len(whole)}" in reasons["config/consumerOffset.json"]
+    assert f"it is valid up to {len(whole)}" in reasons["config/consumerOffset.json"]
 
 
 def test_offsets_that_were_cut_are_kept_as_far_as_they_are_whole(writable_store, capsysbinary):
@@ -148,7 +148,7 @@ def test_offsets_of_which_nothing_is_left_are_not_invented(writable_store, capsy
     path = without_copy(root, "consumerOffset.json")
     path.write_bytes(b"\0" * 100)
     (one,) = [one for one in findings(root, capsysbinary) if one["code"] == "CF-JSON"]
-    assert one["fix"] == "put a saved copy back; the store has these offsets nowhere else"
+    assert one["fix"] == "restore it from a backup; these offsets are nowhere else in the store"
     assert "--to max" not in json.dumps(one)
     status, shown = run(capsysbinary, "repair", root, *STATE)
     assert (status, [found["code"] for found in shown["left"]]) == (Exit.NO, ["CF-JSON"])

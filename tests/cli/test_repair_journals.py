@@ -115,7 +115,7 @@ def test_a_journal_about_anything_but_files_of_the_store_is_not_believed(
     for words in attempts:
         status, error = run(capsysbinary, "repair", *words)
         assert (status, error["error"]["code"]) == (Exit.REFUSED, "refused")
-        assert "is not believed" in error["error"]["message"]
+        assert "is not trusted" in error["error"]["message"]
     assert run(capsysbinary, "repair", damaged, "--list") == (Exit.DONE, [])
     assert tree_changes(before[0], tree_state(damaged)) == []
     assert tree_changes(before[1], tree_state(victim)) == []
@@ -149,7 +149,7 @@ def test_a_journal_that_another_could_have_written_is_not_believed(
     spoil(Path(shown["undo"]))
     before = tree_state(damaged)
     status, error = run(capsysbinary, "repair", damaged, "--undo", shown["undo"])
-    assert (status, "is not believed" in error["error"]["message"]) == (Exit.REFUSED, True)
+    assert (status, "is not trusted" in error["error"]["message"]) == (Exit.REFUSED, True)
     assert tree_changes(before, tree_state(damaged)) == []
 
 

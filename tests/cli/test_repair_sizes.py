@@ -46,8 +46,8 @@ def test_a_size_that_no_file_shows_is_in_the_plan(without_queues, capsysbinary):
 def test_the_screen_asks_for_the_size(without_queues, capsys):
     main(["repair", str(without_queues)])
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"assumed {QUEUE_SIZE}={DEFAULT}: no file is left that shows it" in shown
-    assert "then the store is sound, if the assumed sizes are right" in shown
+    assert f"assumed {QUEUE_SIZE}={DEFAULT}: no remaining file shows it" in shown
+    assert "then no problems remain if the assumed sizes are right" in shown
     assert f"Next: rmqtool repair {without_queues} --conf {QUEUE_SIZE}={DEFAULT} --apply --plan " in shown
 
 

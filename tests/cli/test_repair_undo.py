@@ -100,7 +100,7 @@ def test_what_there_is_no_room_for_leaves_nothing(available, had_lock, damaged, 
     monkeypatch.setattr(posix.PosixReadableFileSystem, "space", lambda self: Space(1 << 40, available, available))
     status, error = run(capsysbinary, "repair", damaged, "--apply")
     assert (status, error["error"]["code"]) == (Exit.WRITE_FAILED, "write-failed")
-    assert f"and {available} are free" in error["error"]["message"]
+    assert f"only {available} are free" in error["error"]["message"]
     assert tree_changes(before, tree_state(damaged)) == []
     assert not Path(f"{damaged}-rmqtool-undo").exists()
 

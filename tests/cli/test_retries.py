@@ -59,8 +59,8 @@ def test_a_failing_program_ends_in_the_dead_letters_and_history_tells_it(lab: La
         lab.later(3600)
         lab.run("tick")
     assert tries == [("T", 0, 3), ("%RETRY%g", 1, 3), ("%RETRY%g", 2, 3)]
-    assert told.count("ended with status 3; it comes again later") == 2
-    assert told.count("ended with status 3; that was too often, it is a dead letter: %DLQ%g/0@0") == 1
+    assert told.count("ended with status 3; it will be delivered again") == 2
+    assert told.count("ended with status 3; too many retries: moved to the dead-letter topic: %DLQ%g/0@0") == 1
     (dead,) = lab.lines("cat", "-t", "%DLQ%g")
     assert (dead["body"], dead["properties"]["RETRY_TOPIC"], dead["reconsumeTimes"]) == ("poison", "T", 3)
     (answer,) = lab.lines("query", "order-1", "-t", "T", "--history")
@@ -76,7 +76,7 @@ def test_what_fails_once_is_consumed_when_it_comes_again(lab: Lab) -> None:
     words = ("-t", "T", "-g", "g", "--commit", "--from", "first", "--exec", command)
     status, _, err = lab.run("consume", *words)
     assert status == Exit.NO
-    assert "it comes again later" in err
+    assert "it will be delivered again" in err
     lab.later(60)
     lab.run("tick")
     status, _, err = lab.run("consume", *words)
@@ -136,7 +136,7 @@ def test_a_popped_message_that_always_fails_is_a_dead_letter(lab: Lab) -> None:
         (("-t", "T", "-g", "g", "--pop", "--orderly"), Exit.USAGE, "--orderly"),
         (("-t", "T", "-g", "g", "--invisible", "5s"), Exit.USAGE, "--pop"),
         (("-g", "g", "--pop"), Exit.NO, "-t"),
-        (("-t", "T", "-g", "g", "--pop", "--invisible", "soon"), Exit.USAGE, "span"),
+        (("-t", "T", "-g", "g", "--pop", "--invisible", "soon"), Exit.USAGE, "duration"),
     ],
 )
 def test_what_makes_no_sense_is_said(lab: Lab, words: tuple[str, ...], status: Exit, says: str) -> None:

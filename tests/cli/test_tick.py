@@ -93,7 +93,7 @@ def test_nothing_is_deleted_that_was_not_asked_for(full: Path, capsys: pytest.Ca
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == [
         "Not deleted: 3 segments of the log with 45 messages (the disk is 88 % full).",
-        "A broker that starts on this store would delete them; so does rmqtool tick STORE --expire:",
+        "A broker would delete them; to do it now: rmqtool tick STORE --expire",
         *(f"  {name}" for name in segments[:3]),
     ]
     for command, *words in (["produce", "-t", "T", "hello"], ["consume", "-t", "T", "-g", "G", "--commit"]):

@@ -45,7 +45,7 @@ def test_the_directory_above_a_store_is_none_and_the_store_is_named(
 ) -> None:
     with left_alone(parent):
         status, _, err = run(capsys, *words)
-    assert (status, err) == (Exit.NOT_A_STORE, "rmqtool: . is no store, but ./store is name that as STORE")
+    assert (status, err) == (Exit.NOT_A_STORE, "rmqtool: . is not a store, but ./store is name that as STORE")
 
 
 @pytest.mark.parametrize("name", ["49-dledger", "53-rocksdb", "49-multidir"])
@@ -53,13 +53,13 @@ def test_stores_of_every_kind_are_seen_from_above(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = unpack(name, tmp_path)
-    assert f"is no store, but {root} is" in run(capsys, "info", str(tmp_path))[2]
+    assert f"is not a store, but {root} is" in run(capsys, "info", str(tmp_path))[2]
     assert run(capsys, "info", str(root))[0] == Exit.DONE
 
 
 def test_two_stores_side_by_side_are_both_named(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(parent / "store", parent / "a copy")
-    assert run(capsys, "info", ".")[2].startswith("rmqtool: . is no store, but ./a copy and ./store are")
+    assert run(capsys, "info", ".")[2].startswith("rmqtool: . is not a store, but ./a copy and ./store are")
 
 
 def test_a_store_that_lacks_its_log_or_its_queues_is_one_all_the_same(
@@ -97,14 +97,14 @@ def test_a_topic_that_is_misspelt_is_said_to_be_unknown(
     monkeypatch.chdir(tmp_path)
     status, _, err = run(capsys, *words)
     assert status == (Exit.NO if words[0] == "info" else Exit.DONE)
-    assert "no topic here is named like Kil. Did you mean Kill, Kill2? The topics are Kill, Kill2." in err
+    assert "no topic matches Kil. Did you mean Kill, Kill2? The topics are Kill, Kill2." in err
 
 
 def test_a_group_that_is_misspelt_is_said_to_be_unknown(store, capsys: pytest.CaptureFixture[str]) -> None:
     root = str(store("53-broker"))
     status, out, err = run(capsys, "info", root, "groups", "-g", "G_opk")
     assert (status, out) == (Exit.NO, "nothing to list\n")
-    assert err == "no group here is named like G_opk. Did you mean G_ok?"
+    assert err == "no group matches G_opk. Did you mean G_ok?"
     assert run(capsys, "info", root, "groups", "-g", "G_*", "--jsonl")[2] == ""
 
 
@@ -112,9 +112,9 @@ def test_who_is_behind_stands_below_the_groups(store, capsys: pytest.CaptureFixt
     root = str(store("53-broker"))
     out = run(capsys, "info", root, "groups", "-g", "G_*")[1]
     assert out.endswith(
-        f"3 groups are behind: G_popfifo 8, G_pop 2, G_popclient 1\nNext: rmqtool cat {root} -g G_popfifo --unread\n"
+        f"3 groups lag: G_popfifo 8, G_pop 2, G_popclient 1\nNext: rmqtool cat {root} -g G_popfifo --unread\n"
     )
-    assert run(capsys, "info", root, "groups", "-g", "G_ok")[1].endswith("no group is behind\n")
+    assert run(capsys, "info", root, "groups", "-g", "G_ok")[1].endswith("no group lags\n")
 
 
 def test_a_level_behind_the_last_is_the_last_and_that_is_said(
@@ -125,8 +125,8 @@ def test_a_level_behind_the_last_is_the_last_and_that_is_said(
     words = ("produce", root, "-t", "T", "--create", "--delay")
     status, out, err = run(capsys, *words, "99", "x")
     assert (status, "waits in SCHEDULE_TOPIC_XXXX/17@0" in out) == (Exit.DONE, True)
-    assert "there is no delay level 99: as a broker does, the last is taken, 18 (2h); --delay 99s is a span" in err
-    assert "delay level 18 is 2h; --delay 18s is a span" in run(capsys, *words, "18", "x")[2]
+    assert "there is no delay level 99: brokers use the last one, 18 (2h); for seconds write --delay 99s" in err
+    assert "delay level 18 is 2h; for seconds write --delay 18s" in run(capsys, *words, "18", "x")[2]
 
 
 def test_nothing_half_written_is_left_where_there_was_no_room(
@@ -185,4 +185,4 @@ def test_a_copy_to_where_nobody_may_write_asks_for_another_place(
     monkeypatch.setattr(os, "mkdir", refuse)
     status, _, err = run(capsys, "copy", "store", "new")
     assert status == Exit.WRITE_FAILED
-    assert "new cannot be made: Permission denied name a place where you may write" in err
+    assert "new cannot be made: Permission denied name a directory that you can write to" in err

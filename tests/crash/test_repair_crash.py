@@ -133,7 +133,7 @@ def check_failed(call: int, number: int) -> None:
     disk.fail(call, number)
     with pytest.raises(WriteFailed) as failed:
         repair(disk)
-    assert "is taken back" in failed.value.message
+    assert "earlier changes were undone" in failed.value.message
     assert state(disk) == BEFORE
     assert FaultyFileSystem(disk, "undo").listdir() == []
 

@@ -1,4 +1,4 @@
-"""``make docs``: writes man/, the table of completion, what the documents show, the texts of errors and findings."""
+"""``make docs``: writes man/, the completion table, the screens and the picture in documents, the lists of texts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rmqtool.cli import command_tree
 from rmqtool.commands.table import COMMANDS
 from tests.docs.completion import TABLE, completion_table
 from tests.docs.error_texts import write_texts
+from tests.docs.picture import write_picture
 from tests.docs.screens import run_example
 from tests.docs.tour import write_tours
 from tools.manual.examples import EXAMPLES, Example
@@ -37,6 +38,7 @@ def main() -> None:
         if path.name not in files:
             path.unlink()
     write_tours(screen)
+    write_picture()
     write_texts()
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import command_tree
+from tests.docs.picture import PICTURE, draw, plain, run_lines, words_of
 from tests.docs.test_manual import shown
 from tests.docs.tour import (
     CHINESE_RECIPES,
@@ -33,6 +34,14 @@ def test_every_block_of_the_tour_prints_what_stands_below_it() -> None:
     for one, ran in zip(commands, run_tour(text), strict=True):
         assert settled(one.lines) == settled(ran.lines), f"{one.command}: run `make docs`, and look at what changed"
         assert [line for line in one.lines if len(line) > 80] == []
+
+
+def test_the_picture_shows_what_the_command_prints() -> None:
+    lines = run_lines()
+    assert len(plain(lines)) > 5
+    assert words_of(PICTURE.read_text(encoding="utf-8")) == plain(lines), "run `make docs`"
+    assert words_of(draw([*lines, "another line"])) != plain(lines)
+    assert f"({PICTURE.relative_to(ROOT).as_posix()})" in TOUR.read_text(encoding="utf-8")
 
 
 def test_the_chinese_tour_is_the_same_one() -> None:

@@ -75,7 +75,7 @@ def test_a_log_elsewhere_is_not_guessed_for_writing(name: str, writable_store: U
     error = refusal(root, Version(f"{name[0]}.{name[1]}"))
     assert isinstance(error, Refused)
     assert error.hint is not None
-    assert error.hint.startswith(f"give the broker's setting: --conf storePathCommitLog={root}/")
+    assert error.hint.startswith(f"use the broker's setting: --conf storePathCommitLog={root}/")
 
 
 def test_what_a_broker_cut_off_does_not_come_back_behind_new_messages(writable_store: Unpacker) -> None:

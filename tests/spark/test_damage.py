@@ -86,7 +86,7 @@ def test_zeros_in_the_last_file_are_told_wherever_a_split_ends(split_size: str, 
         told = [row for row in rows(root, split_size) if row["record_status"] is not None]
     place = "commitlog/00000000000000393216@9694"
     assert [(row["commitlog_offset"], row["record_status"]) for row in told] == [
-        (393216 + 9694, f"CL-MAGIC: zeros where queues name messages ({place})")
+        (393216 + 9694, f"CL-MAGIC: zeros where queues expect messages ({place})")
     ]
 
 
@@ -114,7 +114,7 @@ def test_what_an_executor_cannot_open_is_never_damage(
         if split.asked.file.base_offset == 65536:
             with pytest.raises(StoreError, match=gethostname()) as caught:
                 list(reader.read(split))
-            assert "every machine must see the store" in str(caught.value)
+            assert "every machine must have the store" in str(caught.value)
             refused += 1
         else:
             read += sum(batch.num_rows for batch in reader.read(split))
@@ -147,7 +147,7 @@ def test_a_compaction_log_has_no_damage(name: str, split_size: str, store: Unpac
         assert [(row["topic"], row["queue_offset"]) for row in found] == wanted
         outcome = export(tmp_path / directory.parent.name / directory.name, directory)
         assert (outcome.rows, outcome.damages) == (len(messages), [])
-        with pytest.raises(UsageError, match="is a compaction log, which brokers write anew"):
+        with pytest.raises(UsageError, match="is a compaction log, which brokers rewrite"):
             export(tmp_path / "again", directory, since_last=True)
         seen += len(messages)
     assert seen > 70
@@ -155,6 +155,6 @@ def test_a_compaction_log_has_no_damage(name: str, split_size: str, store: Unpac
 
 @pytest.mark.parametrize("option", ["owner", "location"])
 def test_a_table_of_the_catalog_is_refused_with_what_to_type(option: str) -> None:
-    with pytest.raises(UsageError, match="a table in the catalog cannot be rocketmq's") as caught:
+    with pytest.raises(UsageError, match="a catalog table cannot use rocketmq") as caught:
         parse_options({option: "x"})
     assert "CREATE TEMPORARY VIEW stored USING rocketmq OPTIONS (path " in (caught.value.hint or "")

@@ -113,18 +113,18 @@ def test_segment_that_vanished_is_named(spark: Any, writable_store: Unpacker) ->
     for frame in frames:
         with pytest.raises(Exception, match=r"cannot open .*00000000000000065536: No such file") as gone:
             frame.count()
-        assert "every machine must see the store at this path" in str(gone.value)
+        assert "every machine must have the store at this path" in str(gone.value)
 
 
 SENTENCES = {
     "no path": ({"path": ""}, r"which store\? None is named"),
-    "elsewhere": ({"path": "s3a://bucket/store"}, "s3a://bucket/store is no path of this machine"),
+    "elsewhere": ({"path": "s3a://bucket/store"}, "s3a://bucket/store is not a local path"),
     "option": ({"topics": "a"}, r"there is no option 'topics' \(did you mean topic\?\)"),
     "column": ({"columns": "topic,bdy"}, r"there is no column 'bdy' \(did you mean body\?\)"),
     "body": ({"body": "json"}, '"json" is not a way to show bodies'),
     "number": ({"queueId": "two"}, 'queueId takes a whole number, not "two"'),
     "time": ({"startTime": "soon"}, 'startTime: "soon" is not a time'),
-    "order": ({"startTime": "2", "endTime": "1"}, "nothing lies between startTime and endTime"),
+    "order": ({"startTime": "2", "endTime": "1"}, "the range of startTime and endTime is empty"),
     "damage": ({"onCorrupt": "ignore"}, 'onCorrupt: "ignore" is not known'),
     "small": ({"splitSize": "1k"}, "a split of 1024 bytes is too small"),
     "size": ({"splitSize": "big"}, 'splitSize: "big" is not a size'),
@@ -142,7 +142,7 @@ def test_option_that_cannot_be_meant(options: dict[str, str], sentence: str) -> 
     [
         ("queue_id string", "queue_id is int, not string"),
         ("queue int", "there is no column 'queue'"),
-        ("record_status string", "record_status is there only with damage told"),
+        ("record_status string", "the column record_status exists only with onCorrupt=emit"),
     ],
 )
 def test_schema_that_differs(spark: Any, schema: str, sentence: str) -> None:

@@ -194,7 +194,7 @@ def test_an_empty_period_is_refused(begin: str, end: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_period(begin, end, now=NOW)
     assert begin in caught.value.message
-    assert "--end does not" in (caught.value.hint or "")
+    assert "--end is exclusive" in (caught.value.hint or "")
 
 
 def test_now_is_the_clock_in_milliseconds() -> None:

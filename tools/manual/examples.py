@@ -28,7 +28,9 @@ class Example(NamedTuple):
 EXAMPLES: dict[str, tuple[Example, ...]] = {
     "info": (
         Example("A store at a glance:", "rmqtool info store --tz UTC"),
-        Example("Who is behind? The lag of all groups whose names begin alike:", "rmqtool info store groups -g 'G_*'"),
+        Example(
+            "Which groups lag? The lag of all groups whose names begin alike:", "rmqtool info store groups -g 'G_*'"
+        ),
     ),
     "cat": (
         Example(
@@ -44,7 +46,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "query": (
         Example("The record at a place of the log:", "rmqtool query store @0 --tz UTC"),
         Example(
-            "A key that nobody sent: every place that could prove the opposite was searched, and the exit status is 1.",
+            "A key that was never sent: all places were searched, and the exit status is 1.",
             "rmqtool query store order-4711 -t T_normal --tz UTC",
             status=Exit.NO,
         ),
@@ -52,11 +54,11 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     "stat": (
         Example("Who fills the disk?", "rmqtool stat store -n 5 --tz UTC"),
         Example("What goes next, and who has not read it?", "rmqtool stat store retention --tz UTC"),
-        Example("What lies where in the log?", "rmqtool stat store --map --tz UTC"),
+        Example("How is the log laid out?", "rmqtool stat store --map --tz UTC"),
     ),
     "dump": (
         Example("The checkpoint, byte by byte:", "rmqtool dump store/checkpoint --tz UTC"),
-        Example("The first unit of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
+        Example("The first entry of a queue:", "rmqtool dump store/consumequeue/T_normal/0/00000000000000000000@0-20"),
         Example("The checkpoint by its declared layout:", "rmqtool dump store/checkpoint --as-declared"),
     ),
     "check": (
@@ -88,7 +90,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "tick": (
         Example(
-            "What a stopped broker has missed: delays that are over by now.",
+            "Work that a stopped broker has missed: delays that are over by now.",
             "rmqtool tick store",
             "49-broker",
         ),
@@ -99,7 +101,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         ),
     ),
     "repair": (
-        Example("A broker was killed; what is to be made anew?", "rmqtool repair store", "49-killed", status=Exit.NO),
+        Example("A broker was killed. What must be rebuilt?", "rmqtool repair store", "49-killed", status=Exit.NO),
         Example("Do that:", "rmqtool repair store --apply --tz UTC", "49-killed"),
     ),
     "copy": (
@@ -164,7 +166,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "demo": (
         Example("What it takes:", "rmqtool demo --help | head -8"),
-        Example("It never writes into what is there:", "rmqtool demo store", status=Exit.REFUSED),
+        Example("It never writes into an existing directory:", "rmqtool demo store", status=Exit.REFUSED),
     ),
     "man": (
         Example("The beginning of a page:", "rmqtool man check | head -8"),

@@ -10,15 +10,14 @@ from tools.manual.command_pages import NAME, see_also
 from tools.manual.roff import Items, Page, Section, Text
 
 _INTRODUCTION = (
-    "A finding says what is wrong or odd, in which file and at which offset, what follows from it, and what to type "
-    "next. `rmqtool check` and `rmqtool info` report them; the other commands name the same codes where they step over "
-    "damage. Codes are never renamed.",
-    "The word behind a code is its severity. `error`: data is damaged or lost, or a broker would not start. "
-    "`warning`: something needs you, or a broker will "
-    "change the store. `notice`: odd, and harmless as it is. Whoever finds a thing may know better than its code: the "
-    "severity of a finding can differ from the one listed here.",
-    "The broker's lines are as they stand in its log; {} stands for what it fills in. The fix is a command where one "
-    "helps. STORE is the store.",
+    "A finding is one problem: the file and offset, what it means for messages, what a broker does about it, and what "
+    "to type. `rmqtool check` and `rmqtool info` report findings. Other commands use the same codes for damage that "
+    "they skip. Codes are never renamed.",
+    "After the code is its severity. `error`: data is damaged or lost, or a broker would not start. `warning`: "
+    "it can cause harm, or a broker will change the store. `notice`: unusual but harmless. A finding can have another "
+    "severity than the one listed here, if more is known about it.",
+    "Lines of a broker are quoted from its log; {} is a value that it fills in. The fix is a command if one helps. "
+    "STORE is the store.",
 )
 
 

@@ -12,12 +12,12 @@ from tools.manual.command_pages import NAME, see_also
 from tools.manual.roff import Items, Page, Section, Text
 
 _INTRODUCTION = (
-    "What `--json` and `--jsonl` print, field by field. Names are upstream's; times are milliseconds since 1970; "
+    "The output of `--json` and `--jsonl`, field by field. Names are upstream's; times are milliseconds since 1970; "
     "integers stay integers. A field marked ? may be missing. `[]` is each member of an array, `.*` each value of an "
-    "object whose names are data. Fields may be added to a shape; none is renamed, removed or given another type "
-    "without a new version, the number behind its name.",
-    "`--json` prints the lines of `--jsonl` as one array where nothing else is said. When a command fails, standard "
-    "error has one object of the shape `error`.",
+    "object whose names are data. Fields may be added to a shape. If one is renamed, removed or gets another type, "
+    "the shape gets a new version, which is the number after its name.",
+    "Unless a command says otherwise, `--json` prints the lines of `--jsonl` as one array. If a command fails, "
+    "standard error has one object of the shape `error`.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The recipes: an incident, and the steps from it. A step is a text, or a command that ``make docs`` runs."""
+"""The recipes: an incident, and what to do. A step is a text, or a command that ``make docs`` runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tools.manual.examples import Example
 Recipe = tuple[str, tuple[str | Example, ...]]
 
 _COPY_FIRST = (
-    "Before anything is changed, copy the store as it is, with holes and times (`cp -a --sparse=always`). What a "
-    "broker's start deletes is gone."
+    "Before you change anything, copy the store with its sparse files and times (`cp -a --sparse=always`). Messages "
+    "that a broker deletes at its start are lost."
 )
 
 RECIPES: tuple[Recipe, ...] = (
@@ -18,15 +18,15 @@ RECIPES: tuple[Recipe, ...] = (
         (
             _COPY_FIRST,
             Example(
-                "Rehearse the start. Nothing is changed; DELETE, REWIND and REFUSES are what the broker would do. "
-                "REWIND: what stood last in that queue is gone, new messages get the same queue offsets, and a group "
-                "that had read it may pass over them. The exit status is 0 when the broker would come up and lose no "
-                "message:",
+                "Rehearse the start. Nothing is changed; DELETE, REWIND and REFUSES show what the broker would do. "
+                "REWIND means: the last messages of that queue are lost, new messages reuse their queue offsets, and "
+                "a group that had already read further can skip them. The exit status is 0 if the broker would start "
+                "and lose no message:",
                 "rmqtool recover store",
                 "49-killed-torn",
             ),
             Example(
-                "Here it would not come up, and the reason is said:",
+                "This broker would not start, and the screen says why:",
                 "rmqtool recover store --as 4.9",
                 "53-broker",
                 "cut offsets",
@@ -39,48 +39,47 @@ RECIPES: tuple[Recipe, ...] = (
                 "cut offsets",
                 Exit.NO,
             ),
-            "A configuration file of which no good copy is left comes from a backup. Without one, move it out of the "
-            "store; of topics.json, `rmqtool info STORE topics` still shows which queues there are, and "
-            "`rmqtool topic STORE create TOPIC --queues N` makes each topic known again.",
-            "`rmqtool recover STORE --to DIR` writes the store as that broker would leave it into a new directory, to "
-            "look at before it happens. `--as` asks another version.",
+            "If there is no good copy of a configuration file, restore it from a backup. Without a backup, move the "
+            "file out of the store. If it was topics.json, `rmqtool info STORE topics` still shows the queues, and "
+            "`rmqtool topic STORE create TOPIC --queues N` creates each topic again.",
+            "`rmqtool recover STORE --to DIR` writes the store as the broker would leave it to a new directory, so "
+            "that you can look at it first. `--as` selects another broker version.",
         ),
     ),
     (
         "Messages vanished after a power cut",
         (
             Example(
-                "Look at what the log still holds, and where it ends. The line lost says whose messages this "
-                "store has no more:",
+                "See what the log still contains and where it ends. The line `lost` shows whose messages are missing:",
                 "rmqtool check store",
                 "49-killed-torn",
                 status=Exit.NO,
             ),
-            "CL-TORN at the end is normal: that record was never acknowledged by a broker that flushes "
-            "synchronously. What lost counts, one that flushes asynchronously may have acknowledged. CL-MID and CL-GAP "
-            "are not normal: valid messages stand behind the damage, and a start after a crash deletes them. Save them "
-            "first: `rmqtool copy STORE NEW --salvage` makes a new store of every valid message; the bytes that are "
-            "none lie in NEW.lost-and-found then, and the exit status is 6.",
+            "CL-TORN at the end is normal: a broker with synchronous flush never acknowledged that record. A broker "
+            "with asynchronous flush may have acknowledged the messages that `lost` counts. CL-MID and CL-GAP are not "
+            "normal: valid messages follow the damage, and a start after a crash deletes them. Save them first: "
+            "`rmqtool copy STORE NEW --salvage` writes every valid message to a new store. The damaged bytes are then "
+            "in NEW.lost-and-found, and the exit status is 6.",
             Example(
-                "Make it whole. Our recovery cuts nothing but the torn end, and keeps what stands behind damage:",
+                "Recover the store. rmqtool cuts only the torn end, and keeps everything after damage:",
                 "rmqtool recover store --apply",
                 "49-killed-torn",
             ),
             Example(
-                "Was a broker started before you came? Its recovery may have cut whole messages off. LEFTOVER says "
-                "how many, of which topics, and from when to when:",
+                "Did a broker start before you came? Its recovery may have cut off whole messages. LEFTOVER shows how "
+                "many, of which topics and from which time:",
                 "rmqtool recover store --tz UTC",
                 "49-recovered",
             ),
             Example(
-                "Until new messages overwrite them they can be had back. -b and -e are these two times; messages "
-                "before -e are taken, so add a millisecond:",
+                "You can restore them until new messages overwrite them. Give the two times as -b and -e; -e is "
+                "exclusive, so add a millisecond:",
                 "rmqtool cat store/commitlog/00000000000000196608 --carve --count --tz UTC "
                 "-b '2024-05-06 13:07:23.261' -e '2024-05-06 13:08:23.390'",
                 "49-recovered",
             ),
-            "With `--jsonl > cut.jsonl` in the place of `--count`, and no broker running, "
-            "`rmqtool produce STORE --jsonl --keep-ids < cut.jsonl` stores them again, at the end of their queues.",
+            "Replace `--count` with `--jsonl > cut.jsonl`. Then, while no broker runs, "
+            "`rmqtool produce STORE --jsonl --keep-ids < cut.jsonl` stores them again at the end of their queues.",
         ),
     ),
     (
@@ -93,62 +92,66 @@ RECIPES: tuple[Recipe, ...] = (
                 "flip",
                 Exit.NO,
             ),
-            "`rmqtool dump FILE@OFFSET-END` names the bytes there.",
-            "Whether the next start cuts the log there depends on the version and on how the last one stopped: "
-            "`rmqtool recover STORE` knows. `rmqtool check --explain CODE` explains any code.",
+            "`rmqtool dump FILE@OFFSET-END` shows the bytes there with their names.",
+            "Whether the next start cuts the log there depends on the broker version and on how the last broker "
+            "stopped: `rmqtool recover STORE` shows it. `rmqtool check --explain CODE` explains a code.",
         ),
     ),
     (
-        "A queue, an index file or the checkpoint is wrong or gone",
+        "A queue, an index file or the checkpoint is damaged or missing",
         (
-            "These are made from the commit log, and can be made again. First the plan, which writes nothing: "
-            "`rmqtool repair STORE`, or `rmqtool repair STORE queues`. With `--apply` it is done, every old byte is "
-            "kept in a journal beside the store, and `rmqtool repair STORE --undo last` brings all of it back.",
+            "rmqtool can rebuild these from the commit log. `rmqtool repair STORE`, or `rmqtool repair STORE queues`, "
+            "shows the plan and writes nothing. `--apply` carries it out and saves all old bytes to an undo journal "
+            "next to the store; `rmqtool repair STORE --undo last` restores them.",
             Example(
-                "The plan for a store whose checkpoint is garbage:",
+                "The plan for a store with a damaged checkpoint:",
                 "rmqtool repair store",
                 "53-broker",
                 "checkpoint",
                 Exit.NO,
             ),
-            Example("Done:", "rmqtool repair store --apply", "53-broker", "checkpoint"),
+            Example("Apply it:", "rmqtool repair store --apply", "53-broker", "checkpoint"),
         ),
     ),
     (
-        "All queues are gone, or the commit log seems to be empty",
+        "All queues are missing, or the commit log seems to be empty",
         (
             Example(
-                "If the volume of the commit log is not mounted, a broker that starts deletes every queue. Do not "
+                "If the volume of the commit log is not mounted, a broker deletes every queue when it starts. Do not "
                 "start it:",
                 "rmqtool check store --quick --only ST",
                 "53-broker",
                 "unmounted",
                 Exit.NO,
             ),
-            "Mount the volume, then look again with `rmqtool info STORE`.",
+            "Mount the volume, then run `rmqtool info STORE` again.",
         ),
     ),
     (
         "The disk is full",
         (
-            Example("Who fills it?", "rmqtool stat store --by topic,tag -n 5 --tz UTC"),
-            "That is the log. Queues, index files and timers come on top: `rmqtool info STORE files` lists every file.",
-            Example("What goes next, and who has not read it yet?", "rmqtool stat store retention --tz UTC"),
-            "What a broker does: above 75 % (diskMaxUsedSpaceRatio) it deletes files of the log that have expired, at "
-            "any hour; above 85 % the oldest ones, expired or not, whoever has not read them; above 90 % it takes no "
-            "message (SERVICE_NOT_AVAILABLE), and still serves consumers.",
-            "It deletes whole files, the oldest first. Never delete a file of "
-            "the log by hand while a broker runs, and none from the middle. What a topic alone fills becomes free only "
-            "in a new store on another disk: with the broker stopped, `rmqtool copy STORE NEW --purge TOPIC`. Repair, "
-            "copy and export look first whether there is room, and write nothing where there is not.",
+            Example("Which topics fill it?", "rmqtool stat store --by topic,tag -n 5 --tz UTC"),
+            "This counts the log. Queues, index files and timers need more space: `rmqtool info STORE files` lists "
+            "every file.",
+            Example(
+                "What does a broker delete next, and which groups have not read it?",
+                "rmqtool stat store retention --tz UTC",
+            ),
+            "Above 75 % (diskMaxUsedSpaceRatio) a broker deletes expired segments of the log at any hour. Above 85 % "
+            "it deletes the oldest segments even if they have not expired and groups have not read them. Above 90 % "
+            "it refuses messages (SERVICE_NOT_AVAILABLE) and still serves consumers.",
+            "A broker deletes whole segments, the oldest first. Do not delete segments by hand while a broker runs, "
+            "and never from the middle of the log. To free the space of one topic, you need a new store on another "
+            "disk: stop the broker, then run `rmqtool copy STORE NEW --purge TOPIC`. repair, copy and export check "
+            "the free space first, and write nothing if it is not enough.",
         ),
     ),
     (
-        "Which consumer is behind?",
+        "Which consumer group lags?",
         (
-            Example("Ask the store, whether a broker runs on it or not:", "rmqtool info store groups -g 'G_pop*'"),
-            "lag is what the queue holds and the group has not committed. Below stands who is behind, the furthest "
-            "first. `rmqtool cat STORE -g GROUP --unread` shows these messages.",
+            Example("This works with or without a running broker:", "rmqtool info store groups -g 'G_pop*'"),
+            "lag is the number of messages that the group has not consumed. The last lines name the groups that lag, "
+            "the largest lag first. `rmqtool cat STORE -g GROUP --unread` shows these messages.",
         ),
     ),
     (
@@ -156,40 +159,40 @@ RECIPES: tuple[Recipe, ...] = (
         (
             Example("By its key:", "rmqtool query store retry-9 -n 1 --tz UTC"),
             Example(
-                "And what happened to it: retries, the dead letter queue, who has read it:",
+                "Show what happened to it: retries, dead letter queue, groups that consumed it:",
                 "rmqtool query store retry-9 -n 1 --history --tz UTC",
             ),
-            "An id of either kind, TOPIC/QUEUE@OFFSET or a time does as well. Nothing found with exit status 1 means "
-            "that everything was read; with 6, that a part could not be. Without a store, `rmqtool query ID` says what "
-            "the id itself says: when, where, by whom.",
+            "You can also search by an id of either kind, by TOPIC/QUEUE@OFFSET or by a time. If nothing is found, "
+            "exit status 1 means that everything was read, and 6 that a part could not be read. Without a store, "
+            "`rmqtool query ID` shows what the id contains: time, address, process.",
         ),
     ),
     (
         "Split a broker",
         (
-            Example("Stop it. How much is to move?", "rmqtool stat store --by topic -t 'T_*' --tz UTC"),
+            Example("Stop the broker. See how much data will move:", "rmqtool stat store --by topic -t 'T_*' --tz UTC"),
             Example(
-                "Copy that into a new store, with what still waits for these topics. Queue offsets and the progress "
-                "of groups stay; places in the log change, and offset ids with them:",
+                "Copy these topics to a new store, with their pending messages. Queue offsets and committed offsets "
+                "stay the same; physical offsets change, and offset ids with them:",
                 "rmqtool copy store new -t 'T_*'",
             ),
-            "`rmqtool diff STORE NEW --by message -t 'T_*'` shows that nothing was left behind. Only then take the "
-            "topics out of the first one: `rmqtool copy STORE REST --purge 'T_*'` writes the rest into a new store, "
-            "without a byte of them; `rmqtool topic STORE delete TOPIC --yes` takes away a topic and its queues in "
-            "place, and its messages expire with the log.",
+            "Check with `rmqtool diff STORE NEW --by message -t 'T_*'` that no message is missing. Then remove the "
+            "topics from the first store: `rmqtool copy STORE REST --purge 'T_*'` writes everything else to a new "
+            "store. Or, in place, `rmqtool topic STORE delete TOPIC --yes` deletes a topic and its queues; its "
+            "messages expire with the log.",
         ),
     ),
     (
-        "It was sent, but nobody got it",
+        "A message was sent, but not received",
         (
             Example(
-                "Do all queues hold what the log holds, and does every unit lead to its message?",
+                "Does every message have a queue entry, and does every entry point to its message?",
                 "rmqtool check store --only CQ --tz UTC",
             ),
-            "Does it wait for its time, or is its transaction undecided? `rmqtool stat STORE delay` and "
+            "Is it a delayed message, or is its transaction undecided? `rmqtool stat STORE delay` and "
             "`rmqtool stat STORE tx` count both.",
             Example(
-                "Was it given up?",
+                "Is it in a dead letter queue?",
                 r"rmqtool cat store -t '%DLQ%*' --template '{topic} {queueOffset} {keys}\n'",
             ),
         ),
@@ -197,10 +200,10 @@ RECIPES: tuple[Recipe, ...] = (
     (
         "A search by key finds nothing after a restart",
         (
-            "After a crash, brokers delete the newest index file and index only what they scan again. "
-            "`rmqtool query` reads the log where the index ends, so it finds the message anyway.",
+            "After a crash, brokers delete the newest index file and index only the part of the log that they scan "
+            "again. `rmqtool query` also searches the log, so it finds the message.",
             Example(
-                "Which keys are in no index file?",
+                "Which keys are missing from the index?",
                 "rmqtool check store --only IX --tz UTC",
                 "53-killed",
                 status=Exit.NO,
@@ -211,23 +214,23 @@ RECIPES: tuple[Recipe, ...] = (
         "Messages as a table",
         (
             Example(
-                "Parquet, for DuckDB, pandas and Spark. `--engine local` needs no Spark:",
+                "Write Parquet for DuckDB, pandas and Spark. `--engine local` does not need Spark:",
                 "rmqtool export store --engine local -t T_normal --to lake --progress never",
             ),
-            "`--since-last` adds what is new the next time. `-b 2026-11-01 -e 2026-12-01` exports a month.",
+            "Next time, `--since-last` adds the new messages. `-b 2026-11-01 -e 2026-12-01` exports one month.",
         ),
     ),
     (
         "A store for a test, without a cluster",
         (
-            Example("A store of small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
+            Example("Create a store with small files:", "rmqtool init new --conf mappedFileSizeCommitLog=1048576"),
             Example(
-                "Then messages; the store here has some already:",
+                "Then send messages. This store already has some:",
                 r"rmqtool produce store -t Orders --create --key order-4711 hello"
                 r" --template '{status} {topic}/{queueId}@{queueOffset}\n'",
                 "49-basic",
             ),
-            "A broker of the same version takes such a store over at any moment.",
+            "A broker of the same version can take over this store at any time.",
         ),
     ),
 )

@@ -12,8 +12,8 @@ from tools.manual.roff import Block, Page, Section, Text
 def recipes_page(screens: Screens) -> Page:
     """Return the page of what to type when something has happened."""
     introduction = (
-        "What to type when something has happened. Nothing here changes a store unless it says so. In the examples the "
-        "store lies in the directory store; put the storePathRootDir of the broker there, or its broker.conf."
+        "Instructions for incidents. No command here changes a store unless the text says so. In the examples the "
+        "store is the directory store; use the storePathRootDir of your broker instead, or its broker.conf."
     )
     sections = [Section("Description", (Text(introduction),))]
     for title, steps in RECIPES:

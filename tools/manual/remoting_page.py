@@ -19,7 +19,7 @@ from tools.manual.command_pages import NAME, see_also
 from tools.manual.roff import Block, Items, Page, Section, Table, Text
 
 _INTRODUCTION = (
-    "What RocketMQ's clients, brokers and name servers say to each other. A connection carries frames in both "
+    "The protocol between RocketMQ's clients, brokers and name servers. A connection carries frames in both "
     "directions, each with one command: a request, or the answer to one. There is no magic number, no checksum and no "
     "handshake; answers come in any order, and a broker asks its clients on the connection that they opened.",
     "This page is made from the declarations that rmqtool itself reads and writes by. They are compared with the "
@@ -38,7 +38,7 @@ _MEMBERS = (
     ("version", "2", "of the sender, as a number: 409 is 4.9.8, 479 is 5.3.3, 493 is 5.4.0"),
     ("opaque", "4", "number that an answer has in common with its request"),
     ("flag", "4", "1: an answer; 2: a request that must not be answered"),
-    ("remark", "4 + n", "words for people; absent where there are none"),
+    ("remark", "4 + n", "text for people; optional"),
     (
         "extFields",
         "4 + n",
@@ -214,7 +214,7 @@ def _when(name: str, old: dict[str, int], new: dict[str, int]) -> Iterator[str]:
 
 
 def _refusals() -> Iterator[Block]:
-    yield Text("What is between braces is filled in. Of two codes the second is that of 5.x.")
+    yield Text("Text between braces is filled in. Of two codes the second is that of 5.x.")
     known = [value for value in vars(answers).values() if isinstance(value, Refusal)]
     yield Items(
         tuple(

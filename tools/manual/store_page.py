@@ -58,7 +58,7 @@ def _tables(part: Part) -> Iterator[Block]:
         rows += _variable_rows(name, layout.size)
         yield Table(_TITLES, tuple(rows), _NUMBERS)
         if name == _MESSAGE:
-            yield Text("With IPv6 hosts (born, store) these fields lie elsewhere; all others are where they were:")
+            yield Text("With IPv6 hosts (born, store) these fields are elsewhere; all others are where they were:")
             yield _moved(layout)
 
 

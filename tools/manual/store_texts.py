@@ -75,7 +75,7 @@ _PROPERTIES = Table(
     ("name", "since", "meaning"),
     (
         ("KEYS", "4.0", "keys, a space between them; each is in the index"),
-        ("TAGS", "4.0", "the tag; its hash is the tags code of the queue unit"),
+        ("TAGS", "4.0", "the tag; its hash is the tags code of the queue entry"),
         ("UNIQ_KEY", "4.0", "the unique key a client gave; in the index"),
         ("WAIT", "4.0", "wait for the flush; 4.9.1 to 4.9.8 leave it out of plain messages"),
         ("DELAY", "4.0", "delay level, from 1"),
@@ -84,7 +84,7 @@ _PROPERTIES = Table(
         ("RECONSUME_TIME", "4.0", "a client's count of retries"),
         ("MAX_RECONSUME_TIMES", "4.0", "and its limit"),
         ("TRAN_MSG, PGROUP", "4.0", "a transaction, and who is asked about it"),
-        ("TRAN_PREPARED_QUEUE_OFFSET", "4.3", "the half message that this one stands for"),
+        ("TRAN_PREPARED_QUEUE_OFFSET", "4.3", "the half message that this one replaces"),
         ("TRANSACTION_CHECK_TIMES", "4.3", "how often the producer was asked"),
         ("__transactionId__", "5.0", "the id of the transaction"),
         ("CLUSTER, MSG_TYPE, ...", "4.6", "request and reply; the broker adds its cluster"),
@@ -108,10 +108,10 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Description",
         _texts(
-            "What a broker leaves below its storePathRootDir, byte by byte, from 4.0 to 5.4. The commit log holds "
-            "every message of every topic in the order of arrival. All else can be made from it: queues say where in "
-            "the log the messages of each queue lie, the index leads from keys to places in the log. What cannot be "
-            "made anew lies in config: topics, groups, and how far each group has consumed.",
+            "The files of a broker below its storePathRootDir, byte by byte, from 4.0 to 5.4. The commit log has "
+            "every message of every topic in the order of arrival. Most other files can be rebuilt from it: a queue "
+            "has the physical offset of each of its messages, the index maps keys to physical offsets. Only config "
+            "cannot be rebuilt: topics, groups, and the committed offsets of each group.",
             "`rmqtool dump` shows any of these files with the names used here.",
         ),
     ),
@@ -125,17 +125,17 @@ PARTS: tuple[Part, ...] = (
             "signed. Of TagA it is 2598919. A checksum is CRC-32 (IEEE 802.3, as of zlib) with its top bit cleared.",
             "Logs and queues are directories of files of one size. The name of a file is the offset of its first byte, "
             "20 digits: in a queue too it is bytes, not messages. The first file need not be 0, because old files are "
-            "deleted from the front. The last file is as large as the others; where it ends is stored nowhere. Behind "
-            "the end stand zeros or, after a recovery, older bytes that look valid.",
-            "Of the layouts below, offsets are from the first byte of the record or unit. Where a value stands alone "
-            "(rows of a RocksDB) it has one of these sizes:",
+            "deleted from the front. The last file is as large as the others; where it ends is stored nowhere. After "
+            "the end there are zeros or, after a recovery, older bytes that look valid.",
+            "In the layouts below, offsets count from the first byte of the record or entry. A single value (a row of "
+            "a RocksDB) has one of these sizes:",
         ),
         ("Long", "Int", "Short", "Byte"),
     ),
     Part(
         "Commit log",
         _texts(
-            "Files of 1 GiB (mappedFileSizeCommitLog), no header. Records stand one behind the other and never span "
+            "Files of 1 GiB (mappedFileSizeCommitLog), no header. Records follow one another and never span "
             "files. When the next one does not fit, with 8 bytes to spare, a blank record fills the file. Since 4.9.2 "
             "storePathCommitLog may name several directories; the files of one log are spread over them.",
             "Every record begins with its size and a magic number:",
@@ -145,8 +145,8 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Message record",
         _texts(
-            "Offsets are those of two IPv4 hosts. A host is its address, 4 or 16 bytes, and a port of 4 bytes; which "
-            "it is say bits 0x10 and 0x20 of the system flag.",
+            "Offsets are those of two IPv4 hosts. A host is its address, 4 or 16 bytes, and a port of 4 bytes; bits "
+            "0x10 and 0x20 of the system flag say which.",
         ),
         ("MessagePrefix",),
         (
@@ -165,8 +165,8 @@ PARTS: tuple[Part, ...] = (
         "Properties",
         (
             *_texts(
-                "name 0x01 value 0x02 name 0x01 value 0x02, at most 32767 bytes. Whether 0x02 stands behind the last "
-                "value depends on who wrote it: yes up to 4.9.0 and from 5.2.0, no from 4.9.1 to 5.1.4; both occur in "
+                "name 0x01 value 0x02 name 0x01 value 0x02, at most 32767 bytes. Whether 0x02 follows the last "
+                "value depends on the writer: yes up to 4.9.0 and from 5.2.0, no from 4.9.1 to 5.1.4; both occur in "
                 "one store. A reader takes the first 0x01 for the separator, drops pairs with an empty name or value, "
                 "and of a name that comes twice the last value. The order is that of a hash map and means nothing.",
                 "With enabledAppendPropCRC (5.2) the last 20 bytes of a record are the property __CRC32#: the name, "
@@ -183,7 +183,7 @@ PARTS: tuple[Part, ...] = (
         _texts(
             "Since 4.1 a client can send many messages as one. The broker makes a record of each. Since 5.0, in topics "
             "with queue.type=BatchCQ, the batch stays one record (flags 0x0C0) whose body is what the client sent, "
-            "messages one behind the other:",
+            "messages one after the other:",
         ),
         ("BatchItemPrefix",),
         inner=True,
@@ -191,8 +191,8 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Consume queue",
         _texts(
-            "Files of 300000 units (mappedFileSizeConsumeQueue). The number of a unit is the queue offset of its "
-            "message: (name of the file + place in it) / 20. Records that are prepared or rolled back have no unit.",
+            "Files of 300000 entries (mappedFileSizeConsumeQueue). The number of an entry is the queue offset of its "
+            "message: (name of the file + place in it) / 20. Prepared and rolled-back records have no entry.",
         ),
         ("ConsumeQueueUnit",),
         (
@@ -204,9 +204,9 @@ PARTS: tuple[Part, ...] = (
                 ("none", "0."),
             ),
             Text(
-                "A unit is valid if its offset is not negative and its size is above 0. Where a queue begins in the "
-                "middle of a file (old messages had expired), filler units with offset 0 and size 2147483647 stand in "
-                "front. The smallest offset of a queue is not stored: it is that of the first unit that leads to a "
+                "An entry is valid if its offset is not negative and its size is above 0. If a queue begins in the "
+                "middle of a file (old messages had expired), filler entries with offset 0 and size 2147483647 come "
+                "first. The smallest offset of a queue is not stored: it is that of the first entry that points to a "
                 "place the log still has."
             ),
         ),
@@ -214,7 +214,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Extension of a consume queue",
         _texts(
-            "Units of 20 bytes and a bit map. The tags code of the queue's unit is the unit's offset less 2^63. A file "
+            "Entries of 20 bytes and a bit map. The tags code of the queue entry is this offset less 2^63. A file "
             "ends with a size of -1. Without it, brokers filter by what they read from the log.",
         ),
         ("ConsumeQueueExtHead",),
@@ -223,8 +223,8 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Batch and sparse consume queue",
         _texts(
-            "Units of 46 bytes; the queue offset stands in the unit and is searched for. Batch topics have them since "
-            "5.0; compacted topics since 5.1, where a unit with the offset -1 ends a file early.",
+            "Entries of 46 bytes. The queue offset is in the entry, and readers search for it. Batch topics have them "
+            "since 5.0; compacted topics since 5.1, where an entry with the offset -1 ends a file early.",
         ),
         ("BatchConsumeQueueUnit",),
         inner=True,
@@ -257,8 +257,8 @@ PARTS: tuple[Part, ...] = (
         "Abort and lock",
         _texts(
             "`abort` is made when a broker has started and removed when it stopped cleanly. Up to 4.9 it is empty, "
-            "from 5.0 it has the process id in digits, which nobody reads. abort.bak, from 5.0, means nothing.",
-            "`lock` holds the four bytes lock. A running broker has an exclusive fcntl lock on its first byte.",
+            "from 5.0 it has the process id in digits, which brokers do not read. abort.bak, from 5.0, has no meaning.",
+            "`lock` has the four bytes lock. A running broker has an exclusive fcntl lock on its first byte.",
         ),
     ),
     Part(
@@ -266,7 +266,7 @@ PARTS: tuple[Part, ...] = (
         _texts(
             "Messages with an arbitrary delay (5.0) are stored in the topic rmq_sys_wheel_timer. The wheel has 1209600 "
             "slots of 32 bytes, one for each second of two weeks; slot = (time / 1000) modulo 1209600. A slot counts "
-            "only if its time is the one looked for. Its last unit in the timer log leads to those before.",
+            "only if its time is the one looked for. Its last entry in the timer log points to the ones before.",
         ),
         ("TimerSlot", "TimerLogUnit", "TimerLogBlank"),
         _texts("config/timercheck has 4096 bytes:"),
@@ -283,8 +283,8 @@ PARTS: tuple[Part, ...] = (
     Part(
         "DLedger",
         _texts(
-            "With enableDLegerCommitLog (4.5) the log lies in dledger-ID/data: a record as above behind each head of "
-            "48 bytes, and physicalOffset is that of the record, not of the head. Queue units lead to the record too. "
+            "With enableDLegerCommitLog (4.5) the log is in dledger-ID/data: a record as above after each head of "
+            "48 bytes. physicalOffset is that of the record, not of the head, and queue entries point to the record. "
             "The file ends with a magic of -1 and the bytes left. checkpoint and currterm are properties in text.",
         ),
         ("DLedgerEntryHead", "DLedgerIndexUnit"),
@@ -333,7 +333,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         "Configuration",
         _texts(
-            "Files of JSON as fastjson writes it: keys that are numbers stand without quotes. Before a file is written "
+            "Files of JSON as fastjson writes it: keys that are numbers have no quotes. Before a file is written "
             "the old content goes to .bak; up to 5.0 the new one is written to .tmp first, later in place, from 5.4 "
             "through a rename with fsync. A file that does not parse is replaced by .bak at the next start, "
             "and where that does not parse either the table is empty.",
@@ -347,7 +347,7 @@ PARTS: tuple[Part, ...] = (
                 ("lmqConsumerOffset.json", "The same of LMQ (4.9.3); with enableLmq it replaces the one above."),
                 ("delayOffset.json", "For each delay level how far it is delivered."),
                 ("consumerFilter.json", "SQL filters of groups (4.1)."),
-                ("consumerOrderInfo.json", "What ordered pop consumption has in flight (5.0)."),
+                ("consumerOrderInfo.json", "Messages in flight of ordered pop consumption (5.0)."),
                 ("topicQueueMapping.json", "Static topics (5.0)."),
                 ("messageRequestMode.json", "Groups that pop in place of pulling (5.0)."),
                 ("tieredStoreMetadata.json", "Segments of tiered storage."),
@@ -362,7 +362,7 @@ PARTS: tuple[Part, ...] = (
             _items(
                 ("SCHEDULE_TOPIC_XXXX", "Messages that wait for their delay level; queue = level - 1."),
                 ("rmq_sys_wheel_timer", "Messages that wait for a time (5.0)."),
-                ("RMQ_SYS_TRANS_HALF_TOPIC", "Half messages (4.3); before, they stood in their own topic."),
+                ("RMQ_SYS_TRANS_HALF_TOPIC", "Half messages (4.3); before, they were in their own topic."),
                 (
                     "RMQ_SYS_TRANS_OP_HALF_TOPIC",
                     "Decisions: up to 5.0 one queue offset of a half message in digits, from 5.1 several, each "
@@ -384,7 +384,7 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("4.5", "DLedger"),
     ("4.6", "IPv6 hosts"),
     ("4.7.1", "hashSlotCount of an index counts slots, not entries"),
-    ("4.9.1", "no separator behind the last property"),
+    ("4.9.1", "no separator after the last property"),
     ("4.9.2", "several directories for the commit log"),
     ("4.9.3", "LMQ"),
     ("4.9.4", "LZ4 and zstd"),
@@ -392,7 +392,7 @@ CHANGES: tuple[tuple[str, str], ...] = (
     ("5.1", "version 2 of a record; compaction; several offsets in an op record"),
     ("5.1.1", "confirmPhyOffset"),
     ("5.1.4", "configuration in RocksDB"),
-    ("5.2", "the separator behind the last property again; __CRC32#; queues in RocksDB"),
+    ("5.2", "the separator after the last property again; __CRC32#; queues in RocksDB"),
     ("5.3.2", "configuration v2 in RocksDB; kvStore"),
     ("5.4", "index entries for tags; rocksdbstore; priorities; other white space in JSON"),
 )

@@ -68,11 +68,11 @@ class BrokerSide:
         """Say what becomes of a message that failed and was finished."""
         place = self._given_up.pop((delivered.queue, delivered.cached.queue_offset), None)
         if place is not None:
-            return f"that was too often, it is a dead letter: {place}"
+            return f"too many retries: moved to the dead-letter topic: {place}"
         if (delivered.queue, delivered.cached.queue_offset) in self._dropped:
             self._dropped.remove((delivered.queue, delivered.cached.queue_offset))
-            return "it does not come again: retryQueueNums of the group is 0"
-        return "the message is not consumed" if self.waits_in_place else "it comes again later"
+            return "it is not delivered again: retryQueueNums of the group is 0"
+        return "the message is not consumed" if self.waits_in_place else "it will be delivered again"
 
     def send_back(self, delivered: Delivered) -> bool:
         """Have a message come again later, or give it up; tell whether that is durable."""

@@ -373,7 +373,7 @@ def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
         if pattern not in found and not any(char in pattern for char in "*?["):
             raise _unknown("topic", pattern, known.topic_names, "rmqtool topic STORE list")
     if not found:
-        raise NotFound(f"no topic is named like {', '.join(asked.topics.patterns)}", hint="rmqtool topic STORE list")
+        raise NotFound(f"no topic matches {', '.join(asked.topics.patterns)}", hint="rmqtool topic STORE list")
     subscriptions = dict.fromkeys(found, asked.wanted)
     retry = retry_topic(asked.group)
     if asked.group and not asked.broadcasting and asked.queue_id is None and retry in known.topic_names:
@@ -384,12 +384,12 @@ def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
 def _topics_of(group: str, known: Known) -> list[str]:
     """Return the topics that a group has progress in."""
     if not group:
-        raise UsageError("what is to be consumed?", hint="name a topic with -t, or a group that has consumed with -g")
+        raise UsageError("nothing to consume", hint="name a topic with -t, or a group that has consumed with -g")
     retry = retry_topic(group)
     found = sorted({topic for topic, name in known.progressed if name == group and topic != retry})
     if not found:
         groups = sorted({name for _, name in known.progressed})
-        raise _unknown("group", group, groups, "name its topic with -t; a new group begins there")
+        raise _unknown("group", group, groups, "name a topic with -t to start a new group")
     return found
 
 

@@ -192,11 +192,11 @@ class Reason(StrEnum):
     """Why a queue is not pulled from now."""
 
     DROPPED = "the queue was given to another consumer"
-    NOT_RUNNING = "the consumer does not run"
+    NOT_RUNNING = "the consumer is not running"
     PAUSED = "the consumer is paused"
     COUNT = "too many messages wait"
     SIZE = "too many bytes wait"
-    SPAN = "the first message that waits lies too far behind the last"
+    SPAN = "the first and the last waiting message are too far apart"
     NOT_LOCKED = "the queue is not locked"
 
 

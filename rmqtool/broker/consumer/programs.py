@@ -48,7 +48,7 @@ def check_program(command: str) -> None:
         ["/bin/sh", "-c", 'command -v "$1"', "sh", word], stdout=subprocess.DEVNULL, check=False
     )
     if found.returncode:
-        raise UsageError(f'--exec: there is no program "{word}"', hint="give its path, or one that $PATH leads to")
+        raise UsageError(f'--exec: no program "{word}"', hint="give its full path, or install it where $PATH finds it")
 
 
 class Ended(NamedTuple):

@@ -61,14 +61,14 @@ def check_message(message: Outgoing, version: Version, max_size: int = MAX_MESSA
     if refusal is not None:
         return refusal
     if not is_allowed_to_send(message.topic, version):
-        return f"topic {message.topic} is the broker's own, and clients do not send to it"
+        return f"topic {message.topic} is the broker's own, and clients cannot send to it"
     return check_body(message.body, max_size)
 
 
 def check_body(body: bytes | None, max_size: int = INT_MAX) -> str | None:
     """Return why a client refuses to send a body, None when it does not."""
     if not body:
-        return "a message without a body is not sent"
+        return "a message needs a body"
     if len(body) > max_size:
         return f"body of {len(body)} bytes, at most {max_size} are allowed"
     return None
@@ -80,14 +80,14 @@ def check_batch(messages: Sequence[Outgoing]) -> str | None:
         return "a batch needs a message"
     first = messages[0]
     if first.topic.startswith(RETRY_PREFIX):
-        return f"retry topic {first.topic} takes no batch"
+        return f"retry topic {first.topic} does not take batches"
     for message in messages:
         if _is_delayed(message):
             return "a message with a delay level cannot go in a batch"
         if message.topic != first.topic:
             return f"a batch has one topic, not {first.topic} and {message.topic}"
         if _waits(message) != _waits(first):
-            return "messages of a batch all wait for the store, or none does"
+            return "all messages of a batch must have the same WAIT property"
     return None
 
 

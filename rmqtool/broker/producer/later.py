@@ -53,7 +53,7 @@ def wish_property(wish: Wish, config: StoreConfig) -> tuple[str, str] | None:
         levels = parse_delay_levels(config.message_delay_level)
         if wish.at is not None or (wish.span is not None and wish.span not in levels):
             hint = f"--delay LEVEL: 1 to {len(levels)} are {config.message_delay_level}"
-            raise UsageError("a broker of 4.9 delays by levels only", hint=hint)
+            raise UsageError("a 4.9 broker delays only by levels", hint=hint)
         level = level if wish.span is None else levels.index(wish.span) + 1
     if level is not None:
         return DELAY, str(level)
@@ -83,8 +83,8 @@ class LaterProducer(Producer):
         self._transactions = Transactions(store)
         if outcome is not None and self._config.reject_transaction_message:
             raise Refused(
-                "the broker takes no transactions: its rejectTransactionMessage is true (NO_PERMISSION)",
-                hint="--conf rejectTransactionMessage=false takes them all the same",
+                "this broker rejects transactions: its rejectTransactionMessage is true (NO_PERMISSION)",
+                hint="--conf rejectTransactionMessage=false accepts them",
             )
 
     def send(self, messages: Sequence[NewMessage]) -> Sent:

@@ -193,7 +193,7 @@ _STORED = "commitLogOffset"
 _LINE_ENDS = ("\n", "", "\r\n")
 _LARGEST_FIELD = 64 << 20
 _LEFT_OUT = "write it without quotes, or leave it out"
-_SKIP = "mend the line; --on-error skip goes on behind it"
+_SKIP = "fix the line; --on-error skip leaves it out and continues"
 
 
 class Bad(NamedTuple):
@@ -302,7 +302,7 @@ def _body(text: object, encoding: object) -> bytes:
     if isinstance(text, bytes | bytearray | memoryview) and encoding is None:
         return bytes(text)
     if not isinstance(text, str):
-        raise UsageError('"body" must be a text', hint='bytes are base64, with "bodyEncoding": "base64"')
+        raise UsageError('"body" must be a string', hint='bytes are base64, with "bodyEncoding": "base64"')
     if encoding in ("utf8", None):
         return text.encode("utf-8", "surrogateescape")
     if encoding != "base64":
@@ -311,20 +311,20 @@ def _body(text: object, encoding: object) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         raise UsageError(
-            '"body" is not base64, as "bodyEncoding" says', hint='a plain text needs no "bodyEncoding"'
+            '"body" is not base64, as "bodyEncoding" says', hint='leave out "bodyEncoding" for plain text'
         ) from None
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise UsageError(
-            f"the property {name} is no text", hint="put it into quotes; what has parts goes into the body"
+            f"the property {name} is not a string", hint="put it in quotes; put structured values into the body"
         )
     text = str(value)
     if any(separator in name or separator in text for separator in _SEPARATORS):
         raise UsageError(
-            f"the property {name!r} holds a byte 1 or 2, which separates properties",
-            hint="take it out; what is no plain text goes into the body",
+            f"the property {name!r} contains a byte 1 or 2, which separate properties",
+            hint="remove it; put binary data into the body",
         )
     return text
 
@@ -389,7 +389,7 @@ def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | 
             elif cells:
                 yield wanted.message_of(_object_of(header, cells))
         except csv.Error as error:
-            yield Bad(number, UsageError(f"line {number} is no CSV: {error}", hint=_SKIP))
+            yield Bad(number, UsageError(f"line {number} is not CSV: {error}", hint=_SKIP))
         except UsageError as error:
             yield Bad(number, _at_line(number, error))
             if header is None:
@@ -402,7 +402,7 @@ def _look_again(number: int, line: bytes, wanted: Wanted) -> Iterator[NewMessage
         if line.strip():
             yield wanted.message_of(json.loads(line))
     except (ValueError, RecursionError) as error:
-        yield Bad(number, UsageError(f"line {number} is no JSON: {error}", hint=_SKIP))
+        yield Bad(number, UsageError(f"line {number} is not JSON: {error}", hint=_SKIP))
     except UsageError as error:
         yield Bad(number, _at_line(number, error))
 
@@ -417,7 +417,7 @@ def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
     """Return the object of a row. ``properties`` is JSON; what is empty is not there, but a body."""
     if len(cells) != len(header):
         raise UsageError(
-            f"{len(cells)} cells, the first line has {len(header)}", hint="a cell with a comma in it stands in quotes"
+            f"{len(cells)} cells, the first line has {len(header)}", hint="put cells that contain a comma in quotes"
         )
     value: dict[str, Any] = {name: cell for name, cell in zip(header, cells, strict=True) if cell or name == "body"}
     for name in _NUMBERS:
@@ -430,7 +430,7 @@ def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
         try:
             value["properties"] = json.loads(value["properties"])
         except ValueError as error:
-            raise UsageError(f'"properties" is no JSON: {error}', hint='as in {"name": "value"}') from None
+            raise UsageError(f'"properties" is not JSON: {error}', hint='as in {"name": "value"}') from None
     return value
 
 

@@ -202,17 +202,17 @@ class Run:
         self.refused += sent.refused
         self.failed += sent.failed
         if sent.failed:
-            reasons, hint = sent.reasons(about_message=False), "see what the store says: rmqtool check STORE"
+            reasons, hint = sent.reasons(about_message=False), "check the store: rmqtool check STORE"
             if (full := self.producer.full_disk()) is not None:
                 reasons, hint = (
                     full,
-                    "make room there: rmqtool tick STORE names what a broker would delete, --expire deletes it",
+                    "free some space: rmqtool tick STORE lists what a broker would delete, --expire deletes it",
                 )
             self.error = WriteFailed(f"{sent.failed} messages could not be stored ({reasons})", hint=hint)
         elif sent.refused and self.refusals_stop:
             self.error = UsageError(
                 f"{sent.refused} messages were refused",
-                hint="the notes above say why; --on-error skip goes on without them",
+                hint="the notes above say why; --on-error skip leaves them out",
             )
         return sent
 

@@ -347,7 +347,7 @@ class Producer:
         version = self._config.version
         refusal = check_topic_name(topic, version)
         if refusal is None and not is_allowed_to_send(topic, version):
-            refusal = f"topic {topic} is the broker's own, and clients do not send to it"
+            refusal = f"topic {topic} is the broker's own, and clients cannot send to it"
         if refusal is not None:
             raise UsageError(refusal, hint="rmqtool topic STORE list")
         config = self._topics.find(topic)
@@ -355,7 +355,7 @@ class Producer:
             config = self._make(topic)
         elif config is None:
             near = get_close_matches(topic, self._topics.table, n=1)
-            hint = f"did you mean {near[0]}? --create makes a new topic" if near else "--create makes it"
+            hint = f"did you mean {near[0]}? --create creates a new topic" if near else "--create creates it"
             raise NotFound(f"there is no topic {topic}", hint=hint)
         if not int(config.get("perm", 0)) & self._config.broker_permission & PERM_WRITE:
             raise self._not_writeable(topic)
@@ -365,9 +365,9 @@ class Producer:
 
     def _not_writeable(self, topic: str) -> Refused:
         if not self._config.broker_permission & PERM_WRITE:
-            hint = f"--conf brokerPermission={PERM_READ | PERM_WRITE} sends all the same"
-            return Refused("the broker takes no messages: its brokerPermission says so (NO_PERMISSION)", hint=hint)
-        return Refused(f"topic {topic} is not to be written to", hint=f"rmqtool topic STORE alter {topic} --perm rw")
+            hint = f"--conf brokerPermission={PERM_READ | PERM_WRITE} sends anyway"
+            return Refused("this broker does not allow writes: see brokerPermission (NO_PERMISSION)", hint=hint)
+        return Refused(f"topic {topic} is not writable", hint=f"rmqtool topic STORE alter {topic} --perm rw")
 
     def _make(self, topic: str) -> TopicConfig:
         """Make a topic as a broker does when a client sends to it; it is written down with the first message."""
@@ -377,7 +377,7 @@ class Producer:
         made = self._topics.auto_create(topic, AUTO_CREATE_TOPIC, DEFAULT_QUEUES) if is_allowed else None
         if made is None:
             raise Refused(
-                f"there is no topic {topic}, and this broker makes none for a client: autoCreateTopicEnable is false",
+                f"there is no topic {topic}, and this broker does not create topics: autoCreateTopicEnable is false",
                 hint=f"rmqtool topic STORE create {topic} --queues {DEFAULT_QUEUES}",
             )
         return made

@@ -91,8 +91,8 @@ class Services:
         self.transactions.write_ops(at_once=True)
         if not self.store.flush_now():
             raise WriteFailed(
-                "what was delivered is not durable, so progress was not saved",
-                hint="it is delivered again; see what the store says: rmqtool check STORE",
+                "delivered messages are not flushed to disk, so the position was not saved",
+                hint="they will be delivered again; check the store: rmqtool check STORE",
             )
         self.delay.save()
         self.timers.save()

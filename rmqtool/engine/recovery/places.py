@@ -42,10 +42,10 @@ def restore_names(
             if base is not None and base % segment_size == 0 and base not in taken:
                 taken.add(base)
                 target = join(where, segment_name(base))
-                text = f"its records belong to {segment_name(base)}: it has that name again"
+                text = f"its records belong to {segment_name(base)}: renamed to that"
             else:
                 target = join(QUARANTINE, path)
-                text = f"no broker puts it among segments: it lies in {QUARANTINE}/ now"
+                text = f"no broker puts it among segments: moved to {QUARANTINE}/"
             _move(files, path, target, before_write)
             yield new_finding("CL-NAME", text, Place(path))
 
@@ -57,12 +57,14 @@ def remove_directories(directories: Sequence[LogDirectory], before_write: Before
             if entry.kind is not Kind.DIRECTORY:
                 continue
             path = join(where, entry.name)
-            text = "a directory lies among the segments, a 4.9 broker does not load that: move it out of the store"
+            text = (
+                "there is a directory among the segments, and a 4.9 broker refuses to start: move it out of the store"
+            )
             if not files.listdir(path):
                 before_write(path, "delete")
                 files.rmdir(path)
                 files.fsync_dir(where)
-                text = "an empty directory lay among the segments: it is removed"
+                text = "removed an empty directory among the segments"
             yield new_finding("CL-NAME", text, Place(path))
 
 
@@ -129,9 +131,9 @@ def restore_segment_sizes(
         with files.open_write(path) as file:
             if segment.size > size and SegmentWalk(file, segment.base_offset).find_record(size) is not None:
                 raise StoreError(
-                    f"{text}, and records stand in what is too much",
+                    f"{text}, and the excess bytes hold records",
                     file=files.shown(path),
-                    hint="rmqtool repair STORE shows what can be kept of it",
+                    hint="rmqtool repair STORE shows what can be kept",
                 )
             before_write(path, "resize")
             file.truncate(size)
@@ -156,5 +158,5 @@ def restore_queue_files(
         for stranger in listing.strangers:
             parts = stranger.path.split("/")
             if len(parts) == 4 and parts[0] == CONSUME_QUEUE and parts[2].isdecimal() and stranger.kind is Kind.FILE:
-                yield new_finding("ST-FOREIGN", f"it lies in {QUARANTINE}/ now", Place(stranger.path))
+                yield new_finding("ST-FOREIGN", f"moved to {QUARANTINE}/", Place(stranger.path))
                 _move(files, stranger.path, join(QUARANTINE, stranger.path), before_write)

@@ -171,7 +171,7 @@ class QueueCheck:
 
     def _stand_at(self, queue_offset: int, claim: Claim) -> None:
         """Let a record stand elsewhere than it says."""
-        self.misfit(claim, f"its unit stands at {queue_offset}: the number in the record is wrong")
+        self.misfit(claim, f"its queue entry is at {queue_offset}: the queue offset in the record is wrong")
         self._put(queue_offset, claim.unit)
 
     def misfit(self, claim: Claim, reason: str) -> None:
@@ -311,10 +311,12 @@ class QueueCheck:
         topic, queue_id = self.key
         offset, expected = claim.queue_offset, self.expected
         if not is_directory_name(topic) or not 0 <= queue_id <= INT_MAX:
-            self.misfit(claim, "no queue can have this name")
+            self.misfit(claim, "a queue cannot have this name")
         elif expected is None and 0 <= offset <= _LAST_OFFSET:
             self._accept(claim)
         elif expected is None or 0 <= offset < expected:
-            self.misfit(claim, "another message has its place in the queue" if expected else "no queue is so long")
+            self.misfit(
+                claim, "another message has its queue offset" if expected else "the queue offset is impossibly large"
+            )
         else:
             self._stand_at(expected, claim)

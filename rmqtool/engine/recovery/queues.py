@@ -109,7 +109,7 @@ class QueueEnd:
             topic, queue_id = self.check.key
             place = Place(segment_directory(FileKind.CONSUME_QUEUE, topic, queue_id), topic=topic, queue_id=queue_id)
             ahead = all(unit.physical_offset >= log_end for unit in behind)
-            belong = counted(len(behind), "unit belongs", "units belong")
+            belong = counted(len(behind), "entry belongs", "entries belong")
             text = f"from queue offset {self.end} on, {belong} to no record of this queue"
             findings.append(new_finding("CQ-AHEAD" if ahead else "CQ-WRONG", text, place, units=len(behind)))
             if ahead and not thorough:
@@ -223,7 +223,7 @@ class DatabaseQueuesCheck:
                 continue
             reason = "its queue in RocksDB has no row for it"
             if found is not None:
-                reason = f"its row in RocksDB leads to {found.physical_offset} ({found.size} bytes)"
+                reason = f"its row in RocksDB points to {found.physical_offset} ({found.size} bytes)"
                 if found[:2] == unit[:2]:
                     reason = f"its row in RocksDB has the tags code {found.tags_code}, not {unit[2]}"
             self._misfits.append(Misfit(unit[0], *key, offset, reason))
@@ -238,13 +238,15 @@ class DatabaseQueuesCheck:
         """Name what the log does not say."""
         for (topic, queue_id), place in sorted(self._bounds.items()):
             if place >= log_end:
-                text = f"the last row leads to {place}, the log ends at {log_end}; only its broker can cut the queue"
+                text = (
+                    f"the last row points to {place}, but the log ends at {log_end}; only its broker can cut the queue"
+                )
                 at = Place(CONSUME_QUEUE, None, None, topic, queue_id)
                 report.findings.append(new_finding("CQ-AHEAD", text, at))
         count, first = self._waiting
         if count:
             text = f"{counted(count, 'message has', 'messages have')} no row yet, from {first} on"
-            text += "; the broker dispatches that at its start"
+            text += "; the broker adds them at its next start"
             report.findings.append(new_finding("CQ-MISSING", text, Place(CONSUME_QUEUE), messages=count))
         for misfit in self._misfits:
             at = Place(CONSUME_QUEUE, None, None, misfit.topic, misfit.queue_id)
@@ -304,7 +306,7 @@ class QueuesCheck:
             return True
         places = run.units["physical_offset"].tolist()
         self._evidence.misfits += [
-            Misfit(place, run.topic, run.queue_id, offset, "no queue can have this name")
+            Misfit(place, run.topic, run.queue_id, offset, "a queue cannot have this name")
             for offset, place in zip(run.queue_offsets.tolist(), places, strict=True)
         ]
         return False
@@ -381,19 +383,19 @@ class QueuesCheck:
                 report.findings.append(
                     new_finding(
                         "CQ-WRONG",
-                        "units were wrong or missing",
+                        "entries were wrong or missing",
                         Place(segment_directory(FileKind.BATCH_CONSUME_QUEUE, *key), None, None, *key),
                     )
                 )
         for key, check in sorted(self._simple.items()):
             if check.wrong_units:
-                text = f"{counted(check.wrong_units, 'unit was', 'units were')} wrong or missing"
+                text = f"{counted(check.wrong_units, 'entry was', 'entries were')} wrong or missing"
                 place = Place(segment_directory(FileKind.CONSUME_QUEUE, *key), topic=key[0], queue_id=key[1])
                 code = "CQ-WRONG" if QueueId(*key) in self._simple_on_disk else "CQ-MISSING"
                 report.findings.append(new_finding(code, text, place, units=check.wrong_units))
         for misfit in self._evidence.misfits:
             place = self._place_of(misfit)
-            text = f"the record at {misfit.physical_offset} says queue offset {misfit.queue_offset}: {misfit.reason}"
+            text = f"the record at {misfit.physical_offset} has queue offset {misfit.queue_offset}: {misfit.reason}"
             code = "CL-QOFF" if is_directory_name(misfit.topic) else "CL-TOPIC"
             report.findings.append(new_finding(code, text, place))
         report.misfits += self._evidence.misfits
@@ -425,7 +427,9 @@ class QueuesCheck:
                 check.place_stray(claim)
             else:
                 (topic, queue_id), queue_offset = stands[0]
-                check.misfit(claim, f"its unit stands in {topic}/{queue_id} at {queue_offset}: its header is damaged")
+                check.misfit(
+                    claim, f"its queue entry is in {topic}/{queue_id} at {queue_offset}: its header is damaged"
+                )
 
     def _remove(self, path: str) -> None:
         self._before_write(path, "delete")

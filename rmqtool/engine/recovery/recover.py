@@ -341,9 +341,9 @@ class _Recovery:
         """Refuse a log without a single valid record whose queues know of some: that is no log of these queues."""
         if not reading.records and queues.have_units_since(reading.log.min_offset):
             raise Refused(
-                "no record of the commit log is valid, but there are queues: they would be emptied",
+                "no record of the commit log is valid, but queues exist: they would be emptied",
                 file=self.files.shown(""),
-                hint="is this the commit log of these queues? rmqtool check STORE shows both",
+                hint="check that this is the right commit log: rmqtool check STORE",
             )
 
     def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:

@@ -250,7 +250,7 @@ def ext_of_truth(subject: Subject) -> None:
             expected = {name: value.lower() if isinstance(value, str) else value for name, value in one.items()}
             expected["of the log"] = [of_log.tags_code, times[of_log.physical_offset]]
             subject.compare(f"{queue} at {number}", ours, expected)
-        report_missing(subject, f"a unit for the ext unit of {queue}", by_place)
+        report_missing(subject, f"a unit for the extension entry of {queue}", by_place)
         for segment in files.segments:
             path = f"{EXT}/{queue}/{segment.base_offset:020d}"
             compare_file(subject, path, rebuilt_ext(files, segment), segment)

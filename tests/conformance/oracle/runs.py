@@ -28,7 +28,7 @@ def _scratch() -> Iterator[Path]:
 
 def _copy(source: Path, target: Path) -> None:
     if not source.is_dir():
-        raise OracleError(f"{source} is no directory")
+        raise OracleError(f"{source} is not a directory")
     subprocess.run(["cp", "-a", "--sparse=always", str(source), str(target)], check=True)
 
 

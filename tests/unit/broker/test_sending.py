@@ -28,10 +28,10 @@ def test_c12_10_a_batch_of_mixed_topics_is_refused_before_it_is_sent() -> None:
     ("messages", "refusal"),
     [
         ([], "a batch needs a message"),
-        ([Outgoing("%RETRY%g", b"a")], "retry topic %RETRY%g takes no batch"),
+        ([Outgoing("%RETRY%g", b"a")], "retry topic %RETRY%g does not take batches"),
         ([Outgoing("T", b"a"), Outgoing("T", b"a", {"DELAY": "3"})], "a message with a delay level"),
         ([Outgoing("T", b"a", {"DELAY": "x"})], "a message with a delay level"),
-        ([Outgoing("T", b"a"), Outgoing("T", b"a", {"WAIT": "false"})], "messages of a batch all wait"),
+        ([Outgoing("T", b"a"), Outgoing("T", b"a", {"WAIT": "false"})], "all messages of a batch must have"),
         ([Outgoing("T", b"a"), Outgoing("T", b"a", {"WAIT": "TRUE", "DELAY": "0"})], None),
     ],
 )
@@ -47,13 +47,13 @@ def test_batches(messages: list[Outgoing], refusal: str | None) -> None:
         (Outgoing("T", b"a"), None),
         (Outgoing("T", bytes(MAX_MESSAGE_SIZE)), None),
         (Outgoing("T", bytes(MAX_MESSAGE_SIZE + 1)), "body of 4194305 bytes, at most 4194304 are allowed"),
-        (Outgoing("T", b""), "a message without a body is not sent"),
+        (Outgoing("T", b""), "a message needs a body"),
         (Outgoing("", b"a"), "a topic needs a name"),
         (Outgoing("a b", b"a"), "topic 'a b' has characters other than % | a-z A-Z 0-9 _ -"),
         (Outgoing("x" * 128, b"a"), "topic of 128 characters, at most 127 are allowed"),
         (
             Outgoing("SCHEDULE_TOPIC_XXXX", b"a"),
-            "topic SCHEDULE_TOPIC_XXXX is the broker's own, and clients do not send to it",
+            "topic SCHEDULE_TOPIC_XXXX is the broker's own, and clients cannot send to it",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def test_messages_are_those_of_the_lines_one_by_one(
     if found is not None:
         assert rows_of(found) == expected
     else:
-        # Only a byte that separates properties, which nothing here needs, makes it decline.
+        # Only a byte that separate properties, which nothing here needs, makes it decline.
         assert any(ord(letter) in (1, 2) for text in strings_of([values, members, properties]) for letter in text)
 
 

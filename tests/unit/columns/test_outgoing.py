@@ -84,9 +84,9 @@ def test_numbers_and_times() -> None:
         ({"topic": ["", "T"]}, 0, "it has no topic"),
         ({"body": [b"", None]}, 1, "it has no body"),
         ({"queue_id": [0, -2]}, 1, "its queue_id is out of range"),
-        ({"keys": ["a", "b\x01c"]}, 1, "a property holds a byte 1 or 2"),
-        ({"properties": [[("a", "b")], [("c", "d\x02")]]}, 1, "a property holds a byte 1 or 2"),
-        ({"properties": [[("a\x02", "b")], []]}, 0, "a property holds a byte 1 or 2"),
+        ({"keys": ["a", "b\x01c"]}, 1, "a property contains a byte 1 or 2"),
+        ({"properties": [[("a", "b")], [("c", "d\x02")]]}, 1, "a property contains a byte 1 or 2"),
+        ({"properties": [[("a\x02", "b")], []]}, 0, "a property contains a byte 1 or 2"),
         ({"tags": ["x", "y" * 32_767]}, 1, "its properties take more than 32767 bytes"),
     ],
 )

@@ -87,8 +87,8 @@ def test_any_order_and_any_offsets() -> None:
     [
         (bytes(200), "no record was ever written here"),
         (bytes(3), "no record was ever written here"),
-        (b"\0\0\0\xc8\xcb\xd4\x31\x94" + bytes(192), "the blank that ends a segment stands here"),
-        (b"\0\0\0\xc8\xcb\xd4\x31\x95" + bytes(192), "magic 0xcbd43195 is no record's"),
+        (b"\0\0\0\xc8\xcb\xd4\x31\x94" + bytes(192), "the blank record at the end of the segment"),
+        (b"\0\0\0\xc8\xcb\xd4\x31\x95" + bytes(192), "magic 0xcbd43195 is not a record magic"),
     ],
 )
 def test_what_is_no_record_is_declined_with_its_reason(data: bytes, reason: str) -> None:

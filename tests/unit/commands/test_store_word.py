@@ -75,7 +75,5 @@ def test_a_path_is_looked_for_in_the_real_world_by_default(
 def test_a_hint_names_the_store_of_the_line() -> None:
     choose_store(["my store"])
     assert typeable("rmqtool recover STORE --apply") == "rmqtool recover 'my store' --apply"
-    assert (
-        typeable("see what the store says: rmqtool check STORE") == "see what the store says: rmqtool check 'my store'"
-    )
+    assert typeable("check the store: rmqtool check STORE") == "check the store: rmqtool check 'my store'"
     assert typeable("dump takes FILE or STORE@OFFSET") == "dump takes FILE or STORE@OFFSET"

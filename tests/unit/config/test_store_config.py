@@ -146,9 +146,9 @@ def test_assignments_override_and_are_strict() -> None:
         ("messageIndexSafe", '"messageIndexSafe" is not KEY=VALUE', "checkCRCOnRecover=false"),
         ("messageIndexSaef=true", "messageIndexSaef is not a setting", "did you mean messageIndexSafe?"),
         ("messageIndexSafe=yes", "neither true nor false", "--conf messageIndexSafe=true"),
-        ("maxIndexNum=many", "maxIndexNum=many is not a whole number", "left out it is 20000000"),
+        ("maxIndexNum=many", "maxIndexNum=many is not a whole number", "the default is 20000000"),
         ("commitLogRecoverMaxNum=100", "new in 5.4; a 5.3 broker does not read it", "--as 5.4"),
-        ("brokerRole=MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE", "left out it is ASYNC_MASTER"),
+        ("brokerRole=MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE", "the default is ASYNC_MASTER"),
     ],
 )
 def test_a_wrong_assignment_says_what_is_wrong(assignment: str, message: str, hint: str) -> None:

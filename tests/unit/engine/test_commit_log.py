@@ -69,7 +69,7 @@ def test_a_directory_among_the_segments(version: Version) -> None:
     files = a_store_with_segments(version)
     files.mkdir("commitlog/backup")
     if version is V4_9:
-        with pytest.raises(StoreError, match="a directory lies among the segments"):
+        with pytest.raises(StoreError, match="there is a directory among the segments"):
             MessageStore.open(small_setup(version, files))
     else:
         with MessageStore.open(small_setup(version, files)) as store:
@@ -183,14 +183,14 @@ def test_directories_elsewhere_are_real_ones(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "first").iterdir()) == [f"{0:020d}", f"{2 * SEGMENT:020d}"]
     assert sorted(path.name for path in (tmp_path / "second").iterdir()) == [f"{SEGMENT:020d}", f"{3 * SEGMENT:020d}"]
     (tmp_path / "first").rename(tmp_path / "unmounted")
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="is missing"):
         MessageStore.open(setup)
 
 
 def test_a_segment_behind_the_end_stops_the_start() -> None:
     files = a_store_with_segments()
     files.create(f"commitlog/{log_names(files)[-1] + SEGMENT:020d}", SEGMENT).close()
-    with pytest.raises(Refused, match="there is a segment behind that"):
+    with pytest.raises(Refused, match="there is a segment after that"):
         MessageStore.open(small_setup(files=files))
 
 
@@ -219,7 +219,7 @@ def test_without_room_for_a_segment_the_message_is_refused_and_nothing_changes(
         before = read_bytes(store.setup.files, FIRST)
 
         def full(*_arguments: object) -> None:
-            raise NoSpace("no room")
+            raise NoSpace("no space")
 
         with monkeypatch.context() as patched:
             patched.setattr(FaultyFileSystem, "create", full)

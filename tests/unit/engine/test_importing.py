@@ -166,16 +166,16 @@ def test_store_that_is_in_use_is_refused(root: Path) -> None:
 
 def test_store_that_was_not_closed_is_refused(root: Path) -> None:
     (root / "abort").touch()
-    with left_alone(root), pytest.raises(Refused, match="abort is there"):
+    with left_alone(root), pytest.raises(Refused, match="abort is present"):
         require_ready(str(root))
-    with left_alone(root), pytest.raises(Refused, match="abort is there"):
+    with left_alone(root), pytest.raises(Refused, match="abort is present"):
         put(root, a_batch(3))
 
 
 def test_log_elsewhere_is_refused(root: Path) -> None:
     text = (root / "broker.conf").read_text() + f"storePathCommitLog={root.parent / 'fast'}\n"
     (root / "broker.conf").write_text(text)
-    with pytest.raises(Refused, match="the log of this store lies outside of it"):
+    with pytest.raises(Refused, match="the log of this store is outside of it"):
         require_ready(str(root))
 
 

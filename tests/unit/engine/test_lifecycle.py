@@ -170,7 +170,7 @@ def test_a_put_without_room_for_its_segment_leaves_the_store_as_it_was(version: 
 
     def no_room(files: FaultyFileSystem, path: str, size: int = 0) -> WritableFile:
         if size:
-            raise NoSpace(f"there is no room for {path}", file=path)
+            raise NoSpace(f"there is no space for {path}", file=path)
         return create(files, path, size)
 
     with pytest.MonkeyPatch.context() as full:
@@ -239,7 +239,7 @@ def test_a_store_that_was_not_closed_is_not_taken_up() -> None:
     store.put(a_message())
     disk.locked.clear()
     before = disk.calls[:]
-    with pytest.raises(Refused, match="abort is there") as caught:
+    with pytest.raises(Refused, match="abort is present") as caught:
         MessageStore.open(small_setup(files=FaultyFileSystem(disk)))
     assert caught.value.hint == "rmqtool recover STORE --apply"
     assert disk.calls == before
@@ -259,7 +259,7 @@ def test_a_log_that_is_gone_is_not_begun_anew() -> None:
 
 def test_what_is_no_store_is_not_made_one_by_opening() -> None:
     setup = small_setup()
-    with pytest.raises(StoreError, match="holds no commit log"):
+    with pytest.raises(StoreError, match="has no commit log"):
         MessageStore.open(setup)
     assert names(setup.files) == set()
 

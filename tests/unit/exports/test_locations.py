@@ -1,4 +1,4 @@
-"""Paths as people spell them, and what is no path of this machine."""
+"""Paths as people spell them, and what is not a local path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_paths_of_this_machine(text: str, path: str) -> None:
     "text", ["s3://bucket/lake", "hdfs://head:9000/x", "abfs+x://a", "file://other/data", "file://"]
 )
 def test_other_filesystems_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no path of this machine") as refused:
+    with pytest.raises(UsageError, match="is not a local path") as refused:
         local_path(text)
     assert refused.value.hint is not None
     assert refused.value.hint.startswith("mount it")

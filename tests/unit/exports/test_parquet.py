@@ -138,7 +138,7 @@ def test_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module.pq, "ParquetWriter", Full)
-    with pytest.raises(NoSpace, match="No space left on device; nothing of this export was left") as full:
+    with pytest.raises(NoSpace, match="No space left on device; the target was left unchanged") as full:
         write(tmp_path, [batch(("a", 1, DAY))])
     assert full.value.file == str(tmp_path / "part-0001-00000.parquet")
 
@@ -146,6 +146,6 @@ def test_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_full_disk_in_the_midst_of_a_file(tmp_path: Path) -> None:
     """The device that is always full says what a full disk does."""
     (tmp_path / "part-0001-00000.parquet").symlink_to("/dev/full")
-    with pytest.raises(NoSpace, match="No space left on device; nothing of this export was left") as full:
+    with pytest.raises(NoSpace, match="No space left on device; the target was left unchanged") as full:
         write(tmp_path, [batch(("a", 1, DAY))] * 3)
     assert full.value.hint == "free some space, or export to another disk (--to)"

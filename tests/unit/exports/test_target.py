@@ -286,7 +286,7 @@ def test_addition_that_the_first_version_left_unfinished_is_refused(tmp_path: Pa
     export_as_before(tmp_path / "out", "a.parquet")
     (tmp_path / "out" / "_manifests" / "pending.json").write_text("{}")
     before = names(tmp_path)
-    with pytest.raises(Refused, match="has not finished"):
+    with pytest.raises(Refused, match="was stopped while"):
         export(tmp_path / "out", Mode.APPEND, "b.parquet")
     assert names(tmp_path) == before
     export(tmp_path / "out", Mode.OVERWRITE, "b.parquet")
@@ -309,7 +309,7 @@ def test_what_a_removed_target_left_beside_it_does_not_count(made_anew: bool, tm
 def test_siblings_of_others_are_never_touched(kind: str, mode: Mode, tmp_path: Path) -> None:
     (tmp_path / f"out_{kind}").mkdir()
     (tmp_path / f"out_{kind}" / "letter").write_text("dear")
-    with pytest.raises(Refused, match=f"out_{kind} holds files that no export of rmqtool wrote"):
+    with pytest.raises(Refused, match=f"out_{kind} holds files that no rmqtool export wrote"):
         export(tmp_path / "out", mode, "a.parquet")
     assert names(tmp_path) == [f"out_{kind}/letter"]
 
@@ -342,7 +342,7 @@ def test_manifest_comes_back_equal_and_strange_ones_are_named(tmp_path: Path) ->
     one = Manifest(3, "rmqtool 1", 1, {"topics": None}, {"b": Progress("/s", 1, 2, None)}, [PartFile("p", 1, 2)], {})
     assert decode_manifest(encode_manifest(one), "x") == one
     for data in (b"", b"{}", b"[]", b"\xff", json.dumps({**one.as_json(), "read": 1}).encode()):
-        with pytest.raises(StoreError, match=r"000001\.json is no manifest"):
+        with pytest.raises(StoreError, match=r"000001\.json is not an export manifest"):
             decode_manifest(data, "000001.json")
-    with pytest.raises(StoreError, match="is of version 2"):
+    with pytest.raises(StoreError, match="has version 2"):
         decode_manifest(json.dumps({**one.as_json(), "manifestVersion": 2}).encode(), "000001.json")

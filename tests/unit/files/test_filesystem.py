@@ -41,7 +41,7 @@ from tests.faulty_disk import Call, FaultyDisk
 )
 def test_a_path_that_could_leave_the_root_is_refused(path: str) -> None:
     for error in (ReadFailed, WriteFailed):
-        with pytest.raises(error, match="names no file of the store"):
+        with pytest.raises(error, match="is not a path in the store"):
             path_parts(path, error)
 
 
@@ -168,6 +168,6 @@ def test_bytes_that_must_be_there_and_are_not() -> None:
     files = FaultyFileSystem(FaultyDisk())
     with files.create("checkpoint", 10) as file:
         assert file.pread_exactly(4, 6) == bytes(4)
-        with pytest.raises(ReadFailed, match="checkpoint ends too early: 5 bytes were wanted, and it has 10") as caught:
+        with pytest.raises(ReadFailed, match="checkpoint is too short: 5 bytes were needed, and it has 10") as caught:
             file.pread_exactly(5, 6)
         assert caught.value.offset == 6

@@ -103,7 +103,7 @@ def test_a_change_that_will_be_refused_saves_nothing() -> None:
     assert beside.stat(OLD_BYTES).size == 0
     with journalled.open_write("0") as file:
         for wrong in (lambda: file.pwrite(b"x", -1), lambda: file.truncate(-1)):
-            with pytest.raises(WriteFailed, match="0 has no"):
+            with pytest.raises(WriteFailed, match="0 does not have"):
                 wrong()
 
 
@@ -169,7 +169,7 @@ def test_a_store_that_was_changed_since_is_left_alone() -> None:
     journalled.finish()
     with files.open_write("checkpoint") as file:
         file.pwrite(b"broker", 0)
-    with pytest.raises(Refused, match="checkpoint was changed after the change that is to be undone"):
+    with pytest.raises(Refused, match="checkpoint was changed after the repair"):
         undo(files, beside)
     assert get(files, "checkpoint") == b"broker"
 
@@ -194,11 +194,11 @@ def test_a_journal_that_cannot_be_written_ends_all_changes() -> None:
             disk.fail(failing, 28)
             with pytest.raises(WriteFailed, match="No space left"):
                 file.pwrite(b"new", 0)
-            with pytest.raises(WriteFailed, match="could not be written before, so nothing more is changed"):
+            with pytest.raises(WriteFailed, match="could not be written before, so no further change is made"):
                 file.pwrite(b"new", 0)
-        with pytest.raises(WriteFailed, match="nothing more is changed"):
+        with pytest.raises(WriteFailed, match="no further change is made"):
             journalled.create("other")
-        with pytest.raises(WriteFailed, match="nothing more is changed"):
+        with pytest.raises(WriteFailed, match="no further change is made"):
             journalled.finish()
         assert get(files, "checkpoint") == b"old"
         undo(files, beside)
@@ -250,7 +250,7 @@ def test_damage_before_the_last_line_stops_everything() -> None:
             file.pwrite(text, 0)
         journalled.create("other" + text.decode()).close()
     damage(beside, LOG, 10)
-    with pytest.raises(ReadFailed, match="journal is damaged: a line before this one") as caught:
+    with pytest.raises(ReadFailed, match="journal is damaged: an earlier line") as caught:
         undo(files, beside)
     assert caught.value.offset == get(beside, LOG).index(b"\n") + 1
     assert get(files, "checkpoint") == b"2ld", "nothing was undone"
@@ -288,7 +288,7 @@ def test_a_journal_of_another_version_is_not_understood() -> None:
     with beside.open_write(LOG) as log:
         log.truncate(0)
         append_line(log, 0, [{"begin": 2, "about": {}}])
-    with pytest.raises(ReadFailed, match="journal is no journal of version 1"):
+    with pytest.raises(ReadFailed, match="journal is not a journal of version 1"):
         undo(files, beside)
 
 
@@ -296,7 +296,7 @@ def test_what_is_no_journal_is_not_undone() -> None:
     disk = FaultyDisk()
     files, beside = FaultyFileSystem(disk, "store"), FaultyFileSystem(disk, "undo")
     put(beside, "commitlog", b"")
-    with pytest.raises(ReadFailed, match="is no journal"):
+    with pytest.raises(ReadFailed, match="is not an undo journal"):
         undo(files, beside)
     with pytest.raises(WriteFailed, match="is not empty"):
         JournalledFileSystem(files, beside, {})
@@ -319,7 +319,7 @@ def test_a_file_in_place_that_vanished_is_not_made_up() -> None:
     with journalled.open_write("0") as file:
         file.pwrite(b"y", 0)
     files.unlink("0")
-    with pytest.raises(WriteFailed, match="0 is gone"):
+    with pytest.raises(WriteFailed, match="0 is missing"):
         undo(files, beside)
 
 

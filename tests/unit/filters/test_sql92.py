@@ -234,7 +234,7 @@ def test_the_error_is_one_of_usage() -> None:
     assert error.exit_status is Exit.USAGE
     assert error.as_json() == {
         "code": "filter-syntax",
-        "message": "only numbers and properties have an order; a string has none (character 5 of the expression)",
+        "message": "only numbers and properties have an order; a string does not (character 5 of the expression)",
         "expression": "a > 'x'",
         "position": 4,
     }
@@ -244,7 +244,7 @@ def test_the_error_is_one_of_usage() -> None:
 def test_a_trap_of_the_grammar_is_explained(text: str) -> None:
     with pytest.raises(FilterSyntaxError) as raised:
         parse_selector(text)
-    assert raised.value.hint == "NOT takes only the word behind it: write NOT (…)"
+    assert raised.value.hint == "NOT applies only to the next word: write NOT (…)"
 
 
 def test_long_chains_are_not_deep() -> None:

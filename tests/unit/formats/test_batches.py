@@ -43,12 +43,12 @@ def test_truncated(length: int) -> None:
         (0, "ffffffff", "message of -1 bytes in a batch with 34 left"),
         (0, "00000000", "message of 0 bytes in a batch with 34 left"),
         (0, "00000023", "message of 35 bytes in a batch with 34 left"),
-        (0, "00000021", "the lengths of a batch's message do not add up to 33"),
+        (0, "00000021", "the lengths in a message of a batch do not add up to its size 33"),
         (16, "7fffffff", "message of 34 bytes in a batch with 34 left"),
         (16, "ffffffff", "message of 34 bytes in a batch with 34 left"),
-        (22, "8000", "the lengths of a batch's message do not add up to 34"),
-        (22, "0009", "the lengths of a batch's message do not add up to 34"),
-        (22, "000b", "the lengths of a batch's message do not add up to 34"),
+        (22, "8000", "the lengths in a message of a batch do not add up to its size 34"),
+        (22, "0009", "the lengths in a message of a batch do not add up to its size 34"),
+        (22, "000b", "the lengths in a message of a batch do not add up to its size 34"),
     ],
 )
 def test_lengths_that_do_not_fit(at: int, new: str, message: str) -> None:

@@ -47,15 +47,15 @@ def test_a_short_page_reads_as_zeros_behind_its_end(length: int) -> None:
         (bytes(4097), Flaw("CP-BAD", "4097 bytes, a checkpoint has 4096", 0, 4097)),
         (
             bytes(40) + b"\1" + bytes(4055),
-            Flaw("CP-BAD", "bytes behind the last field are not zero", 40, 1),
+            Flaw("CP-BAD", "bytes after the last field are not zero", 40, 1),
         ),
         (
             bytes(100) + b"\1\0\2" + bytes(3993),
-            Flaw("CP-BAD", "bytes behind the last field are not zero", 100, 3),
+            Flaw("CP-BAD", "bytes after the last field are not zero", 100, 3),
         ),
         (
             bytes(4095) + b"\xff",
-            Flaw("CP-BAD", "bytes behind the last field are not zero", 4095, 1),
+            Flaw("CP-BAD", "bytes after the last field are not zero", 4095, 1),
         ),
         (builders.page(1, -1, 2, 3, -4), Flaw("CP-BAD", "negative: logics_msg_timestamp, confirm_phy_offset", 0, 40)),
     ],

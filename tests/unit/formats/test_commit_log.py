@@ -194,15 +194,17 @@ def test_a_place_outside_the_bytes(place: int) -> None:
 def test_nothing_behind_the_end_is_looked_at() -> None:
     data = EXAMPLE_A + EXAMPLE_A
     assert isinstance(decode_record(data, 0, 203), Message)
-    assert decode_record(data, 0, 202) == Flaw("CL-LEN", "size 203 exceeds the 202 bytes left", 0, 202)
+    assert decode_record(data, 0, 202) == Flaw("CL-LEN", "size 203 is more than the 202 bytes left", 0, 202)
     # An end beyond the bytes is the end of the bytes.
-    assert decode_record(EXAMPLE_A[:200], 0, 5000) == Flaw("CL-LEN", "size 203 exceeds the 200 bytes left", 0, 200)
+    assert decode_record(EXAMPLE_A[:200], 0, 5000) == Flaw("CL-LEN", "size 203 is more than the 200 bytes left", 0, 200)
     assert isinstance(decode_record(EXAMPLE_A, 0, 5000), Message)
 
 
 @pytest.mark.parametrize("length", range(8, 203))
 def test_truncated_record(length: int) -> None:
-    assert decode_record(EXAMPLE_A[:length]) == Flaw("CL-LEN", f"size 203 exceeds the {length} bytes left", 0, length)
+    assert decode_record(EXAMPLE_A[:length]) == Flaw(
+        "CL-LEN", f"size 203 is more than the {length} bytes left", 0, length
+    )
 
 
 @pytest.mark.parametrize(
@@ -212,24 +214,24 @@ def test_truncated_record(length: int) -> None:
         (put(EXAMPLE_A, 0, "0000005a"), "size 90 is below the smallest record's 91", 8),
         (put(EXAMPLE_A, 0, "ffffffff"), "size -1 is below the smallest record's 91", 8),
         (put(EXAMPLE_A, 0, "80000000"), "size -2147483648 is below the smallest record's 91", 8),
-        (put(EXAMPLE_A, 0, "7fffffff"), "size 2147483647 exceeds the 203 bytes left", 203),
-        (put(EXAMPLE_A, 0, "000000cc"), "size 204 exceeds the 203 bytes left", 203),
-        (put(EXAMPLE_A, 0, "000000ca"), "the lengths add up to 203, the size says 202", 202),
-        (put(EXAMPLE_A, 0x54, "80000000"), "body length -2147483648 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x54, "ffffffff"), "body length -1 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x54, "7fffffff"), "body length 2147483647 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x54, "00000071"), "body length 113 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x68, "ff"), "topic length -1 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x68, "61"), "topic length 97 does not fit into size 203", 203),
-        (put(EXAMPLE_A, 0x72, "0056"), "the lengths add up to 202, the size says 203", 203),
-        (put(EXAMPLE_A, 0x72, "0058"), "the lengths add up to 204, the size says 203", 203),
-        (put(EXAMPLE_A, 0x72, "8057"), f"the lengths add up to {203 - 32768}, the size says 203", 203),
-        (put(EXAMPLE_A, 0x72, "ffff"), "the lengths add up to 115, the size says 203", 203),
-        (put(record(topic=b""), 84, "00000001"), "body length 1 does not fit into size 91", 91),
-        (put(record(b"12345", b""), 93, "01"), "topic length 1 does not fit into size 96", 96),
-        (put(record(topic=b"ttt"), 92, "0001"), "the lengths add up to 95, the size says 94", 94),
+        (put(EXAMPLE_A, 0, "7fffffff"), "size 2147483647 is more than the 203 bytes left", 203),
+        (put(EXAMPLE_A, 0, "000000cc"), "size 204 is more than the 203 bytes left", 203),
+        (put(EXAMPLE_A, 0, "000000ca"), "the record header says 202 bytes, its fields add up to 203", 202),
+        (put(EXAMPLE_A, 0x54, "80000000"), "body length -2147483648 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x54, "ffffffff"), "body length -1 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x54, "7fffffff"), "body length 2147483647 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x54, "00000071"), "body length 113 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x68, "ff"), "topic length -1 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x68, "61"), "topic length 97 is more than the record size 203 allows", 203),
+        (put(EXAMPLE_A, 0x72, "0056"), "the record header says 203 bytes, its fields add up to 202", 203),
+        (put(EXAMPLE_A, 0x72, "0058"), "the record header says 203 bytes, its fields add up to 204", 203),
+        (put(EXAMPLE_A, 0x72, "8057"), f"the record header says 203 bytes, its fields add up to {203 - 32768}", 203),
+        (put(EXAMPLE_A, 0x72, "ffff"), "the record header says 203 bytes, its fields add up to 115", 203),
+        (put(record(topic=b""), 84, "00000001"), "body length 1 is more than the record size 91 allows", 91),
+        (put(record(b"12345", b""), 93, "01"), "topic length 1 is more than the record size 96 allows", 96),
+        (put(record(topic=b"ttt"), 92, "0001"), "the record header says 94 bytes, its fields add up to 95", 94),
         # A host bit too many: the length is read 12 bytes later, where "cket" of the body stands.
-        (put(EXAMPLE_A, 0x24, "00000010"), "body length 1667982708 does not fit into size 203", 203),
+        (put(EXAMPLE_A, 0x24, "00000010"), "body length 1667982708 is more than the record size 203 allows", 203),
         (
             put(record(topic=b""), 0x24, "00000030"),
             "size 91 is below the 115 that these hosts and this version need",
@@ -240,8 +242,16 @@ def test_truncated_record(length: int) -> None:
             "size 91 is below the 92 that these hosts and this version need",
             91,
         ),
-        (put(record(topic=b"t" * 9, magic=MAGIC_V2), 88, "ffff"), "topic length -1 does not fit into size 101", 101),
-        (put(record(topic=b"t" * 9, magic=MAGIC_V2), 88, "7fff"), "topic length 32767 does not fit into size 101", 101),
+        (
+            put(record(topic=b"t" * 9, magic=MAGIC_V2), 88, "ffff"),
+            "topic length -1 is more than the record size 101 allows",
+            101,
+        ),
+        (
+            put(record(topic=b"t" * 9, magic=MAGIC_V2), 88, "7fff"),
+            "topic length 32767 is more than the record size 101 allows",
+            101,
+        ),
     ],
 )
 def test_lengths_that_do_not_fit(data: bytes, message: str, length: int) -> None:
@@ -252,7 +262,7 @@ def test_lengths_that_do_not_fit(data: bytes, message: str, length: int) -> None
 def test_a_topic_length_above_127_is_negative_in_version_1(length: int, read_as: int) -> None:
     size = 91 + length
     data = size.to_bytes(4, "big") + record()[4:88] + bytes([length]) + b"t" * length + bytes(2)
-    text = f"topic length {read_as} does not fit into size {size}"
+    text = f"topic length {read_as} is more than the record size {size} allows"
     assert decode_record(data) == Flaw("CL-LEN", text, 0, size)
 
 
@@ -261,19 +271,23 @@ def test_a_properties_length_above_32767_is_negative(length: int) -> None:
     size = 91 + length
     data = size.to_bytes(4, "big") + record(topic=b"")[4:89] + length.to_bytes(2, "big") + bytes(length)
     assert len(data) == size
-    assert decode_record(data) == Flaw("CL-LEN", f"the lengths add up to {size - 65536}, the size says {size}", 0, size)
+    assert decode_record(data) == Flaw(
+        "CL-LEN", f"the record header says {size} bytes, its fields add up to {size - 65536}", 0, size
+    )
 
 
 @pytest.mark.parametrize(
     "magic", ["00000000", "daa320a6", "daa320aa", "cbd43195", "daa220a7", "ffffffff", "00000001", "daa320af"]
 )
 def test_unknown_magic(magic: str) -> None:
-    assert decode_record(put(EXAMPLE_A, 4, magic)) == Flaw("CL-MAGIC", f"magic 0x{magic} is no record's", 0, 8)
+    assert decode_record(put(EXAMPLE_A, 4, magic)) == Flaw("CL-MAGIC", f"magic 0x{magic} is not a record magic", 0, 8)
 
 
 def test_a_size_of_zero_alone_is_not_nothing() -> None:
-    assert decode_record(b"\0\0\0\0\0\0\0\1" + bytes(100)) == Flaw("CL-MAGIC", "magic 0x00000001 is no record's", 0, 8)
-    assert decode_record(b"\0\0\0\1" + bytes(100)) == Flaw("CL-MAGIC", "magic 0x00000000 is no record's", 0, 8)
+    assert decode_record(b"\0\0\0\0\0\0\0\1" + bytes(100)) == Flaw(
+        "CL-MAGIC", "magic 0x00000001 is not a record magic", 0, 8
+    )
+    assert decode_record(b"\0\0\0\1" + bytes(100)) == Flaw("CL-MAGIC", "magic 0x00000000 is not a record magic", 0, 8)
 
 
 def test_a_torn_record_keeps_its_structure_and_fails_its_checksum() -> None:
@@ -301,8 +315,8 @@ def test_body_checksum(hosts: str, body_at: int) -> None:
 def test_place() -> None:
     assert flaws(EXAMPLE_A, 1024) == []
     assert flaws(EXAMPLE_A, None) == []
-    assert flaws(EXAMPLE_A, 1025) == [Flaw("CL-PHY", "the record says it lies at 1024, it lies at 1025", 28, 8)]
-    assert flaws(EXAMPLE_A, 0) == [Flaw("CL-PHY", "the record says it lies at 1024, it lies at 0", 28, 8)]
+    assert flaws(EXAMPLE_A, 1025) == [Flaw("CL-PHY", "the record is at 1025, but names 1024 as its offset", 28, 8)]
+    assert flaws(EXAMPLE_A, 0) == [Flaw("CL-PHY", "the record is at 0, but names 1024 as its offset", 28, 8)]
 
 
 @pytest.mark.parametrize("at", [12, 20, 28, 40, 56, 0x70, 0x7A, 0xD4])
@@ -310,7 +324,7 @@ def test_property_checksum_covers_the_whole_record(at: int) -> None:
     changed = EXAMPLE_C[:at] + bytes([EXAMPLE_C[at] ^ 1]) + EXAMPLE_C[at + 1 :]
     (flaw,) = flaws(changed)
     assert (flaw.code, flaw.at, flaw.length) == ("CL-CRC", 214, 20)
-    assert flaw.message.startswith("property checksum 2028448367, the record gives ")
+    assert flaw.message.startswith("property checksum 2028448367, the bytes of the record give ")
 
 
 def test_property_checksum_at_another_place_in_a_buffer() -> None:

@@ -58,7 +58,7 @@ def test_epochs_of_another_platform() -> None:
         (b"\n", "count and a checksum"),
         (b"x\n0\n", "count and a checksum"),
         (b"2\n", "count and a checksum"),
-        (b"2\n773307083\n7-7000\n", "2 entries are announced, 1 follow"),
+        (b"2\n773307083\n7-7000\n", "the first line announces 2 entries, 1 follow"),
         (b"2\n773307084\n7-7000\n8-8000\n", "checksum 773307084, the entries give 773307083"),
         (b"1\n0\n7\n", "'7' is not epoch-startOffset"),
         (b"1\n0\n7-\n", "is not epoch-startOffset"),

@@ -58,7 +58,7 @@ def test_delay_levels() -> None:
 
 @pytest.mark.parametrize("text", ["5", "s", "1x", "-1s", "1.5s", "1s 2w", "1 s"])
 def test_what_is_no_delay(text: str) -> None:
-    with pytest.raises(ValueError, match="is no delay"):
+    with pytest.raises(ValueError, match="is not a delay"):
         parse_delay_levels(text)
 
 

@@ -139,11 +139,11 @@ def test_what_is_no_pop_receipt(text: str) -> None:
         (
             "C0A8011400002A9F0000000000000400",
             (IdKind.OFFSET_MSG_ID, IdKind.UNIQ_KEY),
-            "lie at 1024 of 192.168.1.20:10911",
+            "be at 1024 of 192.168.1.20:10911",
         ),
         ("C0A8010A10E118B4AAC247B760000007", (IdKind.UNIQ_KEY,), "more than 65535"),
         ("C0A8010A000018B4FAC247B760000007", (IdKind.UNIQ_KEY,), "negative"),
-        ("C0A8010A000018B47AC247B760000007", (IdKind.UNIQ_KEY, IdKind.OFFSET_MSG_ID), "beyond any log"),
+        ("C0A8010A000018B47AC247B760000007", (IdKind.UNIQ_KEY, IdKind.OFFSET_MSG_ID), "past the end of any log"),
         ("C0A8010AFFFF18B47AC247B760000007", (IdKind.UNIQ_KEY,), "more than 65535"),
         ("order-1", (), "not 32 or 56 hexadecimal digits"),
     ],

@@ -66,7 +66,7 @@ def test_a_body_beyond_the_cap_is_shown_as_stored() -> None:
     packed = zlib.compress(bytes(1000))
     fields, flaw = message_json(decoded(record(packed, sys_flag=0x301)), cap=999)
     assert flaw is not None
-    assert "cap" in flaw.message
+    assert "limit" in flaw.message
     assert read_body(fields) == packed
     assert message_json(decoded(record(packed, sys_flag=0x301)), cap=1000).flaw is None
 

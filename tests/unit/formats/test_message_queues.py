@@ -65,9 +65,9 @@ def test_names_with_braces_and_quotes_survive() -> None:
     [
         ("", "there is no value"),
         ('{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:1', "the text ends inside an object"),
-        ('{"offsetTable":{{"brokerName":"b"}:1}}', "names no queue"),
-        ('{"offsetTable":{{"brokerName":"b","topic":"T","queueId":2147483648}:1}}', "names no queue"),
-        ('{"offsetTable":{"T":1}}', "names no queue"),
+        ('{"offsetTable":{{"brokerName":"b"}:1}}', "does not name a queue"),
+        ('{"offsetTable":{{"brokerName":"b","topic":"T","queueId":2147483648}:1}}', "does not name a queue"),
+        ('{"offsetTable":{"T":1}}', "does not name a queue"),
         ('{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:"x"}}', "a number of type long is expected"),
         ("[1]", "an object is expected"),
     ],

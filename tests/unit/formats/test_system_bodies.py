@@ -72,10 +72,10 @@ def test_an_op_body_may_lack_its_last_comma() -> None:
 @pytest.mark.parametrize(
     ("body", "flaw"),
     [
-        (b"12,x,", Flaw("TX-OP", "b'x' in an op record is no queue offset", 3, 1)),
-        (b"-1,", Flaw("TX-OP", "b'-1' in an op record is no queue offset", 0, 2)),
-        (b"9223372036854775808", Flaw("TX-OP", "b'9223372036854775808' in an op record is no queue offset", 0, 19)),
-        (b"\0", Flaw("TX-OP", "b'\\x00' in an op record is no queue offset", 0, 1)),
+        (b"12,x,", Flaw("TX-OP", "b'x' in an op record is not a queue offset", 3, 1)),
+        (b"-1,", Flaw("TX-OP", "b'-1' in an op record is not a queue offset", 0, 2)),
+        (b"9223372036854775808", Flaw("TX-OP", "b'9223372036854775808' in an op record is not a queue offset", 0, 19)),
+        (b"\0", Flaw("TX-OP", "b'\\x00' in an op record is not a queue offset", 0, 1)),
     ],
 )
 def test_what_is_no_op_body(body: bytes, flaw: Flaw) -> None:

@@ -54,16 +54,24 @@ def test_magic_that_the_broker_takes(magic: int) -> None:
         (UNIT.data, -1, Nothing(0)),
         (UNIT.data, 52, Nothing(0)),
         (UNIT.data, 1000, Nothing(0)),
-        (UNIT.data[:51], 0, Flaw("TM-LOG", "timer unit of 52 bytes, one has 52; 51 are left", 0, 51)),
-        (UNIT.data[:16], 0, Flaw("TM-LOG", "timer unit of 52 bytes, one has 52; 16 are left", 0, 16)),
-        (b"\0\0\0\x33" + UNIT.data[4:], 0, Flaw("TM-LOG", "timer unit of 51 bytes, one has 52; 52 are left", 0, 52)),
+        (UNIT.data[:51], 0, Flaw("TM-LOG", "timer log entry of 52 bytes, one has 52; 51 are left", 0, 51)),
+        (UNIT.data[:16], 0, Flaw("TM-LOG", "timer log entry of 52 bytes, one has 52; 16 are left", 0, 16)),
+        (
+            b"\0\0\0\x33" + UNIT.data[4:],
+            0,
+            Flaw("TM-LOG", "timer log entry of 51 bytes, one has 52; 52 are left", 0, 52),
+        ),
         (
             b"\x7f\xff\xff\xff" + UNIT.data[4:],
             0,
-            Flaw("TM-LOG", "timer unit of 2147483647 bytes, one has 52; 52 are left", 0, 52),
+            Flaw("TM-LOG", "timer log entry of 2147483647 bytes, one has 52; 52 are left", 0, 52),
         ),
-        (UNIT.data[:12] + b"\0\0\0\x10" + UNIT.data[16:], 0, Flaw("TM-LOG", "timer unit with magic 0x10", 0, 52)),
-        (UNIT.data[:12] + b"\xff" * 4 + UNIT.data[16:], 0, Flaw("TM-LOG", "timer unit with magic 0xffffffff", 0, 52)),
+        (UNIT.data[:12] + b"\0\0\0\x10" + UNIT.data[16:], 0, Flaw("TM-LOG", "timer log entry with magic 0x10", 0, 52)),
+        (
+            UNIT.data[:12] + b"\xff" * 4 + UNIT.data[16:],
+            0,
+            Flaw("TM-LOG", "timer log entry with magic 0xffffffff", 0, 52),
+        ),
     ],
 )
 def test_what_is_no_unit(data: bytes, file_offset: int, found: Nothing | Flaw) -> None:

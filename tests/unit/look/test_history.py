@@ -44,12 +44,12 @@ def test_delay_levels_and_timers(name, store):
         assert 0 <= delivered - due < 1000
     for key in fates(name)["delayPending"]:
         story = tell(store(name), name, key)
-        assert (names(story), story.state) == (["delayed"], "waits to be delivered")
+        assert (names(story), story.state) == (["delayed"], "waiting for delivery")
     for key in fates(name)["timerDelivered"]:
         assert names(tell(store(name), name, key)) == ["timer", "delivered"]
     for key in fates(name)["timerPending"]:
         story = tell(store(name), name, key)
-        assert (names(story), story.state) == (["timer"], "waits to be delivered")
+        assert (names(story), story.state) == (["timer"], "waiting for delivery")
 
 
 @pytest.mark.parametrize("name", BROKERS)
@@ -168,7 +168,7 @@ def test_timers_that_roll_and_that_are_cancelled(store):
     rolled = 0
     for key in known["pending"]:
         story = tell(root, "53-timer", key)
-        assert story.state == "waits to be delivered"
+        assert story.state == "waiting for delivery"
         rolled += names(story).count("rolled")
     assert rolled == sum(
         "TIMER_ROLL_TIMES" in m["properties"]

@@ -243,7 +243,7 @@ def test_an_offset_behind_the_queue_says_what_the_queue_holds(store):
     answer = find(store("49-basic"), "TopicTest/0@999999")
     queue = truth("49-basic")["queues"]["TopicTest"]["0"]
     assert (answer.places, answer.complete) == ([], True)
-    assert f"the queue holds offsets 0 to {queue['maxOffset'] - 1}" in answer.reasons
+    assert f"the queue has offsets 0 to {queue['maxOffset'] - 1}" in answer.reasons
 
 
 @pytest.mark.usefixtures("walked")
@@ -252,7 +252,7 @@ def test_an_offset_inside_a_message_names_the_message(offset, store):
     first = truth("49-basic")["messages"][0]
     answer = find(store("49-basic"), f"@{first['commitLogOffset'] + offset}")
     assert (answer.places, answer.complete) == ([], True)
-    assert answer.reasons == [f"{offset} lies inside the message at 0"]
+    assert answer.reasons == [f"{offset} is inside the message at 0"]
     assert answer.near[0] == "@0"
 
 

@@ -28,9 +28,11 @@ def test_what_a_terminal_might_obey_is_spelled_out() -> None:
 
 
 def test_words_are_broken_and_a_command_is_not() -> None:
-    error = Refused("the store was not closed: abort is there", hint="rmqtool recover /data/a/long/name --apply")
+    error = Refused(
+        "the store was not closed cleanly: abort is present", hint="rmqtool recover /data/a/long/name --apply"
+    )
     assert failure_text(error, 40).splitlines() == [
-        "rmqtool: the store was not closed: abort",
-        "         is there",
+        "rmqtool: the store was not closed",
+        "         cleanly: abort is present",
         "         Next: rmqtool recover /data/a/long/name --apply",
     ]

@@ -38,7 +38,7 @@ def test_screens(width: int | None) -> None:
     with Output(Look(width=width), out) as output:
         counts = show_findings(output, FINDINGS)
         for line in verdict_lines(
-            output, f"4 findings need you: {counts.words()}", Severity.ERROR, ["rmqtool recover /data/store"]
+            output, f"4 problems found: {counts.words()}", Severity.ERROR, ["rmqtool recover /data/store"]
         ):
             output.line(line)
     check_golden(f"render/findings-{width or 'pipe'}.txt", out.getvalue().decode("utf-8"))

@@ -174,14 +174,14 @@ def test_a_template_shows_names_of_the_json() -> None:
 @pytest.mark.parametrize(
     ("template", "message", "hint"),
     [
-        ("{topik}", "there is no {topik}", "did you mean {topic}?"),
-        ("{zzz}", "there is no {zzz}", "names: topic, queueId, keys"),
+        ("{topik}", "unknown template field {topik}", "did you mean {topic}?"),
+        ("{zzz}", "unknown template field {zzz}", "names: topic, queueId, keys"),
         ("{topic", "does not parse", "for example"),
-        ("{}", "without a plain name", "for example"),
-        ("{topic!r}", "without a plain name", "for example"),
-        ("{topic:{keys}}", "without a plain name", "for example"),
+        ("{}", "not a plain name", "for example"),
+        ("{topic!r}", "not a plain name", "for example"),
+        ("{topic:{keys}}", "not a plain name", "for example"),
         ("{topic:d}", "Unknown format code", "for example"),
-        ("{topic.__class__.__mro__}{topic[0]}", "there is no {topic[0]}", ""),
+        ("{topic.__class__.__mro__}{topic[0]}", "unknown template field {topic[0]}", ""),
     ],
 )
 def test_a_wrong_template_says_what_is_wrong(template: str, message: str, hint: str) -> None:

@@ -63,9 +63,9 @@ def test_old_java_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_home_without_java_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OptionalMissing, match=r"JAVA_HOME \(.*/none\) is none"):
+    with pytest.raises(OptionalMissing, match=r"JAVA_HOME \(.*/none\) is not a Java"):
         find_java({"JAVA_HOME": str(tmp_path / "none"), "PATH": ""})
-    with pytest.raises(OptionalMissing, match="newer: none is installed"):
+    with pytest.raises(OptionalMissing, match="newer: Java is not installed"):
         find_java({"PATH": str(tmp_path)})
 
 

@@ -106,7 +106,7 @@ def test_a_short_term_stands_beside_what_explains_it() -> None:
 
 
 def test_a_request_that_the_manual_does_not_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="is not of the roff"):
+    with pytest.raises(ValueError, match="is not roff"):
         list(man_lines(".SH A\n.de macro\n", 80))
 
 

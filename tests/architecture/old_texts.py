@@ -1,0 +1,28 @@
+"""Texts that this project once showed or kept in comments: each must be found by a banned construction."""
+
+OLD_TEXTS = (
+    "nothing wrong is seen without reading the messages",
+    "6 findings need you: 6 warnings",
+    "a message has no unit, from queue offset 0 on",
+    "a unit leads behind the end of the log at 415365: to 416434",
+    "keys lead to nothing, later to other messages",
+    "every step of plan X needs leave: nothing was done",
+    "'show' is nothing that can be done",
+    "What two stores do not have in common.",
+    "Let happen what is due now.",
+    "X is no directory of a repair",
+    "this is the way back of A, not of B; nothing was undone",
+    "proven apart from what is said above: names and sizes",
+    "Where a record is due stands something that has not the magic of one.",
+    "clients drop a message that has not the key",
+    "1 whole message stands in no queue, and this start puts them into none",
+    "put a saved copy of the file back, then look again",
+    "brokers pass over it",
+    "topic X is not to be written to",
+    "So long may a range be that is read at once, with as much of what stands behind it as mostly holds a record.",
+    "Who has it writes, or wants no put to come between.",
+    "all: a missing or short file is made anew with zeros; never refused",
+    "all: whoever reads that place gets an I/O error; through a map it can end the process",
+    "this broker would not come up; no message is lost by trying",
+    "A directory that holds a store is none.",
+)
