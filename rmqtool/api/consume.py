@@ -100,6 +100,10 @@ def _iter_messages(store: Place, group: str, how: How, which: Topics) -> Iterato
                 yield event
 
 
+# How long a program may take.
+_TIMEOUT = "15m"
+
+
 @contextmanager
 def consuming(
     store: Place, group: str, how: How, work: Working | None = None, **which: Unpack[Topics]
@@ -119,7 +123,10 @@ def consuming(
     program = how.get("exec")
     if program is not None:
         check_program(program)
-    parse_span(how.get("timeout", "15m"))
+    timeout = how.get("timeout", _TIMEOUT)
+    parse_span(timeout)
+    if timeout != _TIMEOUT and program is None:
+        raise UsageError("--timeout is for the program of --exec", hint="add --exec CMD")
     with stopping() if how.get("obeys") else nullcontext(Stop()) as stop:
         opened = _popping if how.get("pop") else _consuming
         with opened(store, group, how, work or {}, which, stop) as found, closing(cast("Any", found.events)):
@@ -316,7 +323,7 @@ class _Run:
         opened, how = self.opened, self.how
         most = how.get("programs") or max(len(os.sched_getaffinity(0)), opened.asked.members)
         stdout = _STDERR if how.get("shows") else None
-        timeout = parse_span(how.get("timeout", "15m"))
+        timeout = parse_span(how.get("timeout", _TIMEOUT))
         programs = Programs(how.get("exec") or "", opened.asked.group, most, timeout, SystemClock(), stdout)
         consumed = failed = 0
         try:

@@ -189,6 +189,9 @@ def _damaged(how: How, allowed: Sequence[str]) -> Damaged | None:
     bridge, truncate = how.get("bridge", False), how.get("truncate", False)
     if bridge and truncate:
         raise UsageError("--bridge and --truncate exclude each other", hint="--bridge keeps what --truncate cuts off")
+    parts = how.get("parts") or ("log",)
+    if (bridge or truncate) and "log" not in parts:
+        raise UsageError("--bridge and --truncate are about the log", hint="leave out the parts, or add log")
     if (bridge or truncate) and "primary" not in allowed:
         raise Refused("this would change the commit log; nothing was changed", hint="run it again with --allow primary")
     return Damaged.BRIDGE if bridge else Damaged.TRUNCATE if truncate else None

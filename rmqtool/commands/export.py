@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.commands.options import STORE_HELP, Period, Scope, Show, Work
 from rmqtool.commands.store_word import choose_store, keep_private
-from rmqtool.errors import Exit
+from rmqtool.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from rmqtool.api.export import Written
@@ -26,9 +26,7 @@ class Writing:
 
     columns: Annotated[str | None, _content(metavar="NAME,…", help="Only these columns; --schema lists them.")] = None
     body: Annotated[str, _content(metavar="inflated|raw|none", help="How to write bodies.")] = "inflated"
-    partition_by: Annotated[str | None, _content(metavar="day,topic", help="Write a directory per day or topic.")] = (
-        None
-    )
+    partition_by: Annotated[str | None, _content(metavar="day,topic", help="Write a directory per day, topic.")] = None
     on_corrupt: Annotated[
         str, _content(metavar="fail|skip|emit", help="At damage: stop, leave it out, or list it in DIR_damage.")
     ] = "emit"
@@ -72,6 +70,8 @@ def export(
     """
     from rmqtool.api.export import write
 
+    if plan and schema:
+        raise UsageError("--plan and --schema exclude each other", hint="--plan lists splits, --schema columns")
     asked = {**scope.asked(), **period.asked(show.tz)}
     master = writing.master or f"local[{work.jobs or '*'}]"
     how: Any = {**asdict(writing), "mode": mode, "since_last": since_last, "master": master}
