@@ -35,8 +35,8 @@ _ENDS = (
     ),
     re.compile(r"\b(?:is|are) (?:gone|lost)\b"),
     re.compile(r"cannot be (?:had back|brought back|restored|recovered)"),
-    re.compile(r"\bput a saved copy (?:of the file )?back\b|\brestore the file from (?:a )?(?:backup|copy|\.bak)"),
-    re.compile(r"\bnothing mends it\b"),
+    re.compile(r"\brestore (?:it|the file) from a backup\b"),
+    re.compile(r"cannot be read: the disk reports an error"),
     re.compile(r"\bcut them off: truncate -s\b"),
     re.compile(r"\bfindmnt --target\b"),
     re.compile(r"cannot (?:open|read|list) \S+: (?:Permission denied|Input/output error)"),
@@ -283,18 +283,18 @@ def by_hand(root: Path) -> bool:
     found, _ = _findings(type_words(["check", str(root), "--jsonl", "--quiet"]))
     done = False
     for one in found:
-        path = root / (one.get("file") or "")
+        path, fix = root / (one.get("file") or ""), one.get("fix") or ""
         if path == root or not os.path.lexists(path):
             continue
-        if one.get("fix") == "move it out of the store":
+        if one["code"] == "ST-FOREIGN" and "move it out" in fix:
             path.rename(root.parent / f"moved-{path.name}")
             done = True
-        elif (one.get("fix") or "").startswith("put what it leads to in its place"):
+        elif one["code"] == "ST-LINK" and "in its place" in fix:
             target = path.readlink()
             path.unlink()
             target.rename(path)
             done = True
-        elif one.get("fix") == "put an empty file in its place":
+        elif one["code"] == "ST-LOCK" and "empty file" in fix:
             path.rename(root.parent / f"moved-{path.name}")
             path.touch()
             done = True
