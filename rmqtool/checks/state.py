@@ -31,7 +31,7 @@ from rmqtool.store.listing import QueueId
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
 # What is to be done about tables of which nothing is left, and that nothing else tells of.
-_OFFSETS_GONE = "restore it from a backup; these offsets are nowhere else in the store"
+_OFFSETS_GONE = "restore it from a backup; these offsets are only in this file"
 _GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
 
 

@@ -23,11 +23,11 @@ def bodies(lab: Lab, topic: str = "T") -> list[str]:
 
 def test_a_level_a_span_and_a_time(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "--create", "--delay", "3", "level")
-    lab.run("produce", "-t", "T", "--delay", "90s", "duration")
+    lab.run("produce", "-t", "T", "--delay", "90s", "span")
     lab.run("produce", "-t", "T", "--delay", "5m", "late")
     assert bodies(lab) == []
     assert [line["body"] for line in lab.lines("cat", "-t", "SCHEDULE_TOPIC_XXXX")] == ["level"]
-    assert [line["body"] for line in lab.lines("cat", "-t", "rmq_sys_wheel_timer")] == ["duration", "late"]
+    assert [line["body"] for line in lab.lines("cat", "-t", "rmq_sys_wheel_timer")] == ["span", "late"]
     lab.later(11)
     lab.run("tick")
     assert bodies(lab) == ["level"]
@@ -36,10 +36,10 @@ def test_a_level_a_span_and_a_time(lab: Lab) -> None:
     lab.run("produce", "-t", "T", "now")
     assert sorted(bodies(lab)) == ["level", "now"]
     lab.run("tick")
-    assert sorted(bodies(lab)) == ["level", "now", "duration"]
+    assert sorted(bodies(lab)) == ["level", "now", "span"]
     lab.later(300)
     lab.run("tick")
-    assert sorted(bodies(lab)) == ["late", "level", "now", "duration"]
+    assert sorted(bodies(lab)) == ["late", "level", "now", "span"]
 
 
 def test_a_time_of_the_calendar(lab: Lab) -> None:

@@ -148,7 +148,7 @@ def test_offsets_of_which_nothing_is_left_are_not_invented(writable_store, capsy
     path = without_copy(root, "consumerOffset.json")
     path.write_bytes(b"\0" * 100)
     (one,) = [one for one in findings(root, capsysbinary) if one["code"] == "CF-JSON"]
-    assert one["fix"] == "restore it from a backup; these offsets are nowhere else in the store"
+    assert one["fix"] == "restore it from a backup; these offsets are only in this file"
     assert "--to max" not in json.dumps(one)
     status, shown = run(capsysbinary, "repair", root, *STATE)
     assert (status, [found["code"] for found in shown["left"]]) == (Exit.NO, ["CF-JSON"])

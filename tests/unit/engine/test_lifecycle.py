@@ -250,10 +250,10 @@ def test_a_log_that_is_gone_is_not_begun_anew() -> None:
     with MessageStore.create(setup) as store:
         store.put(a_message())
     setup.files.unlink(f"commitlog/{0:020d}")
-    with pytest.raises(Refused, match="yet queues exist"):
+    with pytest.raises(Refused, match="but queues exist"):
         MessageStore.open(setup)
     setup.files.rmdir("commitlog")
-    with pytest.raises(Refused, match="yet queues exist"):
+    with pytest.raises(Refused, match="but queues exist"):
         MessageStore.open(setup)
 
 
