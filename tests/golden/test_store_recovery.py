@@ -190,7 +190,7 @@ def test_the_command_recovers_and_says_what_a_broker_would_still_destroy(tmp_pat
         assert main(["recover", str(root), "--apply", "--as", "5.3"]) == Exit.DONE
         screen = capsysbinary.readouterr().out.decode()
         assert "1,499 valid messages, all kept" in screen
-        assert f"destroy {start.outcome['valid_destroyed']} messages" in screen
+        assert f"delete {start.outcome['valid_destroyed']} messages" in screen
 
 
 def test_applying_and_rehearsing_elsewhere_exclude_each_other(tmp_path, capsys):

@@ -75,7 +75,7 @@ def test_log_that_is_gone_beside_its_queues_is_no_empty_table(tmp_path: Path) ->
     queue.mkdir(parents=True)
     (tmp_path / "commitlog").mkdir()
     (queue / f"{0:020}").write_bytes(queue_unit(0, 100, 0))
-    with pytest.raises(StoreError, match="ST-MOUNT: the commit log is empty, yet queues exist"):
+    with pytest.raises(StoreError, match="ST-MOUNT: the commit log is empty but queues exist"):
         rows(tmp_path, "128m")
 
 

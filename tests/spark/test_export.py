@@ -139,7 +139,7 @@ def test_progress_tells_of_every_split(spark: Any, store: Unpacker, tmp_path: Pa
 
 
 SAID = {
-    "ModuleNotFoundError: No module named 'pyarrow'\n more": "the executors' Python lacks a package: No module named",
+    "ModuleNotFoundError: No module named 'pyarrow'\n more": "a package is missing in the executors' Python: No module",
     "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9": "the executors run another Python",
     'Cannot run program "/opt/none/python": error=2': "the executors have no such Python",
 }

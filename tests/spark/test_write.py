@@ -58,7 +58,7 @@ def test_failed_job_leaves_the_store_alone(spark: Any, tmp_path: Path) -> None:
     append(rows, to)
     before = contents(to)
     broken = rows.selectExpr("topic", "body", "if(keys = '77', concat(keys, unhex('01')), keys) AS keys")
-    with pytest.raises(Exception, match="is no message: a property contains a byte 1 or 2"):
+    with pytest.raises(Exception, match="is not a message: a property contains a byte 1 or 2"):
         append(broken.repartition(1), to)  # with more, a task that Spark has not stopped yet may still stage
     in_use = pytest.raises(Exception, match="the store is in use")
     with PosixWritableFileSystem(str(to)) as files, files.lock(), in_use:
