@@ -1,7 +1,7 @@
 """A store that is being written: python -m tests.busy_store ROOT VERSION
 
-Says "ready" when there is something to look at. For every line that it then reads it puts some thousand messages more,
-as fast as it can; it closes the store when there are no more lines.
+Says "ready" when there is something to look at. For every line that it then reads it says "putting" and puts some
+thousand messages more, as fast as it can; it closes the store when there are no more lines.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def main(root: str, version: str) -> None:
         put_burst(store, chance, BURST)
         print("ready", flush=True)
         for _ in sys.stdin:
+            print("putting", flush=True)
             put_burst(store, chance, BURST)
         store.close()
 

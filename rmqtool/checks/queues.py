@@ -22,6 +22,7 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.consume_queue import are_fillers, is_filler
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
+from rmqtool.look.absent_queues import find_newest_settled
 from rmqtool.store.listing import QueueId
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import SegmentQueue, usual_size
@@ -327,7 +328,7 @@ class QueueJudge:
                 and int(apart.physical_offsets[0]) in self.case.odd_properties
             ):
                 continue
-            in_flight = int(apart.physical_offsets[0]) > dispatched and apart.apart == "missing"
+            in_flight = apart.apart == "missing" and self._is_in_flight(int(apart.physical_offsets[0]), dispatched)
             if self.case.live and (in_flight or (apart.apart == "missing" and self._comes(queue, apart))):
                 continue
             if apart.apart != "missing":
@@ -340,6 +341,16 @@ class QueueJudge:
                 yield new_finding("CF-TOPIC", text, place, consequence=why)
             else:
                 yield self._missing(queue, apart, in_flight)
+
+    def _is_in_flight(self, physical_offset: int, dispatched: int) -> bool:
+        """Return whether a record may be on its way to its queue: it is after ``dispatched``.
+
+        An open store without a queue entry was just created, or its queues were deleted: the age of its messages tells.
+        """
+        if physical_offset <= dispatched:
+            return False
+        record = read_record(self.case.log, physical_offset) if dispatched < 0 and self.case.live else None
+        return record is None or record.store_timestamp >= find_newest_settled()
 
     def _comes(self, queue: QueueId, apart: UnitsApart) -> bool:
         """Return whether missing units are there by now, or come in a moment: a queue may be behind the others."""

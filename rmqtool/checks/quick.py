@@ -13,7 +13,7 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.findings.finding import counted
 from rmqtool.formats import checkpoints, index, paths
 from rmqtool.formats.paths import FileKind
-from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
+from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.disk import check_disk
 from rmqtool.look.overview import Overview
 from rmqtool.store.config_files import Configs
@@ -121,7 +121,9 @@ def _check_queues(store: Store, overview: Overview, configs: Configs) -> Iterato
         for name, topic in overview.topics.items()
         for queue_id, bounds in topic.queues.items()
     }
-    in_flight = overview.abort or overview.lock == "held"
-    absent = find_absent_queues(store, configs, bounds.keys(), overview.queues_end if in_flight else None)
+    is_live = overview.lock == "held"
+    is_closed = not (overview.abort or is_live)
+    dispatched = find_dispatched(overview.queues_end, has_queues=bool(bounds), is_live=is_live, is_closed=is_closed)
+    absent = find_absent_queues(store, configs, bounds.keys(), dispatched)
     yield from iter_absent_queues(absent)
     yield from iter_odd_offsets(configs, bounds, absent.missing)

@@ -17,7 +17,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import StoreCheckpoint
 from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.log.end import read_record
-from rmqtool.look.absent_queues import find_absent_queues, iter_absent_queues, iter_odd_offsets
+from rmqtool.look.absent_queues import find_absent_queues, find_dispatched, iter_absent_queues, iter_odd_offsets
 from rmqtool.look.queue_bounds import (
     greatest_end,
     iter_file_bounds,
@@ -223,8 +223,9 @@ def check_offsets(case: Case) -> Iterator[Finding]:
 def check_queues_quickly(case: Case) -> Iterator[Finding]:
     """Yield queues that are not there and should be, and odd offsets, for who does not read the log through."""
     ends = _ends(case)
-    in_flight = case.abort or case.live
-    dispatched = greatest_end(simple_queues(case.store)) if in_flight else None
+    is_closed = not (case.abort or case.live)
+    end = 0 if is_closed else greatest_end(simple_queues(case.store))
+    dispatched = find_dispatched(end, has_queues=bool(ends), is_live=case.live, is_closed=is_closed)
     absent = find_absent_queues(case.store, case.configs, ends.keys(), dispatched)
     yield from iter_absent_queues(absent)
     yield from iter_odd_offsets(case.configs, ends, absent.missing)

@@ -7,6 +7,7 @@ is not there. ``check`` reads the whole log instead.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,11 +24,15 @@ from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# So much of the log is looked at in all, in so many files at most, so much of each at least.
+# Limits of the sample: bytes in all, files, and the least number of bytes of each file.
 _SAMPLE = 4 << 20
 _SAMPLED_FILES = 64
 _LEAST = 64 << 10
 _NAMED = 6
+
+# A store that was just created has messages before its first queue entry reaches the disk; a minute is plenty.
+_NEW_STORE_MS = 60_000
+_ALWAYS = (1 << 63) - 1
 
 
 class Sample(NamedTuple):
@@ -35,6 +40,13 @@ class Sample(NamedTuple):
 
     queues: dict[QueueId, int]
     is_whole: bool
+
+
+class Dispatched(NamedTuple):
+    """The records that must be in the queues by now: those before an offset that were stored before a time."""
+
+    physical_offset: int = _ALWAYS
+    store_timestamp: int = _ALWAYS
 
 
 class Absent(NamedTuple):
@@ -48,17 +60,31 @@ class Absent(NamedTuple):
     is_all: bool = False
 
 
-def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: int | None) -> Absent:
-    """Return what is not among ``queues`` and should be.
+def find_dispatched(queues_end: int, *, has_queues: bool, is_live: bool, is_closed: bool) -> Dispatched:
+    """Return which records must be in the queues.
 
-    Only records before ``dispatched`` count, where not all of them need be dispatched: a broker is at work, or was
-    killed. None: all count.
+    ``queues_end`` is the end of the last record with a queue entry. Without a queue it says nothing. Then every record
+    must be there, except for the newest ones of an open store: it may have been created a moment ago.
     """
+    if is_closed:
+        return Dispatched()
+    if has_queues:
+        return Dispatched(physical_offset=queues_end)
+    return Dispatched(store_timestamp=find_newest_settled()) if is_live else Dispatched()
+
+
+def find_newest_settled() -> int:
+    """Return the time of the newest message that must be in a queue by now."""
+    return int(time.time() * 1000) - _NEW_STORE_MS
+
+
+def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: Dispatched) -> Absent:
+    """Return what is not among ``queues`` and should be, by the records that are ``dispatched``."""
     doubted = _doubted_topics(configs, queues)
     offsets = [queue for queue in _offset_queues(configs) if queue not in queues and _is_known(configs, queue)]
     if not len(store.commit_log) or not (doubted or offsets or not queues):
         return Absent({}, [])
-    sample = _sample(store, dispatched if queues else None)
+    sample = _sample(store, dispatched)
     missing = {queue: at for queue, at in sample.queues.items() if queue not in queues and _is_known(configs, queue)}
     silent = [topic for topic in doubted if all(queue.topic != topic for queue in missing)]
     return Absent(missing, [] if sample.is_whole else silent, is_all=not queues)
@@ -157,7 +183,7 @@ def _offset_queues(configs: Configs) -> Iterator[QueueId]:
         yield from (QueueId(topic, queue_id) for queue_id, committed in queues.items() if committed > 0)
 
 
-def _sample(store: Store, dispatched: int | None) -> Sample:
+def _sample(store: Store, dispatched: Dispatched) -> Sample:
     """Look at the first records of files of the log, the first and the last file among them."""
     log = store.commit_log
     files = [segment for segment in log if segment.size]
@@ -172,7 +198,7 @@ def _sample(store: Store, dispatched: int | None) -> Sample:
 
 
 def _look(
-    store: Store, log: SegmentQueue, segment: Segment, budget: int, dispatched: int | None, found: dict[QueueId, int]
+    store: Store, log: SegmentQueue, segment: Segment, budget: int, dispatched: Dispatched, found: dict[QueueId, int]
 ) -> bool:
     """Take the queues of a file's first records; return whether that were all."""
     file = log.open(segment)
@@ -186,6 +212,6 @@ def _look(
         record = place.what
         if not isinstance(record, Message) or not has_queue_unit(record.sys_flag):
             continue
-        if dispatched is None or record.physical_offset < dispatched:
+        if record.physical_offset < dispatched.physical_offset and record.store_timestamp < dispatched.store_timestamp:
             found.setdefault(QueueId(record.topic, record.queue_id), record.physical_offset)
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import contextmanager
+from shutil import rmtree
 
 import pytest
 
@@ -45,6 +46,7 @@ def look(root, version, times):
         for number in range(times):
             writer.stdin.write("more\n")
             writer.stdin.flush()
+            assert writer.stdout.readline() == "putting\n"
             depth = (Depth.DEFAULT, Depth.DEEP, Depth.QUICK)[number % 3]
             with open_store(str(root)) as store:
                 check = Check(store, CheckOptions(depth))
@@ -101,3 +103,42 @@ def test_a_queue_that_comes_after_the_others_is_waited_for(tmp_path, monkeypatch
         assert codes() == set()
         holder.stdin.close()
     assert len(pauses) == 3
+
+
+def judge(root, depth):
+    with open_store(str(root)) as store:
+        return list(Check(store, CheckOptions(depth)))
+
+
+@contextmanager
+def held(root):
+    """Have another process hold the lock of a store, as an open one is held."""
+    command = [sys.executable, "-c", HOLD, str(root / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        yield
+        holder.stdin.close()
+
+
+@pytest.mark.parametrize("depth", [Depth.QUICK, Depth.DEFAULT])
+def test_a_store_that_was_just_created_may_have_no_queue_yet(depth, tmp_path):
+    root = tmp_path / "store"
+    with busy(root, "5.4"):
+        pass
+    rmtree(root / "consumequeue")
+    with held(root):
+        found = judge(root, depth)
+        assert [finding.code for finding in found if finding.severity != "notice"] == []
+    # Nobody has it open: what is not there does not come.
+    assert "CQ-MISSING" in {finding.code for finding in judge(root, depth)}
+
+
+@pytest.mark.parametrize("depth", [Depth.QUICK, Depth.DEFAULT])
+def test_queues_that_were_deleted_under_a_broker_at_work_are_missed(depth, tmp_path):
+    root = unpack("53-basic", tmp_path)
+    rmtree(root / "consumequeue")
+    with held(root):
+        found = [finding for finding in judge(root, depth) if finding.code == "CQ-MISSING"]
+    assert found
+    assert {finding.severity for finding in found} == {"error"}
+    assert all(finding.file == "consumequeue" or "/" in finding.file for finding in found)
