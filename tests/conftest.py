@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.look import disk
 from tests.docs.screens import ROOMY
-from tests.stores import tree_changes, tree_state, unpack
+from tests.support.stores import tree_changes, tree_state, unpack
 
 Unpacker = Callable[[str], Path]
 

@@ -29,7 +29,7 @@ from tests.agreement.ledger import (
     read_counts,
     write_counts,
 )
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 COLUMNS = ("messages", "units")  # the rows that the table by store names; all others are summed up
 

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.agreement import comparisons
-from tests.stores import truth, unpack
+from tests.support.stores import truth, unpack
 
 COUNTS = Path(__file__).resolve().parent / "counts.json"
 DIFFERENCES_SHOWN = 20

@@ -13,7 +13,7 @@ from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
 from tests.agreement.ledger import Subject
-from tests.stores import data_extents
+from tests.support.stores import data_extents
 
 Decoded = Message | Blank | Nothing | Flaw
 

@@ -22,7 +22,7 @@ from tests.agreement.ledger import (
     raised,
     read_counts,
 )
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 STORE = "53-epoch"
 

@@ -17,7 +17,7 @@ from rmqtool.formats.checkpoints import encode_checkpoint
 from rmqtool.formats.commit_log import encode_blank
 from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import StoreCheckpoint
-from tests.column_files import IndexContent, encode_tail, join_runs, queue_files
+from tests.support.column_files import IndexContent, encode_tail, join_runs, queue_files
 
 HOST = (bytes((10, 0, 0, 1)), 10911)
 CHUNK = 8192

@@ -25,7 +25,7 @@ from rmqtool.columns.queues import queue_runs
 from rmqtool.columns.records import decode_records, have_right_crc, lie_in_place
 from rmqtool.columns.starts import record_starts
 from rmqtool.formats.dispatch import DispatchRules
-from tests.column_files import IndexContent, encode_tail
+from tests.support.column_files import IndexContent, encode_tail
 
 pytestmark = pytest.mark.bench
 

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.errors import Exit
 from tests.bench.large_store import write_large_store
 from tests.bench.one_run import Cost, run_tool
-from tests.stores import FIXTURES
+from tests.support.stores import FIXTURES
 
 pytestmark = pytest.mark.bench
 

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.formats import declarations
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.layouts import MessageRecord
-from tests import builders
+from tests.support import builders
 
 AT_MOST = 1.2
 ROUNDS = 60

@@ -30,8 +30,8 @@ from rmqtool.exports.run import Request, local_engine
 from rmqtool.formats import declarations
 from rmqtool.log.ranges import Effort
 from tests.bench.large_store import START, write_large_store
-from tests.exported import export
-from tests.growing_store import GrowingStore
+from tests.support.exported import export
+from tests.support.growing_store import GrowingStore
 
 pytestmark = [pytest.mark.bench, pytest.mark.spark]
 

@@ -24,7 +24,7 @@ from rmqtool.formats import layouts
 from rmqtool.formats.checkpoints import encode_timer_checkpoint
 from rmqtool.formats.layouts import TimerCheckpoint, TimerSlot
 from rmqtool.formats.timer import SLOT_SIZE, UNIT_SIZE, WHEEL_SIZE, wheel_slot
-from tests.manual_clock import START, ManualClock
+from tests.support.manual_clock import START, ManualClock
 
 pytestmark = pytest.mark.bench
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Exit
-from tests import builders
 from tests.bench.one_run import run_tool
+from tests.support import builders
 
 pytestmark = pytest.mark.bench
 

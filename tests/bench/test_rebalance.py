@@ -19,7 +19,7 @@ from rmqtool.broker.consumer.rebalance import (
 )
 from rmqtool.config import Version
 from rmqtool.formats.message_queues import MessageQueue
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 QUEUES = [MessageQueue("T", f"broker-{number // 8}", number % 8) for number in range(1000)]
 MEMBERS = [f"10.0.0.{number}@4711#{number}" for number in range(100)]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import Exit
-from tests import builders
 from tests.bench.one_run import run_tool
 from tests.bench.test_look import QUEUES, write_store
+from tests.support import builders
 
 pytestmark = pytest.mark.bench
 

@@ -21,7 +21,7 @@ from rmqtool.remoting.command import ANSWER, RemotingCommand, SerializeType
 from rmqtool.remoting.frames import HEAD, decode_frame, encode_frame
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.requests.messages import SendMessageAnswer
-from tests import wire
+from tests.support import wire
 
 ROUNDS = 200
 CALLS = 300

@@ -22,7 +22,7 @@ from tests.bench.large_store import write_large_store
 from tests.bench.peer.__main__ import LIKE_A_PRODUCER, PRETOUCHED
 from tests.bench.peer.build import build, peer, work
 from tests.bench.test_engine import NOISE, real_classes, run
-from tests.stores import FIXTURES
+from tests.support.stores import FIXTURES
 
 __all__ = ["real_classes"]
 
@@ -41,7 +41,7 @@ MOST_STARTS, QUEUES = 15, 100
 _RECOVER = """
 import json, sys, time
 from pathlib import Path
-from tests.recovered import setup_for
+from tests.support.recovered import setup_for
 from rmqtool.engine.recovery.recover import recover
 root = Path(sys.argv[1])
 (root / "abort").touch()
@@ -61,7 +61,7 @@ from pathlib import Path
 from rmqtool.config import Version
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message, decode_record
-from tests.recovered import setup_for
+from tests.support.recovered import setup_for
 best = None
 with MessageStore.open(setup_for(Path(sys.argv[1]), Version.V4_9)) as store:
     for _ in range(3):
@@ -83,7 +83,7 @@ _OPEN = """
 import json, sys, time
 from pathlib import Path
 from rmqtool.engine.store import MessageStore
-from tests.recovered import setup_for
+from tests.support.recovered import setup_for
 setup = setup_for(Path(sys.argv[1]))
 start, wall = time.process_time(), time.monotonic()
 store = MessageStore.open(setup)

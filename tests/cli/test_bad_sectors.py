@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.bad_sectors import spoil
+from tests.support.bad_sectors import spoil
 
 SECTOR = 4096
 

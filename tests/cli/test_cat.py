@@ -18,10 +18,10 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.formats.hosts import parse_host
 from rmqtool.formats.message_json import FIELDS
-from tests.builders import blank, properties, record
-from tests.golden_files import check_golden
-from tests.schemas import validate
-from tests.stores import left_alone, truth, varied_stores
+from tests.support.builders import blank, properties, record
+from tests.support.golden_files import check_golden
+from tests.support.schemas import validate
+from tests.support.stores import left_alone, truth, varied_stores
 
 CODECS = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 

@@ -10,9 +10,9 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
-from tests.schemas import validate
-from tests.stores import truth
+from tests.support.damaged import VERSIONS, Workshop, mutations, outcomes, sample
+from tests.support.schemas import validate
+from tests.support.stores import truth
 
 # The size of a record was raised so that it reaches into the next: valid by the rule of the recorded count, which
 # looks at each magic by itself. Nobody can put a record there, so here it is damage.

@@ -13,10 +13,10 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.damaged import Workshop, mutations
-from tests.golden_files import check_golden
-from tests.schemas import validate
-from tests.stores import STORES, left_alone, truth
+from tests.support.damaged import Workshop, mutations
+from tests.support.golden_files import check_golden
+from tests.support.schemas import validate
+from tests.support.stores import STORES, left_alone, truth
 
 # What a killed or a wrongly recovered store must show, and nothing else from warning up.
 EXPECTED = {

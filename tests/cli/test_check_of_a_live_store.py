@@ -13,7 +13,7 @@ from rmqtool.checks.case import Depth
 from rmqtool.checks.check import Check, CheckOptions
 from rmqtool.store.open import open_store
 from tests.judged.rows import findings_of
-from tests.stores import unpack
+from tests.support.stores import unpack
 
 FEW, MANY = 6, 100
 
@@ -29,7 +29,7 @@ with open(sys.argv[1], "ab") as lock:
 @contextmanager
 def busy(root, version):
     """Have another process write a store."""
-    command = [sys.executable, "-m", "tests.busy_store", str(root), version]
+    command = [sys.executable, "-m", "tests.support.busy_store", str(root), version]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         try:
             assert writer.stdout.readline() == "ready\n"

@@ -14,7 +14,7 @@ from rmqtool.commands import completion
 from rmqtool.commands.completion_table import COMMANDS
 from tests.cli.test_start_up import HEAVY, modules_after, processor_seconds
 from tests.docs.completion import TABLE, completion_table
-from tests.stores import left_alone
+from tests.support.stores import left_alone
 
 RUN = "from rmqtool.__main__ import main; main()"
 

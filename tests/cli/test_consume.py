@@ -17,8 +17,8 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.schemas import validate
-from tests.stores import left_alone
+from tests.support.schemas import validate
+from tests.support.stores import left_alone
 
 Capture = pytest.CaptureFixture[bytes]
 

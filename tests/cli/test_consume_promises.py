@@ -15,7 +15,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.files.posix import PosixReadableFileSystem
 from tests.cli.test_retries import Capture, Lab
-from tests.stores import tree_changes, tree_state
+from tests.support.stores import tree_changes, tree_state
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
-from tests.recovered import unserved, valid_records
-from tests.schemas import validate
-from tests.stores import STORES, left_alone, truth, unpack
+from tests.support.damaged import VERSIONS, Workshop, mutations, outcomes, sample
+from tests.support.recovered import unserved, valid_records
+from tests.support.schemas import validate
+from tests.support.stores import STORES, left_alone, truth, unpack
 
 # A handful of every kind; all of them under ``slow``.
 SOME = ("49-lmq", "49-cleaned", "49-multidir", "53-crc", "53-rocksdb")

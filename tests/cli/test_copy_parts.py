@@ -15,8 +15,8 @@ from rmqtool.formats.config_files import decode_config
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.topics import TopicKind, topic_kind
 from tests.cli.test_copy import Asking
-from tests.recovered import unserved, valid_records
-from tests.stores import STORES, left_alone, unpack
+from tests.support.recovered import unserved, valid_records
+from tests.support.stores import STORES, left_alone, unpack
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.damaged import Workshop, mutations
-from tests.golden_files import check_golden
-from tests.stores import unpack
+from tests.support.damaged import Workshop, mutations
+from tests.support.golden_files import check_golden
+from tests.support.stores import unpack
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.damaged import VERSIONS, Workshop, in_turn, mutations
 from tests.golden.texts import records
-from tests.golden_files import check_golden
-from tests.recast import recast
-from tests.schemas import validate
-from tests.stores import left_alone, truth, varied_stores
+from tests.support.damaged import VERSIONS, Workshop, in_turn, mutations
+from tests.support.golden_files import check_golden
+from tests.support.recast import recast
+from tests.support.schemas import validate
+from tests.support.stores import left_alone, truth, varied_stores
 
 BY = ("log", "queue", "message")
 

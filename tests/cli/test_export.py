@@ -16,9 +16,9 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.exports.choice import ABOUT, DEFAULT
-from tests.golden_files import check_golden
-from tests.schemas import validate
-from tests.stores import left_alone
+from tests.support.golden_files import check_golden
+from tests.support.schemas import validate
+from tests.support.stores import left_alone
 
 Unpacker = Callable[[str], Path]
 

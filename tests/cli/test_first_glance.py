@@ -16,7 +16,7 @@ from rmqtool.errors import Exit, ReadFailed
 from rmqtool.files.filesystem import Space
 from rmqtool.files.posix import PosixReadableFile, PosixReadableFileSystem
 from rmqtool.look import disk
-from tests.stores import STORES, left_alone, truth
+from tests.support.stores import STORES, left_alone, truth
 
 
 def run(capsys, *words) -> tuple[int, str, str]:

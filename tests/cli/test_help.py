@@ -5,7 +5,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands.table import OTHER_NAMES
 from tests.cli.sample_commands import TABLE
-from tests.golden_files import check_golden
+from tests.support.golden_files import check_golden
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 from rmqtool import kernel
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.golden_files import check_golden
-from tests.stores import every_store, left_alone, truth, varied_stores
+from tests.support.golden_files import check_golden
+from tests.support.stores import every_store, left_alone, truth, varied_stores
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 

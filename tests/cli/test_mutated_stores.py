@@ -15,7 +15,7 @@ AT_ONCE = 2000
 def answers(first, last):
     """Check the stores of some seeds in a process of their own; a signal or a hang ends it with another status."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutated", str(first), str(last)],
+        [sys.executable, "-m", "tests.support.mutated", str(first), str(last)],
         capture_output=True,
         text=True,
         check=False,

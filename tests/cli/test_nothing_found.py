@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import truth
+from tests.support.stores import truth
 
 
 def run(capsys, *words):

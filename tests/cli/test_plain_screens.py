@@ -14,7 +14,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.render.tables import Column, Cut, Kind, lay_out
 from rmqtool.render.text import display_width, hanging, wrapped
-from tests.stores import truth, unpack
+from tests.support.stores import truth, unpack
 
 
 def run(capsys, *words) -> tuple[int, str, str]:

@@ -16,8 +16,8 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import iter_records
-from tests.schemas import validate
+from tests.support.engine_stores import iter_records
+from tests.support.schemas import validate
 
 
 @pytest.fixture

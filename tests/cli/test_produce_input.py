@@ -19,8 +19,8 @@ from rmqtool.columns.incoming import Incoming, IncomingLines
 from rmqtool.errors import Exit
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.java import string_hash
-from tests.engine_stores import iter_records
-from tests.schemas import validate
+from tests.support.engine_stores import iter_records
+from tests.support.schemas import validate
 
 Capture = pytest.CaptureFixture[bytes]
 

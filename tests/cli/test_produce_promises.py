@@ -19,9 +19,9 @@ from rmqtool.files.filesystem import Space
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, TopicKind, find_own_names, topic_kind
-from tests.engine_stores import iter_records
-from tests.schemas import validate
-from tests.stores import tree_changes, tree_state
+from tests.support.engine_stores import iter_records
+from tests.support.schemas import validate
+from tests.support.stores import tree_changes, tree_state
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,8 +10,8 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.golden_files import check_golden
-from tests.stores import every_store, left_alone, truth
+from tests.support.golden_files import check_golden
+from tests.support.stores import every_store, left_alone, truth
 
 DEAD = "FD0000000000000000000000000000027C1A4E0E2F2A5A310EA70016"
 UNDECIDED = "FD0000000000000000000000000000027C1A4E0E2F2A5A310F110026"

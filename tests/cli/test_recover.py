@@ -12,11 +12,11 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.commands import options
 from rmqtool.errors import Exit
-from tests.golden_files import check_golden
-from tests.mutations import apply_mutation, read_catalogue, set_abort
-from tests.recovery import LEFT_OUT, VERSIONS, base_sizes, cases, sizes_as_words, undetermined
-from tests.schemas import validate
-from tests.stores import STORES, left_alone, truth, unpack
+from tests.support.golden_files import check_golden
+from tests.support.mutations import apply_mutation, read_catalogue, set_abort
+from tests.support.recovery import LEFT_OUT, VERSIONS, base_sizes, cases, sizes_as_words, undetermined
+from tests.support.schemas import validate
+from tests.support.stores import STORES, left_alone, truth, unpack
 
 WRITTEN_PER_VERSION = 8
 SEED = 12

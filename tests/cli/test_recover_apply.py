@@ -16,8 +16,8 @@ from rmqtool.engine.message import NewMessage
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit
 from rmqtool.render.text import display_width
-from tests.golden_files import check_golden
-from tests.recovered import setup_for
+from tests.support.golden_files import check_golden
+from tests.support.recovered import setup_for
 
 LONG_TOPIC = "Payments-" * 14
 # An index file is named after the moment it is made.

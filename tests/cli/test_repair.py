@@ -21,9 +21,9 @@ from rmqtool.log.ranges import Effort
 from rmqtool.repairs.plan import Request
 from rmqtool.repairs.run import repair
 from rmqtool.store.open import open_store
-from tests.golden_files import check_golden
-from tests.schemas import validate
-from tests.stores import tree_changes, tree_state
+from tests.support.golden_files import check_golden
+from tests.support.schemas import validate
+from tests.support.stores import tree_changes, tree_state
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import FileState, tree_changes, tree_state
+from tests.support.stores import FileState, tree_changes, tree_state
 
 _MOST = 5
 

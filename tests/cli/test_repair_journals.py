@@ -16,8 +16,8 @@ from rmqtool.errors import Exit
 from rmqtool.files import posix
 from rmqtool.files.filesystem import Space
 from rmqtool.repairs import apply
-from tests.schemas import validate
-from tests.stores import FileState, tree_changes, tree_state
+from tests.support.schemas import validate
+from tests.support.stores import FileState, tree_changes, tree_state
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.schemas import validate
+from tests.support.schemas import validate
 
 QUEUE_SIZE = "mappedFileSizeConsumeQueue"
 DEFAULT = 6_000_000

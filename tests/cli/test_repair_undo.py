@@ -15,7 +15,7 @@ from rmqtool.errors import Exit
 from rmqtool.files import posix
 from rmqtool.files.filesystem import Space
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.stores import FileState, tree_changes, tree_state
+from tests.support.stores import FileState, tree_changes, tree_state
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.engine.clock import SystemClock
 from rmqtool.errors import Exit
-from tests.schemas import validate
+from tests.support.schemas import validate
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ["mappedFileSizeCommitLog=65536", "maxHashSlotNum=100", "maxIndexNum=100", "popFromRetryProbability=0"]

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from rmqtool.cli import main
 from rmqtool.render.schemas import read_schema, schema_names
-from tests.schemas import flaws, validate
+from tests.support.schemas import flaws, validate
 
 # Keys that the contract promises of each shape, written down once more by hand.
 PROMISED = {

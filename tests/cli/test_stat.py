@@ -11,8 +11,8 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.golden_files import check_golden
-from tests.stores import every_store, left_alone, truth
+from tests.support.golden_files import check_golden
+from tests.support.stores import every_store, left_alone, truth
 
 
 def run(capsysbinary, *words):

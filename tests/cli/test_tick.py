@@ -13,8 +13,8 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.files.filesystem import Space
 from rmqtool.files.posix import PosixReadableFileSystem
-from tests.schemas import validate
-from tests.stores import left_alone
+from tests.support.schemas import validate
+from tests.support.stores import left_alone
 
 SIZES = ["mappedFileSizeCommitLog=65536", "maxHashSlotNum=100", "maxIndexNum=100", "messageDelayLevel=1s 1h"]
 

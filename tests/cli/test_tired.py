@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import left_alone, unpack
+from tests.support.stores import left_alone, unpack
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

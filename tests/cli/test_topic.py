@@ -6,7 +6,7 @@ import json
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import truth
+from tests.support.stores import truth
 
 
 def run(capsysbinary, *words):

@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.golden_files import check_golden
+from tests.support.golden_files import check_golden
 
 WIDTHS = (80, 120)
 

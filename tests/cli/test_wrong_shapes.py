@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import tree_changes, tree_state
+from tests.support.stores import tree_changes, tree_state
 
 FILES = ("lock", "checkpoint", "abort.bak")
 DIRECTORIES = ("commitlog", "consumequeue", "index", "config")

@@ -16,8 +16,8 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.conformance.oracle.runs import read_json
 from tests.conformance.oracle.runs import truth as ask
-from tests.recovered import setup_for
-from tests.stores import FIXTURES, STORES, truth
+from tests.support.recovered import setup_for
+from tests.support.stores import FIXTURES, STORES, truth
 
 pytestmark = pytest.mark.conformance
 READ_BY = {"49": (Version.V4_9, "4.9.8"), "53": (Version.V5_3, "5.3.3"), "54": (Version.V5_4, "5.4.0")}

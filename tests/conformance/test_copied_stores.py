@@ -14,9 +14,9 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.cli.test_copy import OVERLAP
 from tests.conformance.oracle.runs import read_json, start_many
-from tests.damaged import Workshop, mutations, outcomes
-from tests.recovered import Valid, valid_records
-from tests.recovery import VERSIONS, base_sizes, sizes_as_words
+from tests.support.damaged import Workshop, mutations, outcomes
+from tests.support.recovered import Valid, valid_records
+from tests.support.recovery import VERSIONS, base_sizes, sizes_as_words
 
 pytestmark = pytest.mark.conformance
 SALVAGED = 6

@@ -21,9 +21,9 @@ from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
 from rmqtool.formats.ids import encode_offset_msg_id
 from tests.conformance.oracle.runs import read_json, start, truth
-from tests.engine_stores import iter_records, units
-from tests.manual_clock import ManualClock
-from tests.stores import content_digest, left_alone
+from tests.support.engine_stores import iter_records, units
+from tests.support.manual_clock import ManualClock
+from tests.support.stores import content_digest, left_alone
 
 RealClasses = Callable[[str], None]
 pytestmark = pytest.mark.conformance

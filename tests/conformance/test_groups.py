@@ -20,7 +20,7 @@ from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.store.config_files import ConfigText, config_text
 from tests.conformance.oracle.packages import cache
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 from tests.unit.broker.test_allocation import STRATEGIES
 from tests.unit.formats.test_message_queues import MANY, ONE, golden
 

@@ -22,7 +22,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE
 from tests.conformance.oracle.runs import read_json, run_broker
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.conformance
 

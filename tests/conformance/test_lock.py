@@ -19,7 +19,7 @@ from rmqtool.errors import Exit, StoreInUse
 from rmqtool.files.filesystem import LockState
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import a_message, small_setup, small_store
+from tests.support.engine_stores import a_message, small_setup, small_store
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("java") and shutil.which("javac")), reason="no JDK: java and javac are not on the path"

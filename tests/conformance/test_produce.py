@@ -14,7 +14,7 @@ from rmqtool.cli import main
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.conformance.oracle.runs import read_json, truth
 from tests.conformance.test_engine_stores import READERS
-from tests.engine_stores import iter_records
+from tests.support.engine_stores import iter_records
 
 pytestmark = pytest.mark.conformance
 

@@ -16,9 +16,9 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.codes import FILLER_SIZE
 from tests.conformance.oracle.runs import read_json, start_many
-from tests.engine_stores import units
-from tests.recovered import setup_for, valid_records
-from tests.recovery import VERSIONS, Case, cases, rehearsed, sizes_as_words
+from tests.support.engine_stores import units
+from tests.support.recovered import setup_for, valid_records
+from tests.support.recovery import VERSIONS, Case, cases, rehearsed, sizes_as_words
 
 pytestmark = pytest.mark.conformance
 EACH = 20

@@ -12,8 +12,8 @@ import pytest
 
 from rmqtool.remoting.command import RemotingCommand, SerializeType
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
-from tests import wire, wire_values
 from tests.conformance.remoting_classes import class_path
+from tests.support import wire, wire_values
 
 PROGRAM = Path(__file__).parent / "java" / "FrameExchange.java"
 FRAMES = 10_000

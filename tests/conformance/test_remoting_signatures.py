@@ -12,8 +12,8 @@ import pytest
 from rmqtool.remoting.command import SerializeType
 from rmqtool.remoting.frames import FrameDecoder, encode_frame
 from rmqtool.remoting.signature import SIGNATURE, is_signed, sign
-from tests import wire_values
 from tests.conformance.remoting_classes import class_path
+from tests.support import wire_values
 
 PROGRAM = Path(__file__).parent / "java" / "SignatureExchange.java"
 REQUESTS = 1_000

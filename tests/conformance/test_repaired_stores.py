@@ -16,8 +16,8 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.conformance.oracle.runs import read_json, start_many
 from tests.conformance.test_recovered_stores import REFUSED, served_places
-from tests.recovered import valid_records
-from tests.recovery import VERSIONS, Case, cases, sizes_as_words
+from tests.support.recovered import valid_records
+from tests.support.recovery import VERSIONS, Case, cases, sizes_as_words
 
 pytestmark = pytest.mark.conformance
 EACH = 60

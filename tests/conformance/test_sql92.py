@@ -19,7 +19,7 @@ from rmqtool.filters.expressions import truth_of
 from rmqtool.filters.sql92 import SEARCHES, Dialect, FilterSyntaxError, Selector, parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.java import parse_double, parse_int, parse_long
-from tests import selectors
+from tests.support import selectors
 from tests.unit.filters import test_sql92
 
 DRIVER = Path(__file__).parent / "java" / "SqlDiff.java"

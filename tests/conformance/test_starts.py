@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.conformance.oracle.runs import make_store, read_json, start_many
-from tests.mutations import apply_operation, set_abort
-from tests.random_damage import Damage
-from tests.recovered import Valid, valid_records
-from tests.recovery import LEFT_OUT, UNIT, Fields, bounds, log_lines, rehearsed, sizes_as_words
+from tests.support.mutations import apply_operation, set_abort
+from tests.support.random_damage import Damage
+from tests.support.recovered import Valid, valid_records
+from tests.support.recovery import LEFT_OUT, UNIT, Fields, bounds, log_lines, rehearsed, sizes_as_words
 
 CASES = 60
 # Logged by a thread that another one ends: the loading may be over by then, or not.

@@ -12,8 +12,8 @@ import pytest
 from tests.conformance.oracle.comparison import differences
 from tests.conformance.oracle.packages import VERSIONS, generation
 from tests.conformance.oracle.runs import read_json, start, truth
-from tests.mutations import apply_mutation, read_catalogue
-from tests.stores import FIXTURES, left_alone, read_lines
+from tests.support.mutations import apply_mutation, read_catalogue
+from tests.support.stores import FIXTURES, left_alone, read_lines
 
 RealClasses = Callable[[str], None]
 

@@ -43,8 +43,8 @@ from rmqtool.files.journal_log import undo
 from rmqtool.files.overlay import Action, OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 PATHS = ["a", "b", "c", "a/a", "a/b", "b/a", "b/b", "a/a/a"]
 # Around the borders of sectors, pages and the journal's blocks.

@@ -18,13 +18,13 @@ from rmqtool.columns import table
 from rmqtool.columns.index_build import Keys
 from rmqtool.formats import index, layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from tests import builders
 from tests.agreement.logs import commit_log_segments
-from tests.column_files import IndexContent
-from tests.damaged import VERSIONS, Workshop, mutations
-from tests.kernel_twins import Comparison, damage
-from tests.seeded_stores import make_segment, seeded
-from tests.stores import STORES
+from tests.support import builders
+from tests.support.column_files import IndexContent
+from tests.support.damaged import VERSIONS, Workshop, mutations
+from tests.support.kernel_twins import Comparison, damage
+from tests.support.seeded_stores import make_segment, seeded
+from tests.support.stores import STORES
 
 ROOT = Path(__file__).resolve().parents[2]
 GARBAGE = 20_000
@@ -304,7 +304,7 @@ def test_messages_do_not_pile_up() -> None:
         "import sys, resource\n"
         "from rmqtool import kernel\n"
         "from rmqtool.formats.commit_log import Message\n"
-        "from tests.builders import EXAMPLE_A\n"
+        "from tests.support.builders import EXAMPLE_A\n"
         "decode = kernel.NATIVE.decoder(Message, print)\n"
         "text = kernel.NATIVE.text_maker(('a',), True, print)\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, properties, record
-from tests.seeded_stores import make_segment
+from tests.support.builders import EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, properties, record
+from tests.support.seeded_stores import make_segment
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 COMPILER = shutil.which("gcc")

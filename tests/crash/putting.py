@@ -14,7 +14,7 @@ from rmqtool.engine.message import NewMessage
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import small_config
+from tests.support.engine_stores import small_config
 
 
 def setup_at(root: Path) -> Setup:

@@ -9,8 +9,8 @@ import pytest
 from rmqtool.errors import NoSpace, RmqtoolError, WriteFailed
 from rmqtool.files.filesystem import Attributes
 from rmqtool.store.config_files import ConfigText
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 MAIN, BAK, TMP = "config/x.json", "config/x.json.bak", "config/x.json.tmp"
 OLDER, OLD, NEW, TORN = (

@@ -15,9 +15,9 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.damaged import Workshop, mutations
-from tests.recovered import valid_records
-from tests.stores import FIXTURES
+from tests.support.damaged import Workshop, mutations
+from tests.support.recovered import valid_records
+from tests.support.stores import FIXTURES
 
 # Stops itself by a signal inside the n-th call to the disk that makes, forces, renames or removes something.
 _STOPPED = """

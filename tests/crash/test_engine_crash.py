@@ -21,9 +21,9 @@ from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreError, WriteFail
 from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats import layouts
 from rmqtool.formats.batches import BatchItem, encode_batch
-from tests.engine_stores import a_message, clock_of, iter_records, read_bytes, small_setup, units
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.engine_stores import a_message, clock_of, iter_records, read_bytes, small_setup, units
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 _BATCH = encode_batch([BatchItem(0, b"batch %d" % number, b"KEYS\x01b") for number in range(3)])
 _LIGHT_QUEUES = ("%LMQ%a", "%LMQ%b")

@@ -18,11 +18,11 @@ from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit, StoreError
 from tests.crash.test_engine_crash import Life, check, check_opening, count_calls, life_setup
-from tests.engine_stores import a_message, iter_records, small_setup
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
-from tests.recovered import setup_for
-from tests.stores import FIXTURES
+from tests.support.engine_stores import a_message, iter_records, small_setup
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.recovered import setup_for
+from tests.support.stores import FIXTURES
 
 VERSION = Version.V5_4
 

@@ -11,8 +11,8 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.files.filesystem import Attributes, Kind, iter_tree
 from rmqtool.files.journal import JournalledFileSystem
 from rmqtool.files.journal_log import BLOCK, Undone, undo
-from tests.faulty import FaultyFileSystem, FaultyWritableFile
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 State = dict[str, tuple[Attributes, bytes]]
 

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from tests.crash.putting import body_of, setup_at
-from tests.stores import FIXTURES
+from tests.support.stores import FIXTURES
 
 Acknowledged = dict[tuple[int, int], int]
 

@@ -14,9 +14,9 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.errors import RmqtoolError
 from rmqtool.files.filesystem import iter_tree
 from tests.crash.test_engine_crash import Acknowledged, Life, count_calls
-from tests.engine_stores import a_message, iter_records, small_setup, units
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.engine_stores import a_message, iter_records, small_setup, units
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 SETTINGS = {"flushDiskType": FlushDiskType.SYNC_FLUSH, "mappedFileSizeCommitLog": 2048}
 

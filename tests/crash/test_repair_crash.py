@@ -17,8 +17,8 @@ from rmqtool.store.listing import list_store
 from rmqtool.store.open import Store
 from tests.crash.test_journal_crash import State, state
 from tests.crash.test_recovery_crash import damaged_disk, setup_on
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 EVERY = Request(risks=frozenset(Risk))
 

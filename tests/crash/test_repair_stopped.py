@@ -13,8 +13,8 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.crash.test_copy_stopped import FAR, stop
-from tests.damaged import Workshop, mutations
-from tests.stores import FileState, tree_changes, tree_state
+from tests.support.damaged import Workshop, mutations
+from tests.support.stores import FileState, tree_changes, tree_state
 
 APPLY = ("--apply", "--allow", "state,primary", "--quiet")
 

@@ -11,8 +11,8 @@ import pytest
 from rmqtool.config import Version
 from rmqtool.engine.recovery.recover import recover
 from tests.crash.waiting_life import lay, live_on, promised, setup_on
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Crash, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Crash, FaultyDisk
 
 # The long run is in so many parts; a life makes more calls than this.
 PARTS, FEWEST_CALLS = 8, 50

@@ -15,7 +15,7 @@ from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.crash.waiting_life import came, lay, live_on, promised, setup_on
-from tests.stores import FIXTURES
+from tests.support.stores import FIXTURES
 
 # A life makes more calls than this; by default it is cut short at so many of them.
 FEWEST_CALLS, ROUNDS = 48, 6

@@ -12,8 +12,8 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.filesystem import WritableFileSystem
-from tests.engine_stores import small_setup
-from tests.manual_clock import START, ManualClock
+from tests.support.engine_stores import small_setup
+from tests.support.manual_clock import START, ManualClock
 
 MINUTE = 60_000
 SETTINGS = {

@@ -19,7 +19,7 @@ from unittest.mock import patch
 from rmqtool.cli import main
 from rmqtool.files.filesystem import Space
 from rmqtool.look import disk
-from tests.stores import unpack
+from tests.support.stores import unpack
 from tools.manual.examples import Example
 
 _PIPE = re.compile(r" \| head -(\d+)$")

@@ -13,7 +13,7 @@ from rmqtool.formats import checkpoints, commit_log, consume_queue, dispatch, la
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from tests.agreement.logs import commit_log_segments, messages, placed, queue_files
-from tests.stores import BASES, FIXTURES
+from tests.support.stores import BASES, FIXTURES
 
 UNIT = layouts.CONSUME_QUEUE_UNIT
 RECOVERY = [name for name in BASES if "config" not in name]

@@ -30,10 +30,10 @@ from rmqtool.columns.starts import record_starts
 from rmqtool.formats.commit_log import Blank
 from rmqtool.formats.dispatch import DEFAULT_DELAY_LEVELS, DispatchRules, parse_delay_levels, rules_of
 from tests.agreement.logs import Segment, commit_log_segments
-from tests.column_files import IndexContent, insert_keys, join_runs, queue_files
-from tests.mutations import Mutation, apply_operation, read_catalogue
-from tests.one_by_one import assert_like_formats, assert_like_walk
-from tests.stores import BASES, STORES, every_store, truth
+from tests.support.column_files import IndexContent, insert_keys, join_runs, queue_files
+from tests.support.mutations import Mutation, apply_operation, read_catalogue
+from tests.support.one_by_one import assert_like_formats, assert_like_walk
+from tests.support.stores import BASES, STORES, every_store, truth
 
 Unpacker = Callable[[str], Path]
 

@@ -14,8 +14,8 @@ from rmqtool.errors import Refused, RmqtoolError, StoreError
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.conftest import Unpacker
-from tests.replay import config_of
-from tests.stores import STORES, left_alone, truth
+from tests.support.replay import config_of
+from tests.support.stores import STORES, left_alone, truth
 
 # Units that lead to no record of theirs stand in its queues.
 REFUSED = ("49-ghost",)

@@ -8,8 +8,8 @@ from rmqtool.filters.wanted import Wanted
 from rmqtool.look.lookup import Lookup
 from rmqtool.look.question import QuestionKind, ask
 from rmqtool.store.open import open_store
-from tests.damaged import VERSIONS, Workshop, mutations, sample
 from tests.golden.texts import RawRecord, records
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
 
 SAMPLE = 5
 ASKED = 12

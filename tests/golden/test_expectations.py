@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.damaged import VERSIONS
 from tests.judged.rows import CONFIG_VERSIONS, Judge, catalogue, missed, rows
+from tests.support.damaged import VERSIONS
 
 ALL = (*VERSIONS, *CONFIG_VERSIONS)
 # At most so many of a hundred rows may say that nothing can be found.

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores import BASES, FIXTURES, STORES, content_digest, every_store, left_alone, tree_state, truth, unpack
+from tests.support.stores import (
+    BASES,
+    FIXTURES,
+    STORES,
+    content_digest,
+    every_store,
+    left_alone,
+    tree_state,
+    truth,
+    unpack,
+)
 
 WITH_TIMES = [name for name in STORES if "fileMtimes" in truth(name)]
 

@@ -11,10 +11,10 @@ from functools import cache
 
 import pytest
 
-from tests.damaged import VERSIONS, Workshop
 from tests.judged.rows import findings_of, new_findings
-from tests.mutations import set_abort
-from tests.stores import FIXTURES
+from tests.support.damaged import VERSIONS, Workshop
+from tests.support.mutations import set_abort
+from tests.support.stores import FIXTURES
 
 FEW = 12
 # By the place in the head of a record with hosts of IPv4: flag, born time, born host, how often it was consumed again.

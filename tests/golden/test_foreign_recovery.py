@@ -14,9 +14,9 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.errors import Exit, OptionalMissing
-from tests.recovered import setup_for
-from tests.schemas import validate
-from tests.stores import content_digest, truth
+from tests.support.recovered import setup_for
+from tests.support.schemas import validate
+from tests.support.stores import content_digest, truth
 
 LOG = "dledger-n0/data/00000000000000000000"
 SIZES = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")

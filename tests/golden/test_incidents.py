@@ -17,8 +17,8 @@ from unittest.mock import patch
 import pytest
 
 from tests.docs.screens import at_home, run_command, settled
-from tests.golden_files import check_golden
-from tests.stores import unpack
+from tests.support.golden_files import check_golden
+from tests.support.stores import unpack
 
 _SEGMENT = 65536
 # So many commands are typed at most: whoever needs more has lost the thread.

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.topics import HALF_TOPIC, OP_HALF_TOPIC, REVIVE_GROUP, REVIVE_PREFIX, TRANS_GROUP
-from tests.lives import Life, shown
-from tests.stores import truth
+from tests.support.lives import Life, shown
+from tests.support.stores import truth
 
 NAMES = ["49-broker", "53-broker", "54-broker", "53-timer"]
 # Slots whose messages a real broker put in another order than they were enqueued in: several threads read them, and

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.mutations import OPERATIONS, Mutation, apply_mutation, apply_operation, read_catalogue, set_abort
-from tests.stores import read_lines
+from tests.support.mutations import OPERATIONS, Mutation, apply_mutation, apply_operation, read_catalogue, set_abort
+from tests.support.stores import read_lines
 
 VERSIONS = ("4.9.8", "5.3.3", "5.4.0")
 

@@ -17,8 +17,8 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.filters.tags import parse_tags
 from rmqtool.store.open import open_store
 from rmqtool.store.time_search import Boundary
-from tests.recovered import setup_for
-from tests.stores import STORES, truth
+from tests.support.recovered import setup_for
+from tests.support.stores import STORES, truth
 
 READ_BY = {"4.9.8": Version.V4_9, "5.3.3": Version.V5_3, "5.4.0": Version.V5_4}
 # What only its own broker may write is read through a view.

@@ -13,10 +13,10 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.recovered import valid_records
-from tests.schemas import validate
-from tests.stores import STORES, FileState, tree_changes, tree_state
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.recovered import valid_records
+from tests.support.schemas import validate
+from tests.support.stores import STORES, FileState, tree_changes, tree_state
 
 AS = {"4.9.8": "4.9", "5.3.3": "5.3", "5.4.0": "5.4"}
 KILLED = ("49-killed", "49-killed-torn", "49-killed-broker", "53-killed")

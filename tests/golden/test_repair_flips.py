@@ -13,9 +13,9 @@ from rmqtool.repairs.plan import Request
 from rmqtool.repairs.run import repair, undo_repair
 from rmqtool.repairs.steps import Risk
 from rmqtool.store.open import open_store
-from tests.damaged import VERSIONS, Workshop
-from tests.recovered import Valid, unserved, valid_records
-from tests.stores import content_digest
+from tests.support.damaged import VERSIONS, Workshop
+from tests.support.recovered import Valid, unserved, valid_records
+from tests.support.stores import content_digest
 
 FEW, MANY = 2, 2000
 PIECES = 8

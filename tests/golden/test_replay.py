@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Unpacker
-from tests.replay import Likeness, differences, replay
-from tests.stores import STORES, truth
+from tests.support.replay import Likeness, differences, replay
+from tests.support.stores import STORES, truth
 
 ONLY_REAL, ONLY_OURS, AS_WRITTEN, DIFFERENT = Likeness
 

@@ -14,7 +14,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import Exit
 from tests.golden.test_repair import run
-from tests.stores import truth
+from tests.support.stores import truth
 
 STORES = ("49-broker", "53-broker", "53-timer", "54-broker")
 INTERNAL = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%G_retry")

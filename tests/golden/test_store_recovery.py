@@ -14,13 +14,13 @@ from rmqtool.engine.message import NewMessage
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Exit, RmqtoolError
-from tests.damaged import VERSIONS, Workshop
 from tests.judged.rows import findings_of
-from tests.recovered import named, setup_for, unserved, valid_records
-from tests.recovery import VERSIONS as BROKERS
-from tests.recovery import Case, cases
-from tests.schemas import validate
-from tests.stores import STORES, content_digest, tree_changes, tree_state, truth
+from tests.support.damaged import VERSIONS, Workshop
+from tests.support.recovered import named, setup_for, unserved, valid_records
+from tests.support.recovery import VERSIONS as BROKERS
+from tests.support.recovery import Case, cases
+from tests.support.schemas import validate
+from tests.support.stores import STORES, content_digest, tree_changes, tree_state, truth
 
 # Stores that only their own brokers may write messages to.
 ELSEWHERE = ("49-dledger", "53-rocksdb", "54-combine", "54-rocksone")

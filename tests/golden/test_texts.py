@@ -19,9 +19,9 @@ from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body, encode_op_body, encode_pop_body
 from tests.conftest import Unpacker
 from tests.golden.texts import RawRecord, records
-from tests.java_hosts import java_host, padded_address
-from tests.mutations import apply_mutation, read_catalogue
-from tests.stores import BASES, STORES, every_store, read_lines, truth
+from tests.support.java_hosts import java_host, padded_address
+from tests.support.mutations import apply_mutation, read_catalogue
+from tests.support.stores import BASES, STORES, every_store, read_lines, truth
 
 # When the real classes were asked for the times of unique ids (they answer for the month they are asked in).
 ASKED = calendar.timegm((2026, 12, 1, 0, 0, 0)) * 1000 - 1

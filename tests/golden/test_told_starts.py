@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery import FIELDS, VERSIONS, Case, cases, rehearsed, undetermined
+from tests.support.recovery import FIELDS, VERSIONS, Case, cases, rehearsed, undetermined
 
 SAMPLE = 15
 SEED = 20261118

@@ -11,8 +11,8 @@ from rmqtool.remoting.body import Body, read_json
 from rmqtool.remoting.command import ANSWER, SerializeType
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.json_header import encode_json_header
-from tests import wire
-from tests.wire import Decoded
+from tests.support import wire
+from tests.support.wire import Decoded
 
 FRAMES = 6451
 

@@ -15,8 +15,8 @@ from rmqtool.remoting.command import FrameError, Language, RemotingCommand
 from rmqtool.remoting.declared import HeaderError
 from rmqtool.remoting.frames import FrameDecoder, decode_frame, encode_frame
 from rmqtool.remoting.signature import SIGNATURE, is_signed, signed_content
-from tests import wire
-from tests.wire import SECRET_KEY, Told
+from tests.support import wire
+from tests.support.wire import SECRET_KEY, Told
 
 FRAMES = 8547
 # Clients that are not canonical: their members come in another order, or with blanks.

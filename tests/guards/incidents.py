@@ -209,7 +209,7 @@ def _hard_link(root: Path) -> None:
 
 def _other_log(root: Path) -> None:
     """The volume of another broker is mounted: a whole log, which is not this store's."""
-    from tests.stores import unpack
+    from tests.support.stores import unpack
 
     other = unpack("49-broker", root.parent / "other")
     shutil.rmtree(root / "commitlog")

@@ -23,7 +23,7 @@ from rmqtool.commands.table import COMMANDS, Entry
 from rmqtool.errors import Exit
 from tests.guards.incidents import segment, spoil
 from tests.guards.typed import at, type_words
-from tests.stores import content_digest, unpack
+from tests.support.stores import content_digest, unpack
 
 NOW_NS = 1_796_000_000_000_000_000  # later than every message of the stores
 REFUSALS = (Exit.USAGE, Exit.REFUSED, Exit.OPTIONAL_MISSING)

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests import damaged
 from tests.guards import story
 from tests.guards.incidents import INCIDENTS, Around, Incident
 from tests.guards.typed import Typed, at, is_ours
 from tests.judged.rows import CONFIG_VERSIONS, catalogue, has_abort
-from tests.mutations import apply_mutation
-from tests.stores import unpack
+from tests.support import damaged
+from tests.support.mutations import apply_mutation
+from tests.support.stores import unpack
 
 # How many variants of each catalogue, and how many incidents, the default run hears; the long one hears all.
 SAMPLE, INCIDENT_SAMPLE = 3, 40

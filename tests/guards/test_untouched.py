@@ -22,7 +22,7 @@ from rmqtool.errors import Exit
 from tests.guards import surroundings
 from tests.guards.incidents import put, segment, spoil
 from tests.guards.typed import at, type_words
-from tests.stores import content_digest, unpack
+from tests.support.stores import content_digest, unpack
 
 _FILLER = "filler"
 _LINES = b'{"topic": "T_normal", "body": "one"}\n{"topic": "T_normal", "body": "two"}\n'

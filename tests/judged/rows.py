@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from rmqtool.checks.check import Check, CheckOptions
 from rmqtool.findings import Finding
 from rmqtool.store.open import open_store
-from tests import damaged
-from tests.mutations import Mutation, Operation, read_catalogue
+from tests.support import damaged
+from tests.support.mutations import Mutation, Operation, read_catalogue
 
 ROWS = Path(__file__).parent / "expectations.jsonl"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rmqtool.filters.columns import match_columns, truths_of_columns
 from rmqtool.filters.expressions import truth_of
 from rmqtool.filters.sql92 import FilterSyntaxError, Selector, parse_selector
-from tests import selectors
+from tests.support import selectors
 
 NUMBERS = st.one_of(
     st.integers(-(1 << 65), 1 << 65).map(str),

@@ -31,7 +31,7 @@ from rmqtool.formats.codes import BodyCodec, sys_flag_words
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import decode_text
-from tests import builders
+from tests.support import builders
 
 INPUTS = 20_000
 MOST_BYTES = 400

@@ -8,7 +8,7 @@ from rmqtool.remoting.command import RemotingCommand
 from rmqtool.remoting.frames import FrameDecoder, decode_frame, encode_frame
 from rmqtool.remoting.headers import Request, Row
 from rmqtool.remoting.wire_log import line_of
-from tests import wire_values
+from tests.support import wire_values
 
 
 @settings(max_examples=400, derandomize=True, deadline=None)

@@ -28,7 +28,7 @@ from rmqtool.remoting.frames import FrameDecoder, decode_frame, encode_frame
 from rmqtool.remoting.requests import REQUESTS
 from rmqtool.remoting.signature import is_signed
 from rmqtool.remoting.wire_log import line_of
-from tests import wire
+from tests.support import wire
 
 SLICE = 5_000
 ALL = 50_000

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqtool.errors import OptionalMissing
-from tests.exported import Row, expected_rows
-from tests.stores import STORES
+from tests.support.exported import Row, expected_rows
+from tests.support.stores import STORES
 
 HERE = Path(__file__).parent
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import rmqtool
-from tests.stores import unpack
+from tests.support.stores import unpack
 
 HERE = "127.0.0.1"
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")

@@ -14,9 +14,9 @@ import rmqtool
 from rmqtool.errors import StoreError, UsageError
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.plan import WriteWork, plan_sources
-from tests.builders import queue_unit
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.exported import Row, export, read, rows_of
+from tests.support.builders import queue_unit
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.exported import Row, export, read, rows_of
 
 pytest.importorskip("pyspark")
 

@@ -16,8 +16,8 @@ from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.parquet import PartitionBy
 from rmqtool.exports.run import Request
 from rmqtool.log.ranges import Effort
-from tests.exported import Row, export, part_files, rows_of
-from tests.growing_store import GrowingStore
+from tests.support.exported import Row, export, part_files, rows_of
+from tests.support.growing_store import GrowingStore
 
 pytest.importorskip("pyspark")
 

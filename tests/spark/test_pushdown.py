@@ -12,8 +12,8 @@ import pytest
 
 from rmqtool.errors import UsageError
 from rmqtool.exports.choice import DEFAULT
-from tests.exported import Row, rows_of
-from tests.stores import truth
+from tests.support.exported import Row, rows_of
+from tests.support.stores import truth
 
 pytest.importorskip("pyspark")
 

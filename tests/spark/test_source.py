@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import UsageError
-from tests.exported import Row, expected_rows, rows_of
-from tests.stores import left_alone
+from tests.support.exported import Row, expected_rows, rows_of
+from tests.support.stores import left_alone
 
 pytest.importorskip("pyspark")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.growing_store import GrowingStore
+from tests.support.growing_store import GrowingStore
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
@@ -116,7 +116,7 @@ def test_retention_is_told_in_a_sentence(spark: Any, tmp_path: Path) -> None:
 def test_killed_driver_while_a_writer_appends(spark: Any, tmp_path: Path) -> None:
     """Four times driver, JVM and workers are killed at once, whatever they do then."""
     store, to, checkpoint = (str(tmp_path / name) for name in ("broker-a/store", "lake", "checkpoint"))
-    words = [sys.executable, "-m", "tests.growing_store", store]
+    words = [sys.executable, "-m", "tests.support.growing_store", store]
     writer = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         while not (Path(store) / "commitlog" / f"{0:020}").exists():

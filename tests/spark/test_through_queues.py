@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.files.posix import PosixReadableFile
-from tests.damaged import VERSIONS, Workshop, mutations
-from tests.exported import Row, expected_rows, rows_of
-from tests.stores import STORES
+from tests.support.damaged import VERSIONS, Workshop, mutations
+from tests.support.exported import Row, expected_rows, rows_of
+from tests.support.stores import STORES
 
 pytest.importorskip("pyspark")
 

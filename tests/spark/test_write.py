@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.stores import tree_state
+from tests.support.stores import tree_state
 
 pytest.importorskip("pyspark")
 

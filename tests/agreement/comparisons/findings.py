@@ -12,8 +12,8 @@ from typing import Any
 
 from rmqtool.findings import Finding
 from tests.agreement.ledger import Subject, comparison
-from tests.damaged import VERSIONS
 from tests.judged.rows import CONFIG_VERSIONS, Judge, Row, catalogue, is_about, rotated
+from tests.support.damaged import VERSIONS
 
 _PREFIX = "recovery-"
 # So many rows are one task: each process unpacks the bases anew.

@@ -14,7 +14,7 @@ from rmqtool.formats.layouts import IndexEntry, IndexHeader
 from tests.agreement.comparisons.queues import rules_of
 from tests.agreement.ledger import Subject, comparison
 from tests.agreement.logs import CLEANED, KILLED, RECOVERED, messages, report_missing
-from tests.stores import content_digest
+from tests.support.stores import content_digest
 
 Geometry = tuple[int, int]
 

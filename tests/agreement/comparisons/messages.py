@@ -29,7 +29,7 @@ from tests.agreement.logs import (
     walk_dledger,
     walk_segment,
 )
-from tests.java_hosts import java_host
+from tests.support.java_hosts import java_host
 
 # Fields of the truth that other comparisons look at.
 ELSEWHERE = {"bodyLength", "bodySha256", "tagsCodeInQueue", "dledger", "inner", "recordCheck"}

@@ -11,7 +11,7 @@ from rmqtool.formats.java import LONG_MAX, string_hash
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 from tests.agreement.ledger import Subject, comparison
 from tests.agreement.logs import messages, read_segments, report_missing
-from tests.stores import content_digest, data_extents
+from tests.support.stores import content_digest, data_extents
 
 
 @comparison("checkpoint", rows="pages")

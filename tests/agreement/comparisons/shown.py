@@ -23,7 +23,7 @@ from rmqtool.log.stream import Request, iter_lines, iter_messages
 from rmqtool.store.open import open_store
 from tests.agreement.ledger import Subject, comparison
 from tests.agreement.logs import report_missing, truth_messages
-from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
+from tests.support.damaged import VERSIONS, Workshop, mutations, outcomes, sample
 
 _PREFIX = "recovery-"
 # Spelled in other words there: hosts without brackets, bodies as digests.

@@ -17,8 +17,8 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.upstream.config_files import load_config
 from rmqtool.upstream.files import StoreView
 from tests.agreement.ledger import Subject, comparison
-from tests.mutations import apply_mutation, read_catalogue
-from tests.recovery import (
+from tests.support.mutations import apply_mutation, read_catalogue
+from tests.support.recovery import (
     FIELDS,
     INDEX_FIELDS,
     SIZES,
@@ -33,7 +33,7 @@ from tests.recovery import (
     sizes_as_words,
     undetermined,
 )
-from tests.stores import read_lines, unpack
+from tests.support.stores import read_lines, unpack
 
 STARTS = tuple(f"recovery-{version}" for version in VERSIONS)
 CONFIGS = {"recovery-config-4.9.7": Version.V4_9, "recovery-config-5.3.3": Version.V5_3}

@@ -9,7 +9,7 @@ from rmqtool.formats import config_files, config_shapes, ids, paths, properties
 from rmqtool.formats.flaws import Flaw
 from tests.agreement.ledger import Subject, comparison
 from tests.golden.texts import records
-from tests.java_hosts import java_host, padded_address
+from tests.support.java_hosts import java_host, padded_address
 
 # The real classes tell the time of a unique id in the month they are asked in: November 2026.
 ASKED = 1796083199999

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.stores import data_extents
+from tests.support.stores import data_extents
 
 STEP = 1 << 20
 

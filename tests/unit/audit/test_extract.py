@@ -23,8 +23,8 @@ from rmqtool.repairs.steps import Part, Risk
 from rmqtool.store.listing import list_store
 from rmqtool.store.open import Store
 from rmqtool.store.segments import Segment
-from tests.counted_files import CountedFiles, Read
-from tests.engine_stores import a_message, small_setup
+from tests.support.counted_files import CountedFiles, Read
+from tests.support.engine_stores import a_message, small_setup
 
 SEGMENT = 16 << 20
 # The last segment is nearly full: what is behind its end is zeros, which are read too.

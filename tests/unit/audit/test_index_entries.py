@@ -17,7 +17,7 @@ from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix import PosixReadableFileSystem
-from tests.engine_stores import ENTRIES, SLOTS, a_message, read_bytes, small_setup
+from tests.support.engine_stores import ENTRIES, SLOTS, a_message, read_bytes, small_setup
 
 HEADER, ENTRY = 40, 20
 LOWEST = -(1 << 31)

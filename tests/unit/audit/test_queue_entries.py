@@ -17,7 +17,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.files.filesystem import iter_tree
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.segments import SegmentQueue
-from tests.engine_stores import a_message, read_bytes, small_setup
+from tests.support.engine_stores import a_message, read_bytes, small_setup
 
 QUEUE = "consumequeue/T/0/00000000000000000000"
 DUE = [(1000 + 100 * number, 100, 5_000_000) for number in range(4)]

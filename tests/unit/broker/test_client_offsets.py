@@ -12,9 +12,9 @@ from rmqtool.errors import StoreError
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
 from rmqtool.store.config_files import ConfigText
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
-from tests.manual_clock import ManualClock
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.manual_clock import ManualClock
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "groups"
 ONE, TWO = MessageQueue("TopicTest", "broker-a", 0), MessageQueue("TopicTest", "broker-a", 1)

@@ -9,10 +9,10 @@ from rmqtool.broker.offsets import ConsumerOffsets, OffsetRequests, progress_fil
 from rmqtool.config import Version
 from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.store.config_files import config_text
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
-from tests.manual_clock import ManualClock
-from tests.queue_views import StatedQueue, StatedQueues
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.manual_clock import ManualClock
+from tests.support.queue_views import StatedQueue, StatedQueues
 
 QUEUES = StatedQueues(
     {

@@ -16,9 +16,9 @@ from rmqtool.config import Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.store.config_files import config_text
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
-from tests.manual_clock import START, ManualClock
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.manual_clock import START, ManualClock
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "groups"
 VERSIONS = {"49": Version.V4_9, "53": Version.V5_3, "54": Version.V5_4}

@@ -16,7 +16,7 @@ from rmqtool.broker.consumer.consume_message import (
 )
 from rmqtool.broker.consumer.process_queue import CachedMessage, ProcessQueue
 from rmqtool.formats.message_queues import MessageQueue
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 ONE, TWO = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 SUCCESS, COMMIT, ROLLBACK, SUSPEND = ConsumeOrderlyStatus

@@ -11,7 +11,7 @@ from rmqtool.engine.get import TagFilter
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.ids import decode_pop_receipt, encode_pop_receipt
 from rmqtool.formats.topics import REVIVE_GROUP
-from tests.served import Served
+from tests.support.served import Served
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 

@@ -7,7 +7,7 @@ import pytest
 from rmqtool.broker.producer.queue_selection import LeastLatency, RoundRobin, queue_by_key, queue_index_by_key
 from rmqtool.config import Version
 from rmqtool.formats.message_queues import MessageQueue
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
 THREE = [MessageQueue("T", broker, 0) for broker in ("a", "b", "c")]

@@ -12,7 +12,7 @@ from rmqtool.broker.consumer.process_queue import ProcessQueue
 from rmqtool.broker.consumer.rebalance import AverageByCircle, Change, ConsumerGroup, Member, Rebalancer
 from rmqtool.config import Version
 from rmqtool.formats.message_queues import MessageQueue
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 
 def queues(count: int, topic: str = "T") -> list[MessageQueue]:

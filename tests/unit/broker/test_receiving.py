@@ -12,8 +12,8 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
 from rmqtool.store.open import open_store
 from tests.conftest import Unpacker
-from tests.engine_stores import iter_records, small_setup
-from tests.replay import config_of, iter_places
+from tests.support.engine_stores import iter_records, small_setup
+from tests.support.replay import config_of, iter_places
 
 _ADDED = {"CLUSTER", "MSG_REGION", "TRACE_ON"}
 # Re-put by the broker: not as a client sent it.

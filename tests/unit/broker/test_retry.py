@@ -10,7 +10,7 @@ from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from tests.served import Served
+from tests.support.served import Served
 
 BOTH = pytest.mark.parametrize("version", [Version.V4_9, Version.V5_3])
 

@@ -7,7 +7,7 @@ import pytest
 from rmqtool.broker.producer.ids import MAX_MESSAGE_SIZE, Outgoing, UniqKeys, check_batch, check_message, is_retried
 from rmqtool.config import Version
 from rmqtool.formats.response_codes import ResponseCode
-from tests.manual_clock import ManualClock
+from tests.support.manual_clock import ManualClock
 
 
 def test_c12_9_only_5_x_tries_again_after_a_busy_answer() -> None:

@@ -13,7 +13,7 @@ from rmqtool.broker.consumer.subscription import (
     parse_consume_timestamp,
     start_offset,
 )
-from tests.queue_views import StatedQueue, StatedQueues
+from tests.support.queue_views import StatedQueue, StatedQueues
 
 RETRY = "%RETRY%g"
 QUEUES = StatedQueues(

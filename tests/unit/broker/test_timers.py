@@ -10,7 +10,7 @@ from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage, PutStatus
 from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.topics import TIMER_TOPIC
-from tests.served import Served
+from tests.support.served import Served
 
 SMALL_LOG: dict[str, int] = {"mappedFileSizeTimerLog": 52 * 5 + 30}
 

@@ -11,9 +11,9 @@ from rmqtool.config import Version
 from rmqtool.errors import NotFound, Refused, StoreError, UsageError
 from rmqtool.formats.paths import TOPICS
 from rmqtool.store.config_files import config_text
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
-from tests.manual_clock import ManualClock
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.manual_clock import ManualClock
 
 MODEL = {
     "order": False,

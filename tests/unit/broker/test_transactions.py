@@ -14,7 +14,7 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_GROUP
-from tests.served import Served
+from tests.support.served import Served
 
 BOTH = pytest.mark.parametrize("version", [Version.V4_9, Version.V5_3])
 COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK

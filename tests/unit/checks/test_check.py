@@ -14,9 +14,9 @@ from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.log.ranges import Effort
 from rmqtool.store.open import open_store
-from tests.damaged import Workshop, mutations
-from tests.engine_stores import a_message, small_config
 from tests.judged.rows import findings_of, key_of
+from tests.support.damaged import Workshop, mutations
+from tests.support.engine_stores import a_message, small_config
 
 DAMAGED = (
     "A/body-flip@seg0-mid",

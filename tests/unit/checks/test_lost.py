@@ -6,8 +6,8 @@ from collections import Counter
 
 from rmqtool.checks.check import Check
 from rmqtool.store.open import open_store
-from tests.schemas import validate
-from tests.stores import truth
+from tests.support.schemas import validate
+from tests.support.stores import truth
 
 _SEGMENT = 65536
 

@@ -17,7 +17,7 @@ from rmqtool.findings import Severity
 from rmqtool.formats import layouts
 from rmqtool.store.open import Store, open_store
 from rmqtool.store.rocksdb import Database, open_database
-from tests.stores import truth
+from tests.support.stores import truth
 
 Damage = Callable[[Path], object]
 Row = tuple[bytes, bytes]

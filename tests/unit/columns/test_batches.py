@@ -18,8 +18,8 @@ from rmqtool.formats.commit_log import Flaw, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.ids import encode_offset_msg_id
-from tests.builders import record
-from tests.seeded_stores import make_segment
+from tests.support.builders import record
+from tests.support.seeded_stores import make_segment
 
 TIME = pa.timestamp("ms", "UTC")
 SCHEMA = {

@@ -11,8 +11,8 @@ from rmqtool.columns.bodies import inflated_bodies, stored_bodies
 from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Flaw, Message, decode_record
 from rmqtool.formats.compression import inflate_body
-from tests.builders import record
-from tests.seeded_stores import make_segment
+from tests.support.builders import record
+from tests.support.seeded_stores import make_segment
 
 ZLIB = 0x301
 

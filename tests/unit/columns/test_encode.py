@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rmqtool.columns.encode import Outgoing, encode_records, record_sizes
-from tests.builders import (
+from tests.support.builders import (
     BORN_V4_HOST,
     BORN_V6_HOST,
     EXAMPLE_A,
@@ -22,7 +22,7 @@ from tests.builders import (
     properties,
     record,
 )
-from tests.column_files import encode_tail
+from tests.support.column_files import encode_tail
 
 
 def expected(messages: list[dict[str, Any]], place: int) -> bytes:

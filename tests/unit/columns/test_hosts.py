@@ -10,8 +10,8 @@ from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.ids import encode_offset_msg_id
-from tests.builders import BORN_V4_HOST, BORN_V6_HOST, EXAMPLE_A, EXAMPLE_D, STORE_V6_HOST, Host, record
-from tests.seeded_stores import make_segment
+from tests.support.builders import BORN_V4_HOST, BORN_V6_HOST, EXAMPLE_A, EXAMPLE_D, STORE_V6_HOST, Host, record
+from tests.support.seeded_stores import make_segment
 
 
 def decode(*parts: bytes) -> Records:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rmqtool.columns.index_build import Keys
-from tests.builders import EXAMPLE_INDEX_FILE, java_hash
-from tests.column_files import IndexContent, insert_keys
+from tests.support.builders import EXAMPLE_INDEX_FILE, java_hash
+from tests.support.column_files import IndexContent, insert_keys
 
 Key = tuple[int, int, int]
 

@@ -16,9 +16,9 @@ from rmqtool.columns.bodies import Bounds
 from rmqtool.columns.jsonl import iter_json_lines
 from rmqtool.columns.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
-from tests.builders import EXAMPLE_A, EXAMPLE_D, record
-from tests.one_by_one import spell
-from tests.seeded_stores import make_segment, seeded
+from tests.support.builders import EXAMPLE_A, EXAMPLE_D, record
+from tests.support.one_by_one import spell
+from tests.support.seeded_stores import make_segment, seeded
 
 
 def lines_of(data: bytes, starts: list[int]) -> list[str]:

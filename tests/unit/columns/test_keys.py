@@ -11,8 +11,8 @@ from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, iter_index_texts, rules_of
 from rmqtool.formats.index import key_hash
-from tests.builders import java_hash, properties, record
-from tests.seeded_stores import SEEDS, make_segment
+from tests.support.builders import java_hash, properties, record
+from tests.support.seeded_stores import SEEDS, make_segment
 
 RULES = rules_of("5.3", ())
 WITH_TAGS = rules_of("5.4", ())

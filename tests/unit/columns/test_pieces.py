@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rmqtool.columns.hashes import Hashes, java_hashes
 from rmqtool.columns.pieces import as_text, coded, coded_texts, pieces, values_of
 from rmqtool.formats.java import decode_text
-from tests.builders import java_hash
+from tests.support.builders import java_hash
 
 DATA = np.frombuffer(b"alphabetagammadelta", np.uint8)
 

@@ -12,8 +12,8 @@ from rmqtool.columns.properties import decode_properties
 from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.properties import decode_properties as decode_one
-from tests.builders import record
-from tests.seeded_stores import make_segment, seeded
+from tests.support.builders import record
+from tests.support.seeded_stores import make_segment, seeded
 
 BLOCKS = st.lists(
     st.one_of(

@@ -16,8 +16,8 @@ from rmqtool.columns.queues import (
 from rmqtool.columns.records import Records, decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, queue_entries, rules_of
-from tests.builders import SAMPLES, properties, queue_unit, record
-from tests.seeded_stores import make_segment
+from tests.support.builders import SAMPLES, properties, queue_unit, record
+from tests.support.seeded_stores import make_segment
 
 DELAYS = (1000, 5000, 60_000)
 RULES = [

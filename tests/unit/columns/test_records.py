@@ -18,9 +18,9 @@ from rmqtool.columns.records import (
 )
 from rmqtool.columns.starts import record_starts
 from rmqtool.formats.commit_log import Message, check_record, decode_record
-from tests.builders import EXAMPLE_A, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
-from tests.one_by_one import assert_like_formats
-from tests.seeded_stores import make_segment, seeded
+from tests.support.builders import EXAMPLE_A, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
+from tests.support.one_by_one import assert_like_formats
+from tests.support.seeded_stores import make_segment, seeded
 
 
 @seeded

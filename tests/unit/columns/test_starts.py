@@ -12,9 +12,9 @@ from rmqtool.columns import starts
 from rmqtool.columns.declined import Declined
 from rmqtool.columns.starts import cover_with_units, record_starts
 from rmqtool.formats.commit_log import Blank, Flaw, Nothing
-from tests.builders import blank, record
-from tests.one_by_one import assert_like_walk, walk
-from tests.seeded_stores import make_segment, seeded
+from tests.support.builders import blank, record
+from tests.support.one_by_one import assert_like_walk, walk
+from tests.support.seeded_stores import make_segment, seeded
 
 
 def log(count: int, seed: int, smallest: int = 0, largest: int = 60) -> bytes:

@@ -13,9 +13,9 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.engine.put_columns import MessageColumns
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace, WriteFailed
-from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_store
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_store
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 IPV6 = (bytes(15) + b"\x01", 4711)
 

@@ -16,9 +16,9 @@ from rmqtool.files.filesystem import Space, WritableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import BLANK_SIZE, Message, decode_record
 from rmqtool.store.segments import Segment
-from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, read_bytes, small_setup, small_store
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.engine_stores import SEGMENT, a_message, clock_of, iter_records, read_bytes, small_setup, small_store
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 V4_9, V5_3, V5_4 = Version
 every_version = pytest.mark.parametrize("version", list(Version))

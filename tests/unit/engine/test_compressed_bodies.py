@@ -16,7 +16,7 @@ from rmqtool.engine.message import NewMessage, compressed
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.batches import BatchItem, encode_batch
 from rmqtool.formats.codes import BodyCodec
-from tests.engine_stores import a_message, read_bytes, small_store
+from tests.support.engine_stores import a_message, read_bytes, small_store
 
 COMPRESSED_BIT = 0x001
 MULTI_TAGS = 0x002

@@ -13,7 +13,7 @@ from rmqtool.config import FlushDiskType, Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
-from tests.engine_stores import a_message, iter_records, small_setup, units
+from tests.support.engine_stores import a_message, iter_records, small_setup, units
 
 WAYS = [
     {},

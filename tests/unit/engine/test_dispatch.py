@@ -16,7 +16,7 @@ from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats import index, layouts
 from rmqtool.formats.consume_queue import FILLER, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit, IndexHeader
-from tests.engine_stores import (
+from tests.support.engine_stores import (
     ENTRIES,
     SEGMENT,
     UNITS_PER_FILE,
@@ -30,8 +30,8 @@ from tests.engine_stores import (
     small_store,
     units,
 )
-from tests.faulty import FaultyFileSystem, FaultyWritableFile
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
+from tests.support.faulty_disk import FaultyDisk
 
 V4_9, V5_3, V5_4 = Version
 every_version = pytest.mark.parametrize("version", list(Version))

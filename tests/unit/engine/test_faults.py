@@ -18,9 +18,9 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
 from rmqtool.files.filesystem import Attributes, Kind, iter_tree
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import a_message, clock_of, iter_records, small_setup, small_store
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.engine_stores import a_message, clock_of, iter_records, small_setup, small_store
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 every_version = pytest.mark.parametrize("version", list(Version))
 OWNER, GROUP = 4711, 815

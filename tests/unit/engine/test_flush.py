@@ -14,7 +14,7 @@ from rmqtool.engine.put import PutTicket
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import WriteFailed
 from rmqtool.formats import layouts
-from tests.engine_stores import (
+from tests.support.engine_stores import (
     a_message,
     clock_of,
     during_next,
@@ -23,8 +23,8 @@ from tests.engine_stores import (
     small_setup,
     small_store,
 )
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 V4_9, V5_3, V5_4 = Version
 SYNC = FlushDiskType.SYNC_FLUSH

@@ -22,8 +22,8 @@ from rmqtool.errors import Refused, StoreError, StoreInUse
 from rmqtool.files import publish as exchange
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.commit_log import Message
-from tests.engine_stores import iter_records
-from tests.stores import FileState, tree_state
+from tests.support.engine_stores import iter_records
+from tests.support.stores import FileState, tree_state
 
 # What changes anything on a disk.
 CHANGES = ("pwrite", "link", "mkdir", "rename", "unlink", "fsync", "fdatasync", "ftruncate", "rmdir")

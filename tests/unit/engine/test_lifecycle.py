@@ -18,9 +18,9 @@ from rmqtool.errors import NoSpace, Refused, StoreError, StoreInUse
 from rmqtool.files.filesystem import ReadableFileSystem, Space, WritableFile
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import layouts
-from tests.engine_stores import SEGMENT, a_message, clock_of, read_bytes, small_setup, small_store
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.engine_stores import SEGMENT, a_message, clock_of, read_bytes, small_setup, small_store
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 every_version = pytest.mark.parametrize("version", list(Version))
 
@@ -69,8 +69,9 @@ def test_a_second_start_in_one_process_fails(tmp_path: Path) -> None:
 def test_a_second_start_in_another_process_fails(tmp_path: Path) -> None:
     """C1.3."""
     program = (
-        "import sys; from tests.engine_stores import small_setup; from rmqtool.engine.store import MessageStore;"
-        "from rmqtool.errors import StoreInUse; from rmqtool.files.posix_write import PosixWritableFileSystem\n"
+        "import sys; from tests.support.engine_stores import small_setup\n"
+        "from rmqtool.engine.store import MessageStore; from rmqtool.errors import StoreInUse\n"
+        "from rmqtool.files.posix_write import PosixWritableFileSystem\n"
         "try: MessageStore.open(small_setup(files=PosixWritableFileSystem(sys.argv[1])))\n"
         "except StoreInUse as error: print(error.message)"
     )

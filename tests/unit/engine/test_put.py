@@ -16,7 +16,7 @@ from rmqtool.formats.codes import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.compression import Inflated, inflate_body
 from rmqtool.formats.ids import decode_offset_msg_id
-from tests.engine_stores import (
+from tests.support.engine_stores import (
     SEGMENT,
     a_message,
     clock_of,
@@ -26,8 +26,8 @@ from tests.engine_stores import (
     small_setup,
     small_store,
 )
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 V4_9, V5_3, V5_4 = Version
 every_version = pytest.mark.parametrize("version", list(Version))

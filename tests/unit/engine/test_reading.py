@@ -13,7 +13,7 @@ from rmqtool.engine.store import MessageStore
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.store.time_search import Boundary
-from tests.engine_stores import SEGMENT, a_message, clock_of, small_store, units
+from tests.support.engine_stores import SEGMENT, a_message, clock_of, small_store, units
 
 LARGE = {"mappedFileSizeCommitLog": 4 << 20, "mappedFileSizeConsumeQueue": 60_000}
 

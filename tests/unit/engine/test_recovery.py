@@ -14,7 +14,7 @@ from rmqtool.engine.recovery.report import RecoveryReport
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import Refused
 from rmqtool.formats.commit_log import Message
-from tests.engine_stores import (
+from tests.support.engine_stores import (
     SEGMENT,
     UNITS_PER_FILE,
     a_message,
@@ -25,8 +25,8 @@ from tests.engine_stores import (
     small_setup,
     units,
 )
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 V = Version.V5_3
 FIRST = "commitlog/00000000000000000000"

@@ -14,7 +14,7 @@ from rmqtool.engine.load import count_messages
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.filesystem import Attributes, Space
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_setup, small_store, units
+from tests.support.engine_stores import SEGMENT, a_message, clock_of, iter_records, small_setup, small_store, units
 
 HOUR = 3_600_000
 # The clock of a test begins at 22:13 UTC; so much later it is four.

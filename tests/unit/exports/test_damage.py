@@ -18,9 +18,9 @@ from rmqtool.log.ranges import Effort, read_plan
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.sources import read_store_log
 from rmqtool.log.stream import iter_parts
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.exported import export, read
-from tests.stores import truth
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.exported import export, read
+from tests.support.stores import truth
 
 Unpacker = Callable[[str], Path]
 # A message of 49-basic with a body, and where the body of a record begins.
@@ -123,7 +123,7 @@ def test_body_that_does_not_inflate_is_exported_as_stored_and_named(store: Unpac
 
 def test_segment_that_vanishes_while_it_is_read_is_named(writable_store: Unpacker, tmp_path: Path) -> None:
     from rmqtool.exports.run import Answers, Job
-    from tests.exported import HERE
+    from tests.support.exported import HERE
 
     root = writable_store("49-basic")
 

@@ -14,8 +14,8 @@ import pytest
 import rmqtool
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.parquet import PartitionBy
-from tests.exported import export
-from tests.stores import truth
+from tests.support.exported import export
+from tests.support.stores import truth
 
 Unpacker = Callable[[str], Path]
 PAGE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")

@@ -17,9 +17,9 @@ from rmqtool.exports.parquet import PartitionBy
 from rmqtool.exports.plan import plan_sources
 from rmqtool.exports.run import local_engine
 from rmqtool.log.ranges import Effort
-from tests.exported import expected_rows, export, part_files, read, rows_of
-from tests.growing_store import GrowingStore
-from tests.stores import STORES, left_alone, tree_state, varied_stores
+from tests.support.exported import expected_rows, export, part_files, read, rows_of
+from tests.support.growing_store import GrowingStore
+from tests.support.stores import STORES, left_alone, tree_state, varied_stores
 
 Unpacker = Callable[[str], Path]
 SKIP = replace(DEFAULT, on_corrupt=OnCorrupt.SKIP)
@@ -165,7 +165,7 @@ def test_empty_store_gives_a_file_without_rows(tmp_path: Path) -> None:
 
 
 def test_record_larger_than_a_split(tmp_path: Path) -> None:
-    from tests.builders import record
+    from tests.support.builders import record
 
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     (tmp_path / "store" / "consumequeue").mkdir()
@@ -180,7 +180,7 @@ def test_record_larger_than_a_split(tmp_path: Path) -> None:
 
 def test_body_that_looks_like_a_record_in_its_place_is_no_message(tmp_path: Path) -> None:
     """A split begins inside a body that holds a record which says the very place it stands at."""
-    from tests.builders import record
+    from tests.support.builders import record
 
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     (tmp_path / "store" / "consumequeue").mkdir()

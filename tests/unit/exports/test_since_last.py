@@ -20,9 +20,9 @@ from rmqtool.exports import run as module
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.run import Answers, Engine, Job, Outcome
 from rmqtool.exports.target import Mode, read_manifests
-from tests.builders import queue_unit
-from tests.exported import HERE, export, read
-from tests.growing_store import GrowingStore
+from tests.support.builders import queue_unit
+from tests.support.exported import HERE, export, read
+from tests.support.growing_store import GrowingStore
 
 EMIT = replace(DEFAULT, on_corrupt=OnCorrupt.EMIT)
 
@@ -244,7 +244,7 @@ def test_full_disk_is_seen_before_the_work(
 @contextmanager
 def writer(root: Path) -> Iterator[subprocess.Popen[str]]:
     """Let another process append to a store that it makes."""
-    words = [sys.executable, "-m", "tests.growing_store", str(root)]
+    words = [sys.executable, "-m", "tests.support.growing_store", str(root)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process

@@ -8,8 +8,8 @@ import pytest
 
 from rmqtool.errors import NoSpace, ReadFailed, StoreInUse, WriteFailed
 from rmqtool.files.filesystem import Attributes
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import SECTOR, Call, Crash, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import SECTOR, Call, Crash, FaultyDisk
 
 
 def contents(disk: FaultyDisk, path: str) -> bytes | None:

@@ -18,8 +18,8 @@ from rmqtool.files.filesystem import (
     path_parts,
     split,
 )
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Call, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Call, FaultyDisk
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from rmqtool.files.filesystem import Attributes, Kind, iter_tree
 from rmqtool.files.journal import JournalledFileSystem
 from rmqtool.files.journal_log import BLOCK, LOG, OLD_BYTES, Undone, read_journal, undo
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import Call, FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import Call, FaultyDisk
 
 Journalled = tuple[FaultyFileSystem, FaultyFileSystem, JournalledFileSystem]
 

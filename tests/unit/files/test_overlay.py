@@ -14,8 +14,8 @@ from rmqtool.files.filesystem import Attributes, Extent, Kind
 from rmqtool.files.overlay import PAGE, Action, Change, OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.faulty import FaultyFileSystem
-from tests.faulty_disk import FaultyDisk
+from tests.support.faulty import FaultyFileSystem
+from tests.support.faulty_disk import FaultyDisk
 
 MIB = 1 << 20
 GIB = 1 << 30

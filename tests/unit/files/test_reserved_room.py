@@ -14,8 +14,8 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.log.read import Rows, SegmentScan
 from rmqtool.log.walk import WINDOW, SegmentWalk
 from rmqtool.store.index_files import DEFAULT, open_index
-from tests.builders import record
 from tests.conftest import Unpacker
+from tests.support.builders import record
 
 
 class _Counting(ReadableFile):

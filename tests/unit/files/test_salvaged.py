@@ -12,8 +12,8 @@ from rmqtool.files.filesystem import Extent, ReadableFile
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.salvaged import FILL, PAGE, salvaged
 from rmqtool.log.walk import SegmentWalk
-from tests.bad_sectors import spoil
-from tests.builders import properties, record
+from tests.support.bad_sectors import spoil
+from tests.support.builders import properties, record
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rmqtool.filters.columns import match_columns, match_tags, truths_of_columns
 from rmqtool.filters.expressions import Truth, truth_of
 from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
-from tests.selectors import TEXTS
+from tests.support.selectors import TEXTS
 
 
 class Columns:

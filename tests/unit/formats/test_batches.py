@@ -7,8 +7,8 @@ import pytest
 from rmqtool.formats.batches import BatchItem, encode_batch, iter_batch_items
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import LayoutError
-from tests import builders
-from tests.builders import EXAMPLE_BATCH, batch_item
+from tests.support import builders
+from tests.support.builders import EXAMPLE_BATCH, batch_item
 
 FIRST = BatchItem(0, b"m1", b"TAGS\x01TagA\x02")
 

@@ -7,7 +7,7 @@ import pytest
 from rmqtool.formats import checkpoints as cp
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import StoreCheckpoint, TimerCheckpoint
-from tests import builders
+from tests.support import builders
 
 TIMES = 1700000000123, 1700000000122, 1700000000121, 1024, 1230
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.formats.codes import MAGIC_WORDS, SysFlag, TransactionType, sys_flag_words, transaction_type
-from tests import builders
+from tests.support import builders
 
 
 @pytest.mark.parametrize(

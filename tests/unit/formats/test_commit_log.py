@@ -21,8 +21,8 @@ from rmqtool.formats.commit_log import (
 )
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import LayoutError
-from tests import builders
-from tests.builders import EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
+from tests.support import builders
+from tests.support.builders import EXAMPLE_A, EXAMPLE_B, EXAMPLE_C, EXAMPLE_D, MAGIC_V1, MAGIC_V2, record
 
 HOSTS = {
     "v4v4": (builders.BORN_V4_HOST, builders.STORE_V4_HOST, 88),

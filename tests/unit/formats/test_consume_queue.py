@@ -9,7 +9,7 @@ from rmqtool.formats import layouts
 from rmqtool.formats.consume_queue import ConsumeQueueExtUnit, ExtFileEnd, decode_ext_unit, encode_ext_unit
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
-from tests import builders
+from tests.support import builders
 
 # The delayed message of the specification: at 4096, size 300, level 3, stored at 1700000000123.
 DELAYED = bytes.fromhex("00 00 00 00 00 00 10 00 00 00 01 2c 00 00 01 8b cf e5 8f 8b")

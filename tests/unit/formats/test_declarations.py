@@ -7,8 +7,8 @@ import pytest
 from rmqtool.formats import declarations, layouts
 from rmqtool.formats.declarations import FIXED, LAYOUTS, VARIABLE, ParsedField, parse_fields
 from rmqtool.formats.layout import Layout, LayoutError
-from tests import builders
-from tests.builders import BORN_V6_HOST, SAMPLES, STORE_V6_HOST
+from tests.support import builders
+from tests.support.builders import BORN_V6_HOST, SAMPLES, STORE_V6_HOST
 
 # Names of the samples whose declaration has one size.
 CONSTANTS = {

@@ -19,7 +19,7 @@ from rmqtool.formats.dispatch import (
     tags_code,
 )
 from rmqtool.formats.layouts import BATCH_CONSUME_QUEUE_UNIT, CONSUME_QUEUE_UNIT
-from tests import builders
+from tests.support import builders
 
 DELAYS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 OLD = rules_of("4.9", DELAYS)

@@ -9,7 +9,7 @@ from rmqtool.formats.commit_log import Nothing
 from rmqtool.formats.dledger import HEAD_SIZE, INDEX_UNIT_SIZE, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
-from tests import builders
+from tests.support import builders
 
 HEAD = builders.EXAMPLE_DLEDGER_HEAD
 ENTRY = HEAD + builders.EXAMPLE_A

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.formats import index, layouts
-from tests.builders import EXAMPLE_INDEX_FILE
+from tests.support.builders import EXAMPLE_INDEX_FILE
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from construct import Construct, Container
 
 from rmqtool.formats import declarations, layouts
 from rmqtool.formats.layout import Layout, LayoutError
-from tests import builders
-from tests.builders import SAMPLES
+from tests.support import builders
+from tests.support.builders import SAMPLES
 from tools import derive
 
 LAYOUTS: dict[str, Layout[Any]] = {name: value for name, value in vars(layouts).items() if isinstance(value, Layout)}

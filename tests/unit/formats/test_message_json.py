@@ -12,8 +12,8 @@ from rmqtool.columns.jsonl import iter_json_lines
 from rmqtool.columns.records import decode_records
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.message_json import FIELDS, encode_line, message_json, read_body
-from tests.builders import BORN_V6_HOST, EXAMPLE_A, STORE_V6_HOST, record
-from tests.seeded_stores import make_segment, seeded
+from tests.support.builders import BORN_V6_HOST, EXAMPLE_A, STORE_V6_HOST, record
+from tests.support.seeded_stores import make_segment, seeded
 
 
 def decoded(data: bytes, at: int = 0) -> Message:

@@ -15,8 +15,8 @@ from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, dispatch_targets, tags_code
 from rmqtool.formats.java import parse_int, parse_long
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from tests.builders import properties, record
-from tests.engine_stores import small_config
+from tests.support.builders import properties, record
+from tests.support.engine_stores import small_config
 
 STORED = 1_700_000_000_123
 DELAYS = (1000, 5000, 10_000)

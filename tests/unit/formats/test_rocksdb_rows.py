@@ -18,7 +18,7 @@ from rmqtool.formats.rocksdb_rows import (
     TimerRowKey,
     TransRowKey,
 )
-from tests import builders
+from tests.support import builders
 
 QUEUE = "00 00 00 09 01 54 6f 70 69 63 54 65 73 74 01 00 00 00 01 01 00 00 00 00 00 00 00 05"
 BOUND = "00 00 00 09 01 54 6f 70 69 63 54 65 73 74 01 6d 61 78 01 00 00 00 01"

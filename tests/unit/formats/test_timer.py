@@ -9,7 +9,7 @@ from rmqtool.formats.commit_log import Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 from rmqtool.formats.timer import decode_timer_unit
-from tests import builders
+from tests.support import builders
 
 UNIT = builders.SAMPLES["TIMER_LOG_UNIT"]
 BLANK = builders.SAMPLES["TIMER_LOG_BLANK"]

@@ -12,7 +12,7 @@ from rmqtool.log.files import logs_of
 from rmqtool.log.queue_entries import queue_files_of
 from rmqtool.log.select import Selection
 from rmqtool.store.open import open_store
-from tests.stores import truth
+from tests.support.stores import truth
 
 
 def bound(root, selection: Selection) -> int:

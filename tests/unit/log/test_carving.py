@@ -12,8 +12,8 @@ from rmqtool.log import read
 from rmqtool.log.files import LogFile
 from rmqtool.log.read import Damage, Note, Part, iter_carved
 from rmqtool.log.select import Selection
-from tests.builders import blank, record
-from tests.seeded_stores import make_segment
+from tests.support.builders import blank, record
+from tests.support.seeded_stores import make_segment
 
 
 def blob(path: Path, data: bytes) -> LogFile:

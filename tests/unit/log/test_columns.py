@@ -18,10 +18,10 @@ from rmqtool.log import read as columns
 from rmqtool.log.read import Rows, SegmentScan
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.open import open_store
-from tests.builders import blank, record
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.seeded_stores import make_segment, seeded
-from tests.stores import every_store, varied_stores
+from tests.support.builders import blank, record
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.seeded_stores import make_segment, seeded
+from tests.support.stores import every_store, varied_stores
 
 WINDOWS = (300, 2000, 8 << 20)
 

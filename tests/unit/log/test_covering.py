@@ -19,9 +19,9 @@ from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage
 from rmqtool.log.select import Selection
 from rmqtool.store.open import open_store
-from tests.builders import blank, queue_unit, record
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.stores import STORES, truth
+from tests.support.builders import blank, queue_unit, record
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.stores import STORES, truth
 from tests.unit.log.test_stream import offsets
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from rmqtool.columns.records import decode_records
 from rmqtool.log.digests import Sense, digest_records
-from tests.builders import BORN_V4_HOST, MAGIC_V2, STORE_V4_HOST, Host, properties, record, record_with_property_crc
+from tests.support.builders import (
+    BORN_V4_HOST,
+    MAGIC_V2,
+    STORE_V4_HOST,
+    Host,
+    properties,
+    record,
+    record_with_property_crc,
+)
 
 PAIRS = (("KEYS", "k1 k2"), ("UNIQ_KEY", "AC1100020001"), ("TAGS", "TagA"))
 PLAIN = {"queue_offset": 5, "physical_offset": 1000, "queue_id": 2, "born_timestamp": 7, "store_timestamp": 9}

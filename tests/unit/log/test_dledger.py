@@ -15,8 +15,8 @@ from rmqtool.log import read
 from rmqtool.log.read import DLedgerScan, Rows
 from rmqtool.log.walk import Place, walk_dledger
 from rmqtool.store.open import open_store
-from tests.builders import dledger_entry, record
-from tests.stores import truth
+from tests.support.builders import dledger_entry, record
+from tests.support.stores import truth
 from tests.unit.log.test_columns import flat
 
 HEAD = 48

@@ -11,7 +11,7 @@ from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.follow import Follower
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
-from tests.builders import blank, dledger_entry, properties, record
+from tests.support.builders import blank, dledger_entry, properties, record
 
 T0 = 1700000000000
 

@@ -18,10 +18,10 @@ from rmqtool.store.listing import QueueId
 from rmqtool.store.open import open_store
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue
-from tests.builders import blank, queue_unit, record
-from tests.counted_files import CountedFiles
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.seeded_stores import make_segment
+from tests.support.builders import blank, queue_unit, record
+from tests.support.counted_files import CountedFiles
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.seeded_stores import make_segment
 
 SEGMENT = 1 << 20
 START = 1_700_000_000_000

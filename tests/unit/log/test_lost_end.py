@@ -14,7 +14,7 @@ from rmqtool.log.select import Selection
 from rmqtool.log.sources import open_source
 from rmqtool.log.stream import Request, iter_messages
 from rmqtool.store.open import open_store
-from tests.builders import blank, queue_unit, record
+from tests.support.builders import blank, queue_unit, record
 
 SEGMENT = 1000
 ONE = len(record(b"message 0", physical_offset=0))

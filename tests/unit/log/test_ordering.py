@@ -15,8 +15,8 @@ from rmqtool.log.order import COLUMNS, Arrangement, KeySorter, Order, iter_arran
 from rmqtool.log.ranges import Effort
 from rmqtool.log.read import Damage
 from rmqtool.log.select import Selection
-from tests.builders import record
-from tests.stores import every_store, truth
+from tests.support.builders import record
+from tests.support.stores import every_store, truth
 from tests.unit.log.test_stream import EVERYTHING, offsets, plan_of, write_log
 
 

@@ -16,8 +16,8 @@ from rmqtool.filters.sql92 import parse_selector
 from rmqtool.filters.tags import parse_tags
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.log.select import Selection
-from tests.builders import properties, record
-from tests.seeded_stores import make_segment
+from tests.support.builders import properties, record
+from tests.support.seeded_stores import make_segment
 
 T0 = 1700000000123
 

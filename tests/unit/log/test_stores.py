@@ -10,7 +10,7 @@ import pytest
 from rmqtool.log.files import directories_of
 from rmqtool.log.sources import read_store_directories
 from rmqtool.store.open import open_store
-from tests.stores import STORES
+from tests.support.stores import STORES
 
 
 @pytest.mark.parametrize("name", STORES)

@@ -17,8 +17,8 @@ from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage, Note, Part
 from rmqtool.log.select import Selection
 from rmqtool.store.open import open_store
-from tests.seeded_stores import make_segment
-from tests.stores import every_store, truth
+from tests.support.seeded_stores import make_segment
+from tests.support.stores import every_store, truth
 
 EVERYTHING = Selection()
 

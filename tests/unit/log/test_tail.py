@@ -11,7 +11,7 @@ from rmqtool.log.order import find_last_place
 from rmqtool.log.ranges import Effort
 from rmqtool.log.select import Selection
 from rmqtool.log.stream import iter_parts
-from tests.stores import truth
+from tests.support.stores import truth
 from tests.unit.log.test_stream import EVERYTHING, offsets, plan_of, truth_offsets
 
 

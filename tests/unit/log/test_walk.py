@@ -10,8 +10,8 @@ from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.log.walk import Place, SegmentWalk, walk_dledger
 from rmqtool.store.open import Store, open_store
-from tests.damaged import VERSIONS, Workshop, mutations, outcomes, sample
-from tests.stores import every_store, truth
+from tests.support.damaged import VERSIONS, Workshop, mutations, outcomes, sample
+from tests.support.stores import every_store, truth
 
 
 def _places(store: Store) -> list[tuple[str, int, Place]]:

@@ -17,7 +17,7 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.look.as_declared import open_declared
 from rmqtool.look.dump import parse_target
 from rmqtool.store.open import open_store
-from tests.stores import truth, varied_stores
+from tests.support.stores import truth, varied_stores
 
 FAST: dict[str, Layout[Any]] = {value.name: value for value in vars(layouts).values() if isinstance(value, Layout)}
 UNDECLARED = {

@@ -13,8 +13,8 @@ from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.look.dump import dump_file
 from rmqtool.look.regions import Region
 from rmqtool.store.open import open_store
-from tests.damaged import VERSIONS, Workshop, mutations, sample
-from tests.stores import truth, varied_stores
+from tests.support.damaged import VERSIONS, Workshop, mutations, sample
+from tests.support.stores import truth, varied_stores
 
 GARBAGE = 2000
 LONG_GARBAGE = 20_000

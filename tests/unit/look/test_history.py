@@ -12,7 +12,7 @@ from rmqtool.look.history import tell_stories
 from rmqtool.look.lookup import Lookup
 from rmqtool.look.question import QuestionKind, ask
 from rmqtool.store.open import open_store
-from tests.stores import truth
+from tests.support.stores import truth
 
 
 def tell(root, name, uniq_key):

@@ -15,7 +15,7 @@ from rmqtool.look import place_search as log_search
 from rmqtool.look.lookup import Lookup
 from rmqtool.look.question import QuestionKind, ask, guess_question
 from rmqtool.store.open import open_store
-from tests.stores import truth, varied_stores
+from tests.support.stores import truth, varied_stores
 
 ROLLBACK = 0xC
 

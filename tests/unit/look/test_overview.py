@@ -9,7 +9,7 @@ import pytest
 from rmqtool.checks.quick import judge
 from rmqtool.look.overview import Overview, read_overview
 from rmqtool.store.open import open_store
-from tests.stores import every_store, truth
+from tests.support.stores import every_store, truth
 
 
 def _overview(root) -> Overview:

@@ -18,7 +18,7 @@ from rmqtool.look.log_map import CELLS, read_log_map
 from rmqtool.look.stat_reports import report_delays, report_retention, report_retries, report_transactions
 from rmqtool.look.statistics import Wish, read_statistics
 from rmqtool.store.open import open_store
-from tests.stores import every_store, truth
+from tests.support.stores import every_store, truth
 
 HOUR = 3_600_000
 

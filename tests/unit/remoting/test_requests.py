@@ -32,7 +32,7 @@ from rmqtool.remoting.requests.offsets import QueryConsumerOffset, SearchOffset
 from rmqtool.remoting.requests.pop import PopMessage
 from rmqtool.remoting.requests.topics import GetAllTopicConfig, GetAllTopicConfigAnswer
 from rmqtool.remoting.wire_log import line_of
-from tests import wire_values
+from tests.support import wire_values
 from tools.manual.remoting_page import remoting_page
 from tools.manual.roff import page_roff
 

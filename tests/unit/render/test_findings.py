@@ -9,7 +9,7 @@ from rmqtool.errors import Exit
 from rmqtool.findings import Finding, Severity
 from rmqtool.render.findings import FindingCounts, place_of, show_findings, verdict_lines
 from rmqtool.render.output import Look, Mode, Output
-from tests.golden_files import check_golden
+from tests.support.golden_files import check_golden
 
 FINDINGS = [
     Finding(

@@ -8,7 +8,7 @@ import tabulate
 
 from rmqtool.render.tables import Column, Cut, Kind, lay_out
 from rmqtool.render.text import display_width
-from tests.golden_files import check_golden
+from tests.support.golden_files import check_golden
 
 COLUMNS = [
     Column("topic", "topic", cut=Cut.END),

@@ -25,8 +25,8 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.source import RocketMQSource
 from rmqtool.spark.stream import RocketMQStreamReader
-from tests.builders import blank, record
-from tests.growing_store import GrowingStore
+from tests.support.builders import blank, record
+from tests.support.growing_store import GrowingStore
 
 FIRST_TIME = 1_700_000_000_000
 

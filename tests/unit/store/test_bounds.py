@@ -9,7 +9,7 @@ from rmqtool.log.end import find_log_end
 from rmqtool.store.index_files import Geometry, find_geometries, open_index, read_header
 from rmqtool.store.open import open_store
 from rmqtool.store.queues import ConsumeQueueFiles
-from tests.stores import every_store, truth
+from tests.support.stores import every_store, truth
 
 
 @every_store

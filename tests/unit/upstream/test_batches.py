@@ -11,7 +11,7 @@ import pytest
 from rmqtool.upstream import batches, index_counts
 from rmqtool.upstream.batches import walk
 from rmqtool.upstream.index_counts import cut_out, find_starts
-from tests.builders import blank, record
+from tests.support.builders import blank, record
 
 V1, V2 = 0xDAA320A7, 0xDAA320AB
 LEAST, PREFIX = 91, 88

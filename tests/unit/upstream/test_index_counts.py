@@ -9,7 +9,7 @@ import pytest
 from rmqtool.formats.commit_log import decode_record
 from rmqtool.formats.dispatch import iter_index_texts, rules_of, tags_code
 from rmqtool.upstream.index_counts import NamedValues, count_index_texts
-from tests.builders import record
+from tests.support.builders import record
 
 NAMES = ("UNIQ_KEY", "KEYS", "TAGS", "KEY", "XKEYS", "KEYSX", "WAIT", "")
 VALUES = ("", "a", " ", "a b", "  a  b ", "a\x01b", "KEYS", "é 漢", "a=b", "\x01")

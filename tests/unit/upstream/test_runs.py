@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqtool.files.filesystem import Kind, iter_tree
-from tests import builders
-from tests.recovery import rehearsed
+from tests.support import builders
+from tests.support.recovery import rehearsed
 
 SEGMENT = 1 << 18
 QUEUE_FILE = 20 * 150

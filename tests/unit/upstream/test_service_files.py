@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.files.overlay import Action
-from tests.recovery import rehearsed
+from tests.support.recovery import rehearsed
 
 POSITIONS = "compaction/position-checkpoint"
 EMPTY = b'{\n\t"empty":true,\n\t"queueOffsetMap":{\n\t\t\n\t}\n}'

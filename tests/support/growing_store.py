@@ -1,6 +1,6 @@
 """A store that grows while others read it: records laid by hand, appended to segments as a broker does.
 
-    python -m tests.growing_store ROOT
+    python -m tests.support.growing_store ROOT
 
 appends until its standard input ends, and prints how many messages it wrote.
 """
@@ -11,7 +11,7 @@ import select
 import sys
 from pathlib import Path
 
-from tests.builders import blank, properties, record
+from tests.support.builders import blank, properties, record
 
 _LEAST_BLANK = 8
 _PACE = 0.02

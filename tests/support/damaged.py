@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.mutations import Mutation, apply_mutation, read_catalogue
-from tests.stores import read_lines, unpack
+from tests.support.mutations import Mutation, apply_mutation, read_catalogue
+from tests.support.stores import read_lines, unpack
 
 VERSIONS = ("4.9.8", "5.3.3", "5.4.0")
 CATALOGUES = (("mutations.jsonl", "outcomes.jsonl.xz"), ("mutations-fuzz.jsonl", "outcomes-fuzz.jsonl.xz"))

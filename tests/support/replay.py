@@ -33,8 +33,8 @@ from rmqtool.formats.properties import BUILT_BINS, DECODED_BINS, PieceKind, iter
 from rmqtool.formats.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.open import Store, open_store
-from tests.manual_clock import ManualClock
-from tests.stores import content_digest, truth
+from tests.support.manual_clock import ManualClock
+from tests.support.stores import content_digest, truth
 
 _WISHES = {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"}
 _HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)

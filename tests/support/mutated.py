@@ -1,6 +1,6 @@
 """Stores with seeded damage, checked one after the other in a process of their own.
 
-python -m tests.mutated FIRST LAST    prints one line of JSON: every status that was no answer, and the peak of memory
+python -m tests.support.mutated FIRST LAST    prints one line of JSON: every status that was no answer, and peak memory
 
 A seed decides the store, the file and what is done to it, so each case can be done again by itself.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rmqtool.cli import main
 from rmqtool.errors import Exit
-from tests.stores import unpack
+from tests.support.stores import unpack
 
 STORES = (
     "49-dledger",

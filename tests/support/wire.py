@@ -14,7 +14,7 @@ from rmqtool.remoting.frames import decode_frame
 from rmqtool.remoting.headers import Row
 from rmqtool.remoting.requests import REQUESTS
 
-FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "wire"
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
 _NAMES = {language.name: language for language in Language}
 
 

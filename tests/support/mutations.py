@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stores import read_lines
+from tests.support.stores import read_lines
 
 Operation = Mapping[str, Any]
 

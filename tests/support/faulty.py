@@ -29,7 +29,7 @@ from rmqtool.files.filesystem import (
     require_unshrunk,
     split,
 )
-from tests.faulty_disk import Change, FaultyDisk, Inode, dress, link, move, resize, unlink, write
+from tests.support.faulty_disk import Change, FaultyDisk, Inode, dress, link, move, resize, unlink, write
 
 _BLOCK = 4096
 

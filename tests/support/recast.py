@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.builders import FILLER_UNIT, blank, queue_unit, record_with_property_crc
-from tests.stores import truth
+from tests.support.builders import FILLER_UNIT, blank, queue_unit, record_with_property_crc
+from tests.support.stores import truth
 
 _PLACE = slice(28, 36)
 _BLANK = 8

@@ -3,8 +3,8 @@
 A store is unpacked sparse (holes stay holes) and with its modification times to the nanosecond, because brokers look at
 them. Holes are never read: the whole set unpacks in about a second.
 
-    python -m tests.stores                     the names
-    python -m tests.stores 49-basic DIR        unpack one, print its root
+    python -m tests.support.stores                     the names
+    python -m tests.support.stores 49-basic DIR        unpack one, print its root
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 _SUFFIX = ".tar.xz"
 _BLOCK = 1 << 16
 

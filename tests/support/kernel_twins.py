@@ -23,7 +23,7 @@ from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_t
 from rmqtool.formats.index import key_hash
 from rmqtool.formats.message_json import encode_line, message_json
 from rmqtool.kernel import Kernel
-from tests.one_by_one import NUMBERS, walk
+from tests.support.one_by_one import NUMBERS, walk
 
 _ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
 _ALL_CHECKS = table.WRONG_CRC | table.WRONG_PROPERTY_CRC

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from rmqtool.exports.choice import DEFAULT, Choice
 from rmqtool.exports.run import Engine, Outcome, Request, local_engine, run_export
 from rmqtool.log.ranges import Effort
-from tests.stores import truth
+from tests.support.stores import truth
 
 Row = dict[str, Any]
 

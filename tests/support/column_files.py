@@ -12,7 +12,7 @@ from rmqtool.columns.index_build import Keys, hang_in
 from rmqtool.columns.queues import QueueRun
 from rmqtool.formats import layouts
 from rmqtool.formats.layouts import IndexHeader
-from tests.builders import MAGIC_V1
+from tests.support.builders import MAGIC_V1
 
 FILLER = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 

@@ -1,4 +1,4 @@
-"""Random damage to a store, as operations of ``tests.mutations``: what a bad disk, a crash or a person leaves.
+"""Random damage to a store, as operations of ``tests.support.mutations``: what a bad disk, a crash or a person leaves.
 
 Made from a seed, so that a case can be had again. Damage prefers the end of the log, where recovery looks.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.builders import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, blank, queue_unit
+from tests.support.builders import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, blank, queue_unit
 
 Operation = dict[str, Any]
 UNIT = len(queue_unit(0, 0, 0))

@@ -10,7 +10,7 @@ from rmqtool.config import Version
 from rmqtool.engine.message import NewMessage
 from rmqtool.engine.store import MessageStore
 from rmqtool.formats.commit_log import Message
-from tests.engine_stores import clock_of, iter_records, small_setup
+from tests.support.engine_stores import clock_of, iter_records, small_setup
 
 
 class Served:

@@ -1,4 +1,4 @@
-"""A store that is being written: python -m tests.busy_store ROOT VERSION
+"""A store that is being written: python -m tests.support.busy_store ROOT VERSION
 
 Says "ready" when there is something to look at. For every line that it then reads it says "putting" and puts some
 thousand messages more, as fast as it can; it closes the store when there are no more lines.
@@ -15,7 +15,7 @@ from rmqtool.engine.message import NewMessage
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.store import MessageStore
 from rmqtool.files.posix_write import PosixWritableFileSystem
-from tests.engine_stores import small_config
+from tests.support.engine_stores import small_config
 
 TOPICS = ("orders", "payments", "a.topic", "%RETRY%group")
 BURST = 1500

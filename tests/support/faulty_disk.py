@@ -3,7 +3,7 @@
 ``FaultyDisk`` keeps two truths: what programs see, and what would be there after a power cut. ``crash_at(n)`` raises
 ``Crash`` inside the n-th call that changes or syncs something, ``fail(n, errno)`` lets that call fail, ``after_crash``
 makes the disk that the next start finds, and ``iter_outcomes`` makes all of them, or a seeded sample. The file systems
-on such a disk are ``tests.faulty.FaultyFileSystem``.
+on such a disk are ``tests.support.faulty.FaultyFileSystem``.
 
 The model is the worst that POSIX allows. Of the writes since the last sync any subset survives, in any file; each may
 be torn at sectors, or leave nothing but the new size; names survive one by one; a rename is all or nothing, and one

@@ -25,8 +25,8 @@ from rmqtool.files.overlay import OverlayFileSystem
 from rmqtool.store.open import open_store
 from rmqtool.upstream.outcome import StartOutcome
 from rmqtool.upstream.rehearsal import rehearse
-from tests.mutations import Mutation, apply_mutation, read_catalogue, set_abort
-from tests.stores import FIXTURES, read_lines, unpack
+from tests.support.mutations import Mutation, apply_mutation, read_catalogue, set_abort
+from tests.support.stores import FIXTURES, read_lines, unpack
 
 VERSIONS = {"4.9.8": Version.V4_9, "5.3.3": Version.V5_3, "5.4.0": Version.V5_4}
 # Each list of outcomes, and the settings in which its starts differ from those of the base.

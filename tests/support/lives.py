@@ -30,8 +30,8 @@ from rmqtool.formats.layouts import TimerLogUnit
 from rmqtool.formats.system_bodies import decode_op_body, decode_pop_body
 from rmqtool.formats.timer import decode_timer_unit
 from rmqtool.store.open import open_store
-from tests.manual_clock import ManualClock
-from tests.replay import Step, config_of, iter_places, iter_steps
+from tests.support.manual_clock import ManualClock
+from tests.support.replay import Step, config_of, iter_places, iter_steps
 
 # What the broker was started with, where its store does not say.
 _STARTED_WITH: dict[str, dict[str, object]] = {"49-broker": {"transactionTimeOut": 1000, "transactionCheckMax": 3}}

@@ -16,7 +16,7 @@ from rmqtool.formats.commit_log import Flaw, Message, decode_record
 from rmqtool.formats.compression import body_codec, inflate_body
 from rmqtool.formats.hosts import format_host
 from rmqtool.formats.ids import encode_offset_msg_id
-from tests.builders import MAGIC_V1, MAGIC_V2
+from tests.support.builders import MAGIC_V1, MAGIC_V2
 
 NUMBERS = tuple(name for name in Message._fields if not name.startswith("raw_") and not name.endswith("_ip"))
 

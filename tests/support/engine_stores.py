@@ -17,9 +17,9 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.layouts import ConsumeQueueUnit, IndexEntry, IndexHeader
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.segments import Segment
-from tests.faulty import FaultyFileSystem, FaultyWritableFile
-from tests.faulty_disk import FaultyDisk
-from tests.manual_clock import ManualClock
+from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.manual_clock import ManualClock
 
 SEGMENT = 4096
 UNITS_PER_FILE = 10

@@ -1,4 +1,4 @@
-"""Segments of any content, made from a seed with ``tests.builders``: every kind of record and of ending there is.
+"""Segments of any content, made from a seed with ``tests.support.builders``: every kind of record and of ending.
 
 A segment knows where its records begin and what stands behind the last one. Bodies may hold whole records, at the
 right place and size: only walking from the start tells them from real ones.
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import (
+from tests.support.builders import (
     BORN_V4_HOST,
     BORN_V6_HOST,
     MAGIC_BLANK,
