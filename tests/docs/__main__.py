@@ -1,4 +1,4 @@
-"""``make docs``: writes man/, the completion table, the screens and the picture in documents, the lists of texts."""
+"""``make docs``: writes man/, the completion table, the screens and the picture in documents, lists."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqtool.cli import command_tree
 from rmqtool.commands.table import COMMANDS
+from tests.architecture.tour import write_tour
 from tests.docs.completion import TABLE, completion_table
 from tests.docs.error_texts import write_texts
 from tests.docs.picture import write_picture
@@ -40,6 +41,7 @@ def main() -> None:
     write_tours(screen)
     write_picture()
     write_texts()
+    write_tour()
     print(f"{len(files)} pages in man/")
     for entry in COMMANDS:
         if entry.name not in EXAMPLES:
