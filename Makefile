@@ -69,7 +69,7 @@ conformance: $(KERNEL) pure
 # The rooms that differ without the kernel, and what they say of stores of real brokers.
 pure: $(READY)
 	RMQTOOL_PURE=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist loadgroup \
-	  tests/unit/columns tests/unit/log tests/unit/audit tests/unit/engine tests/unit/formats tests/golden/test_bulk.py tests/golden/test_replay.py
+	  tests/unit/columns tests/unit/log tests/unit/audit tests/unit/engine tests/unit/formats tests/unit/remoting tests/golden/test_bulk.py tests/golden/test_replay.py
 	RMQTOOL_PURE=1 $(BIN)/python -m tests.agreement --short
 
 slow: $(KERNEL)

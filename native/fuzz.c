@@ -18,6 +18,7 @@
 #include "index.h"
 #include "json.h"
 #include "encode.h"
+#include "fields.h"
 
 static void *room_for(size_t count, size_t width) {
     void *made = malloc(count * width ? count * width : 1);
@@ -96,6 +97,15 @@ static void fuzz_encode(const uint8_t *data, int64_t size, const int64_t *starts
     free(made);
 }
 
+/* The fields of a header, as far as they are some: none leaves the buffer, and each is after the one before. */
+static void fuzz_fields(const uint8_t *data, size_t size) {
+    Pair field;
+    for (const uint8_t *p = data, *end = data + size, *from = p; p < end && take_field(&p, end, &field); from = p) {
+        expect(p <= end && field.name.p == from + NAME_LENGTH_SIZE);
+        expect(p == field.name.p + field.name.length + VALUE_LENGTH_SIZE + field.value.length);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     static int is_ready;
     if (!is_ready) crc32_init(), json_init(), is_ready = 1;
@@ -113,6 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
         fuzz_dispatch(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
+    fuzz_fields(data, size);
     expect(crc32_of(data, size) == ~crc32_by_tables(~0u, data, size));
     free(data), free(starts);
     return 0;

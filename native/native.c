@@ -1,9 +1,9 @@
 /* rmqtool._native: the inner loops over many records.
  *
  * Buffers in, arrays of the caller out, plain numbers back: no files, no numpy, no policy. No function trusts a length
- * or the result of another call; each proves every record it touches with look_at (record.h). rmqtool/_native.pyi says
- * what the functions are called with. Reading order: record.h, walk.h, table.h, texts.h, dispatch.h, index.h, json.h,
- * encode.h, message.h.
+ * or the result of another call; each proves every record it touches with look_at (record.h), and each field of a header
+ * with take_field (fields.h). rmqtool/_native.pyi says what the functions are called with. Reading order: record.h,
+ * walk.h, table.h, texts.h, dispatch.h, index.h, json.h, encode.h, message.h, fields.h.
  *
  * The limited API of Python 3.11 is all that is used, so one binary serves 3.11 and everything later. */
 #define PY_SSIZE_T_CLEAN
@@ -20,6 +20,7 @@
 #include "encode.h"
 #include "arguments.h"
 #include "message.h"
+#include "fields.h"
 
 #ifndef RMQTOOL_SOURCES
 #define RMQTOOL_SOURCES 0
@@ -189,6 +190,28 @@ static PyObject *py_place(PyObject *self, PyObject *const *args, Py_ssize_t coun
     return finish(&c, Py_NewRef(Py_None));
 }
 
+static PyObject *py_header_fields(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 4, "header_fields(data, at, end, most)");
+    Array data = take_bytes(&c);
+    size_t at = take_size(&c, data.count), end = take_size(&c, data.count), most = take_size(&c, INT32_MAX);
+    if (!need(&c, at <= end, "a number is out of bounds")) return finish(&c, NULL);
+    const uint8_t *p = (const uint8_t *)data.items + at, *last = (const uint8_t *)data.items + end;
+    PyObject *fields = PyDict_New();
+    int is_taken = 1, is_plain = 1;
+    for (Pair field; fields && is_taken && is_plain && p < last;) {
+        is_plain = take_field(&p, last, &field);
+        if (!is_plain || !field.name.length || !field.value.length) continue;
+        PyObject *name = PyUnicode_FromStringAndSize((const char *)field.name.p, field.name.length);
+        PyObject *value = PyUnicode_FromStringAndSize((const char *)field.value.p, field.value.length);
+        is_taken = name && value && !PyDict_SetItem(fields, name, value);
+        Py_XDECREF(name), Py_XDECREF(value);
+        is_plain = (size_t)PyDict_Size(fields) <= most;
+    }
+    if (fields && is_taken && is_plain) return finish(&c, fields);
+    Py_XDECREF(fields);
+    return finish(&c, fields && is_taken ? Py_NewRef(Py_None) : NULL);
+}
+
 /* A number for each row, or one for all. */
 typedef struct { Py_buffer view; const int64_t *each; int64_t all; int is_held; } Numbers;
 
@@ -299,7 +322,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(group), FAST(hang_in),
-    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker),
+    FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

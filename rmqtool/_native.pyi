@@ -99,3 +99,6 @@ def text_maker(
     names: tuple[str, ...], is_terminated: bool, other: Callable[..., bytes], /
 ) -> Callable[[Mapping[str, str]], bytes]:
     """Return a function that spells properties in the order of ``names``; ``other`` spells what is no dict of texts."""
+
+def header_fields(data: Buffer, at: int, end: int, most: int, /) -> dict[str, str] | None:
+    """Return the fields of a ROCKETMQ header between two places; None: malformed, or more than ``most``."""

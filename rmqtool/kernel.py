@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
 
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
@@ -63,17 +65,22 @@ class Kernel(Protocol):
         self, names: tuple[str, ...], is_terminated: bool, other: Callable[..., bytes], /
     ) -> Callable[[Mapping[str, str]], bytes]: ...
 
+    def header_fields(self, data: Any, at: int, end: int, most: int, /) -> dict[str, str] | None: ...
 
-def sources_digest(directory: Path) -> int | None:
+
+def sources_digest(directory: StrPath) -> int | None:
     """Return the checksum of the C sources as ``native/compile_kernel.py`` does; None where there are none."""
-    sources = [*sorted(directory.glob("*.h")), *directory.glob("native.c")]
+    # Without pathlib: this runs at every start, and takes less time than importing that.
+    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    sources = [name for name in names if name.endswith(".h")] + [name for name in names if name == "native.c"]
     digest = 0
-    for source in sources:
-        digest = zlib.crc32(source.read_bytes(), zlib.crc32(source.name.encode(), digest))
+    for name in sources:
+        with open(os.path.join(directory, name), "rb") as source:
+            digest = zlib.crc32(source.read(), zlib.crc32(name.encode(), digest))
     return digest if sources else None
 
 
-def load(wanted: bool, sources: Path) -> tuple[Kernel | None, str]:
+def load(wanted: bool, sources: StrPath) -> tuple[Kernel | None, str]:
     """Return the kernel, or None and why there is none; ``sources`` is where the C would be."""
     if not wanted:
         return None, "RMQTOOL_PURE is set"
@@ -88,7 +95,8 @@ def load(wanted: bool, sources: Path) -> tuple[Kernel | None, str]:
 
 
 NATIVE: Kernel | None
-NATIVE, WHY_NOT = load(os.environ.get("RMQTOOL_PURE", "0") in ("", "0"), Path(__file__).parents[1] / "native")
+_SOURCES = os.path.join(os.path.dirname(__file__), "..", "native")
+NATIVE, WHY_NOT = load(os.environ.get("RMQTOOL_PURE", "0") in ("", "0"), _SOURCES)
 
 
 def tier() -> str:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from rmqtool import kernel
 from rmqtool.formats.java import decode_text, encode_text
 from rmqtool.remoting import limits
 from rmqtool.remoting.command import FrameError, Language, RemotingCommand, SerializeType
@@ -55,6 +56,15 @@ def decode_binary_header(data: bytes | memoryview, body: bytes = b"") -> Remotin
 def _fields(data: bytes | memoryview, at: int, end: int) -> dict[str, str]:
     if not at <= end <= len(data):
         raise FrameError(f"fields of {end - at} bytes in a header of {len(data)}")
+    if kernel.NATIVE is not None and len(data) <= limits.PLAIN_HEADER_BYTES:
+        fields = kernel.NATIVE.header_fields(data, at, end, limits.FIELDS)
+        if fields is not None:
+            return fields
+    return fields_in_python(data, at, end)
+
+
+def fields_in_python(data: bytes | memoryview, at: int, end: int) -> dict[str, str]:
+    """Return the fields of a header: what the kernel is the twin of. It leaves to this what it refuses."""
     long = len(data) > limits.PLAIN_HEADER_BYTES
     length_at = _INT.unpack_from
     fields: dict[str, str] = {}

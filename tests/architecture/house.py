@@ -148,6 +148,7 @@ JOURNEYS: dict[str, int] = {"produce": 69, "put": 34, "cat": 52, "repair": 106, 
 # What nobody calls yet, by the module's name or its beginning, and who will.
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
+    "kernel:Kernel.header_fields": "the wire protocol: it reads the fields of a ROCKETMQ header",
     "broker.consumer.consume_message:is_lock_held": "lock renewal of a client's ordered consumer",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",
     "broker.consumer.progress:ClientOffsets.update_and_freeze": "a reset of offsets that a broker tells its clients",

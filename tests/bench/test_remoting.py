@@ -2,7 +2,7 @@
 
 The frame is a send of a real Java client. Ratios are asserted, rates are printed: on one quiet core the aims are
 200,000 headers a second to texts, 100,000 to typed values, and 300,000 answers out of a template. The ROCKETMQ header
-in pure Python is slower than JSON; the compiled kernel is to change that.
+is read by the compiled kernel, and then no slower than the same header in JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rmqtool import kernel
 from rmqtool.remoting.answers import AnswerTemplate
 from rmqtool.remoting.command import ANSWER, RemotingCommand, SerializeType
 from rmqtool.remoting.frames import HEAD, decode_frame, encode_frame
@@ -44,11 +45,13 @@ TEMPLATE = AnswerTemplate(
     "queue_offset",
 )
 
+JSON_FRAME, BINARY_FRAME = "JSON frame to texts", "ROCKETMQ frame to texts"
+
 # What is measured, and how many times the time of json.loads of the header's text it may take.
 WORK: dict[str, tuple[Callable[[], object], float]] = {
-    "JSON frame to texts": (lambda: decode_frame(FRAME), 3.0),
+    JSON_FRAME: (lambda: decode_frame(FRAME), 3.0),
     "JSON frame to typed values": (lambda: REQUESTS[310].decode(decode_frame(FRAME).ext), 5.0),
-    "ROCKETMQ frame to texts": (lambda: decode_frame(BINARY), 4.0),
+    BINARY_FRAME: (lambda: decode_frame(BINARY), 4.0 if kernel.NATIVE is None else 1.5),
     "answer encoded": (lambda: encode_frame(ANSWERED), 1.5),
     "answer out of a template": (lambda: TEMPLATE.encode(SerializeType.JSON, 5, SENT), 1.2),
     "ROCKETMQ answer out of a template": (lambda: TEMPLATE.encode(SerializeType.ROCKETMQ, 5, SENT), 1.3),
@@ -73,6 +76,8 @@ def test_frames_beside_the_json_parser() -> None:
     print(f"\n{parser} of a header of {len(HEADER)} bytes: {1 / base:,.0f}/s")
     for name, took in times.items():
         print(f"{name}: {1 / took:,.0f}/s, {took / base:.2f} times")
+    if kernel.NATIVE is not None:
+        assert times[BINARY_FRAME] <= times[JSON_FRAME]
     assert {name: took / base for name, took in times.items() if took / base > WORK[name][1]} == {}
 
 
@@ -96,4 +101,4 @@ def test_what_importing_the_wire_costs() -> None:
         runs.append([float(word) for word in done.stdout.split()])
     library, wire_itself, table = (min(column) for column in zip(*runs, strict=True))
     print(f"\nstandard library {library:.1f} ms, rmqtool.remoting {wire_itself:.1f} ms, its table {table:.1f} ms")
-    assert wire_itself < 3 * library
+    assert wire_itself < library

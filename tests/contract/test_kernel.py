@@ -18,8 +18,10 @@ from rmqtool.columns import table
 from rmqtool.columns.index_build import Keys
 from rmqtool.formats import index, layouts
 from rmqtool.formats.codes import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqtool.remoting.binary_header import encode_binary_header
+from rmqtool.remoting.frames import decode_frame
 from tests.agreement.logs import commit_log_segments
-from tests.support import builders
+from tests.support import builders, wire
 from tests.support.column_files import IndexContent
 from tests.support.damaged import VERSIONS, Workshop, mutations
 from tests.support.kernel_twins import Comparison, damage
@@ -234,6 +236,58 @@ def test_slabs_laid_by_hand() -> None:
     assert sizes.tolist() == [len(one) for one in expected]
 
 
+HEADERS = [
+    encode_binary_header(decode_frame(raw.data))
+    for raw in wire.raw_frames()[::7]
+    if decode_frame(raw.data).code <= 32767
+]
+
+
+def fields_of(header: bytes) -> tuple[int, int]:
+    """Return where the fields of a header begin and end."""
+    begin = 21 + int.from_bytes(header[13:17], "big")
+    return begin, len(header)
+
+
+def test_fields_of_real_headers(comparison: Comparison) -> None:
+    """Of recorded frames, written as ROCKETMQ headers: whole, cut, damaged, and at made-up places."""
+    rng = random.Random(1)
+    for header in HEADERS:
+        begin, end = fields_of(header)
+        comparison.header_fields(header, begin, end)
+        comparison.header_fields(header, begin, rng.randrange(begin, end + 1))
+        comparison.header_fields(header, rng.randrange(end + 1), end)
+        for _ in range(4):
+            comparison.header_fields(damaged := damage(rng, header[begin:]), 0, len(damaged))
+    seen = comparison.seen
+    assert seen["fields"] > 5000
+    assert seen["refused headers"] > 1000
+    assert seen["declined headers"] > 50
+
+
+def test_fields_laid_by_hand() -> None:
+    assert NATIVE is not None
+    fields = {
+        "one": (b"\0\1a\0\0\0\1b", {"a": "b"}),
+        "the last of two of one name": (b"\0\1a\0\0\0\1b\0\1a\0\0\0\1c", {"a": "c"}),
+        "without a value": (b"\0\1a\0\0\0\0\0\1b\0\0\0\1c", {"b": "c"}),
+        "without a name": (b"\0\0\0\0\0\1b", {}),
+        "none": (b"", {}),
+        "beyond ASCII": ("\0\2é\0\0\0\3中".encode(), {"é": "中"}),
+        "no UTF-8": (b"\0\1a\0\0\0\1\xff", None),
+        "half a length": (b"\0", None),
+        "a name beyond the end": (b"\0\5a\0\0\0\0", None),
+        "a value beyond the end": (b"\0\1a\0\0\0\2b", None),
+        "a negative length": (b"\0\1a\xff\xff\xff\xffb", None),
+    }
+    assert {name: NATIVE.header_fields(block, 0, len(block), 9) for name, (block, _) in fields.items()} == {
+        name: expected for name, (_, expected) in fields.items()
+    }
+    two = b"\0\1a\0\0\0\1b\0\1b\0\0\0\1b"
+    assert NATIVE.header_fields(two, 0, 16, 1) is None
+    assert NATIVE.header_fields(memoryview(b"x" + two), 1, 17, 2) == {"a": "b", "b": "b"}
+
+
 LONGS, INTS = np.zeros(4, np.int64), np.zeros(4, np.int32)
 REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
     "too few arguments": ("walk", (b"",), TypeError),
@@ -273,6 +327,9 @@ REFUSED: dict[str, tuple[str, tuple[object, ...], type[Exception]]] = {
         ValueError,
     ),
     "short record": ("place", (bytearray(90), 0, 0, 0, False), ValueError),
+    "fields that end before they begin": ("header_fields", (b"abc", 2, 1, 9), ValueError),
+    "fields after the end": ("header_fields", (b"abc", 0, 4, 9), ValueError),
+    "fewer fields than none": ("header_fields", (b"abc", 0, 3, -1), ValueError),
     "no tuple": ("decoder", (int, None), TypeError),
     "names": ("text_maker", ((1,), True, None), TypeError),
     "columns": ("encode_slab", ([b""], [], (0,) * 9, [bytes(8)], [bytes(8)], 0, LONGS[:1]), ValueError),
@@ -310,6 +367,7 @@ def test_messages_do_not_pile_up() -> None:
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "for round in range(3):\n"
         "    for _ in range(100000):\n"
+        "        kernel.NATIVE.header_fields(b'\\0\\1a\\0\\0\\0\\1b\\0', 0, 8 + _ % 2, 9)\n"
         "        decode(EXAMPLE_A); text({'a': 'b'}); kernel.NATIVE.text_maker(('a',), True, print)\n"
         "    before = before if round > 1 else peak()\n"
         "print(peak() - before)\n"
@@ -320,6 +378,12 @@ def test_messages_do_not_pile_up() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 1000  # KiB; a leak of one object a round would be some MiB
+
+
+def test_a_clone_compares_the_kernel_with_its_own_sources() -> None:
+    assert Path(kernel._SOURCES).samefile(ROOT / "native")
+    assert NATIVE is not None
+    assert kernel.sources_digest(kernel._SOURCES) == NATIVE.SOURCES
 
 
 def test_a_kernel_of_other_sources_is_refused(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         EXAMPLE_A + EXAMPLE_B + EXAMPLE_C + EXAMPLE_D,
         record(b"body", b"SCHEDULE_TOPIC_XXXX", delayed) * 3,
         *(make_segment(seed).data for seed in range(0, 60, 3)),
+        b"".join(b"\0\5topic\0\0\0%c%s" % (length, b"x" * length) for length in (1, 9, 200)),
     ]
     for number, content in enumerate(contents):
         (directory / str(number)).write_bytes(content)
@@ -68,6 +69,8 @@ CANARIES = {
     "offset of a caller": ("record.h", "at >= 0 && at <= end && look_at", "look_at"),
     "room for keys": ("dispatch.h", "if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return n;", ""),
     "room for a line": ("json.h", "NAMES + TIMES * (size_t)r.size) break;", "(size_t)r.size) break;"),
+    "length of a name": ("fields.h", "if (field->name.length + VALUE_LENGTH_SIZE > left) return 0;", ""),
+    "length of a value": ("fields.h", "if (field->value.length > left) return 0;", ""),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }
 

@@ -7,6 +7,7 @@ compared, so that a test can show that there was something to compare.
 from __future__ import annotations
 
 import random
+import struct
 import zlib
 from collections import Counter
 from itertools import chain
@@ -23,6 +24,9 @@ from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_t
 from rmqtool.formats.index import key_hash
 from rmqtool.formats.message_json import encode_line, message_json
 from rmqtool.kernel import Kernel
+from rmqtool.remoting import limits
+from rmqtool.remoting.binary_header import fields_in_python
+from rmqtool.remoting.command import FrameError
 from tests.support.one_by_one import NUMBERS, walk
 
 _ODD_TAGS, _ODD_KEYS, _NAMES_QUEUES, _NOT_TEXT, _BESIDE_QUEUE = 1, 2, 4, 8, 16
@@ -51,6 +55,22 @@ class Comparison:
         self._dispatch(data, offsets, list(messages.values()), DispatchRules())
         self._lines(data, offsets, list(messages.values()))
         self._encode(data, list(messages.items())[:20])
+
+    def header_fields(self, data: bytes, begin: int, end: int) -> None:
+        """Compare the fields of a ROCKETMQ header from ``begin`` to ``end``."""
+        found = self.kernel.header_fields(data, begin, end, limits.FIELDS)
+        try:
+            expected = fields_in_python(data, begin, end)
+        except (FrameError, struct.error, IndexError):
+            assert found is None
+            self.seen["refused headers"] += 1
+            return
+        if found is None:
+            assert not is_text(data[begin:end]), "a header was declined that is plain"
+            self.seen["declined headers"] += 1
+            return
+        assert list(found.items()) == list(expected.items())
+        self.seen["fields"] += len(found)
 
     def _walk(self, data: bytes) -> list[int]:
         expected, stop = walk(data)
