@@ -10,9 +10,9 @@ from __future__ import annotations
 import codecs
 import math
 import re
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from rmqtool import kernel
@@ -29,10 +29,8 @@ LONG_MAX = (1 << 63) - 1
 # What String.trim removes, and Double.valueOf with it.
 BLANKS = "".join(map(chr, range(0x21)))
 
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?=[fFdD]?\Z)")
-_HEXADECIMAL = re.compile(
-    r"[+-]?0[xX](?:[0-9a-fA-F]*+\.[0-9a-fA-F]++|[0-9a-fA-F]++\.?)[pP][+-]?[0-9]++(?=[fFdD]?\Z)",
-)
+_DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?=[fFdD]?\Z)"
+_HEXADECIMAL = r"[+-]?0[xX](?:[0-9a-fA-F]*+\.[0-9a-fA-F]++|[0-9a-fA-F]++\.?)[pP][+-]?[0-9]++(?=[fFdD]?\Z)"
 _NAMED = {
     f"{sign}{name}": value
     for sign, factor in (("", 1.0), ("+", 1.0), ("-", -1.0))
@@ -159,16 +157,24 @@ def _parse_integer(text: str, least: int, greatest: int) -> int | None:
 
 def _ascii_digit(character: str) -> str:
     """Return the digit that ``Character.digit`` of one ``char`` sees: any script's, of the first plane only."""
+    import unicodedata  # here: nearly every number is ASCII
+
     value = unicodedata.decimal(character, None) if character <= "\uffff" else None
     return "x" if value is None else str(value)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return the pattern, compiled at its first use: everything imports this module, and few need a pattern."""
+    return re.compile(pattern)
 
 
 def parse_double(text: str) -> float | None:
     """Return ``Double.valueOf(text)``; None where that throws."""
     text = text.strip(BLANKS)
-    if found := _DECIMAL.match(text):
+    if found := _compiled(_DECIMAL).match(text):
         return float(found[0])
-    if found := _HEXADECIMAL.match(text):
+    if found := _compiled(_HEXADECIMAL).match(text):
         try:
             return float.fromhex(found[0])
         except OverflowError:

@@ -24,7 +24,7 @@ PLAIN_HEADER_BYTES: Final = 64 << 10
 _MEMBERS = 64
 
 # A string is taken to its end, also where that is missing: no character is looked at twice.
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z|\\\Z)|([{\[])|([}\]])|(,)', re.DOTALL)
+_PIECE = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z|\\\Z)|([{\[])|([}\]])|(,)'
 _OPENED, _CLOSED = 1, 2
 
 
@@ -37,7 +37,7 @@ def check_json(text: str, members: int = FIELDS + _MEMBERS) -> None:
     if text.count("{") + text.count("[") <= DEPTH and text.count(",") <= members:
         return
     depth = found = 0
-    for match in _TOKEN.finditer(text):
+    for match in re.finditer(_PIECE, text, re.DOTALL):
         kind = match.lastindex
         if kind == _CLOSED:
             depth -= 1
