@@ -1,7 +1,7 @@
-"""What of a log is no right record, by its places: the one map of damage.
+"""The map of damage: the ranges of a log that do not hold valid records.
 
-Everything that asks whether damage takes a place asks here: whether a queue entry may lead there, how many messages
-at most were lost between two places, and which bridge a repair has laid there.
+It is the one place that answers whether an offset is in damage (then a queue entry may point there), how many messages
+at most were lost between two offsets, and which bridge a repair wrote there.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ class Span(Protocol):
 
     @property
     def start(self) -> int:
-        """Where it begins."""
+        """The offset of the first byte."""
 
     @property
     def end(self) -> int:
-        """Where what follows begins."""
+        """The offset after the last byte."""
 
 
 AnySpan = TypeVar("AnySpan", bound=Span)
 
 
 class Stretch(NamedTuple):
-    """Bytes of the log of which nothing else is known."""
+    """A range of the log, with nothing else known about it."""
 
     start: int
     end: int
 
 
 def find_covering(spans: Sequence[AnySpan], physical_offset: int) -> AnySpan | None:
-    """Return the one of some spans, in the order of the log, that an offset is in."""
+    """Return the span that holds an offset. The spans must be in the order of the log and must not overlap."""
     at = bisect_right(spans, physical_offset, key=_start_of) - 1
     return spans[at] if at >= 0 and physical_offset < spans[at].end else None
 
 
 def is_any_between(spans: Sequence[Span], start: int, end: int) -> bool:
-    """Return whether one of some spans, in the order of the log, has bytes between two offsets."""
+    """Return whether a span has bytes between two offsets. The spans must be in the order of the log."""
     at = bisect_right(spans, start, key=_end_of)
     return at < len(spans) and spans[at].start < end
 
 
 def joined(spans: Iterable[Span]) -> list[Stretch]:
-    """Return spans in the order of the log, those that touch as one."""
+    """Return spans in the order of the log; spans that touch or overlap become one."""
     found: list[Stretch] = []
     for one in sorted(spans, key=_start_of):
         if found and one.start <= found[-1].end:
@@ -62,7 +62,11 @@ def joined(spans: Iterable[Span]) -> list[Stretch]:
 
 
 class Damage(NamedTuple):
-    """Bytes of the log that are no valid record; ``record`` is the message in them whose structure is whole."""
+    """Bytes of the log that do not hold a valid record.
+
+    Without a ``segment``, the bytes are in a gap between two. ``record`` is the message here if its structure is whole:
+    only its content is wrong. ``is_empty`` marks the unused end of a segment without a blank record.
+    """
 
     start: int
     end: int
@@ -73,7 +77,7 @@ class Damage(NamedTuple):
 
 
 class Bridge(NamedTuple):
-    """A record that a repair has laid over damage; what was there before ``end`` is lost."""
+    """A placeholder record that a repair wrote over damage; everything from it to ``end`` is lost."""
 
     physical_offset: int
     size: int
@@ -82,7 +86,7 @@ class Bridge(NamedTuple):
 
 @dataclass
 class DamageMap:
-    """All damage, in the order of the log, and what bridges damage that was there before."""
+    """All damage of a log, in order, and the bridges over earlier damage."""
 
     spans: list[Damage] = field(default_factory=list)
     bridges: list[Bridge] = field(default_factory=list)
@@ -92,17 +96,17 @@ class DamageMap:
         return find_covering(self.spans, physical_offset) is not None
 
     def find_bridge(self, physical_offset: int) -> Bridge | None:
-        """Return the bridge over an offset."""
+        """Return the bridge whose lost range holds an offset."""
         at = bisect_right(self.bridges, physical_offset, key=_place_of) - 1
         return self.bridges[at] if at >= 0 and physical_offset < self.bridges[at].end else None
 
     def find_last_bridge(self, start: int, end: int) -> Bridge | None:
-        """Return the last bridge between two offsets."""
+        """Return the last bridge that begins between two offsets."""
         at = bisect_right(self.bridges, end - 1, key=_place_of) - 1
         return self.bridges[at] if at >= 0 and self.bridges[at].physical_offset >= start else None
 
     def lost_between(self, start: int, end: int) -> int:
-        """Return how many records at most were in the damage between two offsets."""
+        """Return the largest number of records that the damage between two offsets can have held."""
         at = max(bisect_right(self.spans, start, key=_start_of) - 1, 0)
         lost = 0
         for bridge in self.bridges[max(bisect_right(self.bridges, start, key=_place_of) - 1, 0) :]:

@@ -1,9 +1,7 @@
-"""One segment as an ordered stream of batches and of places that are no right record.
+"""Valid records as columns, in batches, with the queue entries and index entries that each record is due.
 
-Batches: right records as columns, and what each of them is due in queues and index.
-
-A batch says what a broker makes of its records when it dispatches them; what stands in the queues and in the index is
-compared with that.
+A batch has what a broker makes of these records when it dispatches them. The other modules of this room compare that
+with the entries that are on disk.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ BATCH_UNIT = np.dtype(layouts.BATCH_CONSUME_QUEUE_UNIT.dtype())
 
 
 class Inflating(IntEnum):
-    """How closely compressed bodies are looked at: not at all, their first bytes, or whole."""
+    """How closely to look at compressed bodies: not at all, at their first bytes, or at all of them."""
 
     NONE = 0
     HEADS = 1
@@ -60,7 +58,7 @@ class Inflating(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a batch is to say of its records. Topics with batch queues get their units there."""
+    """Selects what batches contain. Topics in ``batch_topics`` have batch queues and get their entries there."""
 
     rules: DispatchRules
     batch_topics: frozenset[str] = frozenset()
@@ -70,29 +68,29 @@ class Wanted:
 
 
 def rules_for(config: StoreConfig) -> DispatchRules:
-    """Return what the broker of a store makes of a record."""
+    """Return the rules by which the broker of this store turns records into entries."""
     try:
         delays = parse_delay_levels(config.message_delay_level)
-    except ValueError:  # a broker does not start with it
+    except ValueError:  # a broker does not start with this setting, so the default decides
         delays = parse_delay_levels(DEFAULT_DELAY_LEVELS)
     return rules_of(config.version.value, delays)
 
 
 class IndexKeys(NamedTuple):
-    """Entries that an index is due: the place and the store time of a record, and the hash of one of its keys."""
+    """Entries due in an index: for each, the physical offset and store time of the record, and the hash of the key."""
 
     physical_offsets: Ints
     key_hashes: Ints
     store_timestamps: Ints
 
     def before(self, end: int) -> IndexKeys:
-        """Return those of records before ``end`` of the log."""
+        """Return the entries of records before ``end`` of the log."""
         rows = self.physical_offsets < end
         return IndexKeys(*(column[rows] for column in self))
 
 
 class RecordFlaw(NamedTuple):
-    """A flaw that leaves a record whole: it says what it says."""
+    """A flaw that does not hide the content of a record: all fields can still be read."""
 
     physical_offset: int
     total_size: int
@@ -100,7 +98,7 @@ class RecordFlaw(NamedTuple):
 
 
 class HostRun(NamedTuple):
-    """Records one behind the other that the same host stored; ``length`` is that of the first."""
+    """Consecutive records stored by the same host; ``length`` is the size of the first record."""
 
     host: bytes
     physical_offset: int
@@ -109,7 +107,7 @@ class HostRun(NamedTuple):
 
 
 class Half(NamedTuple):
-    """A committed record, and where the half message lies that it commits."""
+    """A committed record, and the physical offset of the half message that it commits."""
 
     physical_offset: int
     prepared_offset: int
@@ -117,11 +115,11 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records that stand in the log one behind the other, at most blanks and damage between two batches.
+    """Consecutive records of a segment, with at most blanks and damage between them and the next batch.
 
-    ``entries`` are the units due in simple queues, ``batch_runs`` those due in batch queues. ``bodies`` names records
-    whose body does not inflate, ``heads`` records with a header or properties that no broker writes, ``hosts`` who
-    stored them, where nothing was left out.
+    ``entries`` are due in simple queues, ``batch_runs`` in batch queues. ``bodies`` has the records whose body does not
+    inflate, ``heads`` those with a header or properties that no broker writes, ``hosts`` who stored the records.
+    ``hosts`` is empty in a part of a batch.
     """
 
     physical_offsets: Ints
@@ -137,11 +135,11 @@ class Batch:
     hosts: list[HostRun]
 
     def without_tag_keys(self) -> Batch:
-        """Return the batch without the entries that tags are due."""
+        """Return the batch without the entries that 5.4 adds for tags."""
         return replace(self, tag_keys=_NO_KEYS) if len(self.tag_keys.key_hashes) else self
 
     def before(self, end: int) -> Batch:
-        """Return the part of the batch that lies before ``end`` of the log."""
+        """Return the part of the batch before ``end`` of the log."""
         if self.physical_offsets[-1] < end:
             return self
         rows = self.physical_offsets < end
@@ -170,7 +168,7 @@ def _runs_before(runs: list[QueueRun], end: int) -> list[QueueRun]:
 
 
 def batch_of(records: Records, wanted: Wanted) -> Batch:
-    """Return the batch of some right records."""
+    """Return the batch of some valid records."""
     properties = decode_properties(records)
     in_batches = _stand_in_batches(records, wanted)
     places = records.column("physical_offset").astype(np.int64)
@@ -215,7 +213,7 @@ def _stand_in_batches(records: Records, wanted: Wanted) -> Mask:
 
 
 def _batch_runs(records: Records, properties: Properties, rules: DispatchRules) -> Iterator[QueueRun]:
-    """Yield the units of batch queues, queue by queue."""
+    """Yield the entries due in batch queues, one run for each queue."""
     kept = np.flatnonzero(have_queue_unit(records))
     if not len(kept):
         return
@@ -244,7 +242,7 @@ def _commits(records: Records) -> list[Half]:
 
 
 def _bridges(records: Records) -> Iterator[RecordFlaw]:
-    """Yield the records that a repair has laid over damage."""
+    """Yield the bridges among the records. A bridge is a rolled-back record, so only those are looked at."""
     for row in np.flatnonzero(records.column("sys_flag") & TRANSACTION_MASK == int(TransactionType.ROLLBACK)).tolist():
         message = _message(records, row)
         if is_bridge(message):
@@ -253,7 +251,7 @@ def _bridges(records: Records) -> Iterator[RecordFlaw]:
 
 
 def _check_texts(records: Records, properties: Properties) -> Iterator[RecordFlaw]:
-    """Yield records whose properties are no UTF-8: a broker writes them from texts."""
+    """Yield the records whose properties are not UTF-8. A broker writes them from strings, so these are damaged."""
     for row in _rows_without_text(records, properties):
         begin, size = int(records.properties_offsets[row]), int(records.properties_lengths[row])
         place, total = records.column("physical_offset")[row], records.column("total_size")[row]
@@ -285,7 +283,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-# How a compressed body begins, by its codec.
+# The magic bytes of each codec. A zlib body begins with 0x78 because brokers use a window of 32 KiB.
 _HEADS = {"zlib": (b"\x78",), "lz4": (b"\x04\x22\x4d\x18",), "zstd": (b"\x28\xb5\x2f\xfd",)}
 
 
@@ -311,16 +309,20 @@ def _check_body(sys_flag: int, raw_body: bytes, inflating: Inflating) -> Flaw | 
     return found if isinstance(found, Flaw) else None
 
 
-# What a header says beyond this was not put there by a broker.
+# A port has 16 bits; the record has 32 bits for it.
 _MOST_PORT = 0xFFFF
+# A client gives up after 16 deliveries by default. A count of 65,536 is a damaged field.
 _MOST_RECONSUME_TIMES = 1 << 16
+# Clocks of clients drift by seconds. Ten minutes ahead of the broker is not drift.
 _MOST_AHEAD_MS = 600_000
+# A client that replays old messages may keep their birth time. Ten years before the store time is damage.
 _MOST_BEHIND_MS = 10 * 365 * 86_400_000
+# The low byte and the codec bits. No version of RocketMQ sets another bit.
 _KNOWN_SYS_FLAGS = 0xFF | COMPRESSION_MASK
 
 
 def _have_odd_heads(records: Records) -> Mask:
-    """Return which records ``check_head`` has something to say about."""
+    """Return which records ``check_head`` has a flaw for. It repeats those conditions on whole columns."""
     flags = records.column("sys_flag")
     found: Mask = flags & ~np.int32(_KNOWN_SYS_FLAGS) != 0
     found |= (flags & COMPRESSION_MASK != 0) & (flags & int(SysFlag.COMPRESSED) == 0)
@@ -339,7 +341,7 @@ def _have_odd_heads(records: Records) -> Mask:
 
 
 def check_head(message: Message) -> Iterator[RecordFlaw]:
-    """Yield the first flaw of a record whose header holds what no broker writes."""
+    """Yield the first flaw of a record whose header has a value that no broker writes."""
     prefix = PREFIXES[message.sys_flag & HOST_BITS]
     for name, text in _odd_fields(message):
         field = prefix.field(name)
@@ -375,7 +377,7 @@ def _host_runs(records: Records) -> list[HostRun]:
 
 
 def _host_runs_of(records: Records) -> Iterator[HostRun]:
-    """Yield the runs of records with hosts of one family."""
+    """Yield the runs of records whose hosts are of one address family."""
     if not len(records):
         return
     hosts = np.ascontiguousarray(records.prefixes["store_host_ip"])
@@ -390,7 +392,10 @@ def _host_runs_of(records: Records) -> Iterator[HostRun]:
 
 
 def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
-    """Return runs with neighbours of one host joined; hosts of IPv4 and of IPv6 each have a row of their own."""
+    """Return runs with neighbours of the same host joined.
+
+    Runs of IPv4 and IPv6 hosts come in any order relative to each other, so each family is joined by itself.
+    """
     found: list[HostRun] = []
     last: dict[int, int] = {}
     for run in runs:
@@ -404,7 +409,7 @@ def join_hosts(runs: Iterable[HostRun]) -> list[HostRun]:
 
 
 def join_batches(batches: list[Batch]) -> Batch:
-    """Return batches one behind the other as one."""
+    """Return consecutive batches as one."""
     if len(batches) == 1:
         return batches[0]
     return Batch(
@@ -422,15 +427,15 @@ def join_batches(batches: list[Batch]) -> Batch:
     )
 
 
-# Queues and index are asked once for so many records: each question costs some reads.
+# Records that are compared with queues and index at once: each comparison costs several reads.
 _RECORDS = 1 << 17
 
 
 def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wanted) -> Iterator[Batch | Place]:
-    """Yield the pieces of a segment in their order: records in batches, everything else as places.
+    """Yield the pieces of a segment in order: records in batches, everything else as places.
 
-    A record with a flaw that does not hide what it says (``Place.damaged``) comes as a place only; one whose store
-    time cannot be comes as a place and in a batch.
+    A record whose only flaw is its store time comes as a place and also in a batch: it is due its entries. A record
+    with another flaw that leaves it readable (``Place.damaged``) comes as a place only.
     """
     waiting: list[Batch] = []
     records = 0
@@ -439,7 +444,7 @@ def iter_batches(file: ReadableFile, pieces: Iterable[Rows | Place], wanted: Wan
         if isinstance(found, Rows):
             waiting.append(batch_of(found.records, wanted))
             records += len(found.records)
-            del found  # other bytes come into the memory that it was made of
+            del found  # frees the columns, so that the next read can use their memory
             if records < _RECORDS:
                 continue
         elif _is_untimed(found):
@@ -460,7 +465,7 @@ def _is_untimed(place: Place) -> bool:
 
 
 def batch_at(file: ReadableFile, file_offset: int, length: int, wanted: Wanted) -> Batch:
-    """Return the batch of the one record at a place, whose structure is whole."""
+    """Return the batch of a single record whose structure is known to be whole."""
     data = file.pread_exactly(length, file_offset)
     records, declined = decode_records(data, np.zeros(1, np.int64))
     assert declined is None, f"the walk calls a message what columns decline: {declined}"

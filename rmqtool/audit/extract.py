@@ -1,9 +1,9 @@
-"""What a log says of its queues and its index, read from its segments; and kept, so that the log is read once.
+"""Batches of a log, read from its segments; and kept, so that the log is read only once.
 
-A repair compares the same log with several states of the same queues: as they are, as a recovery leaves them, as a
-broker would find them afterwards. What the log says does not change meanwhile, and is a small part of the log: the
-bodies are left out. So it is kept, in memory and then in a temporary file without a name, and a segment is read again
-only when its file has changed.
+A repair compares the same log with several states of its queues: as they are now, as a recovery leaves them, as a
+broker would find them afterwards. The log does not change meanwhile. Its batches are small because they leave the
+bodies out. So they are kept, first in memory, then in a temporary file without a name. A segment is read again only if
+its file has changed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rmqtool.log.read import DLedgerScan, SegmentScan
 from rmqtool.log.walk import Place
 from rmqtool.store.segments import Segment
 
+# Larger extracts go to the temporary file.
 _IN_MEMORY = 16 << 20
 _KEPT = "the temporary file of what the log says"
 
@@ -35,7 +36,7 @@ class LogReading:
         self.dledger = dledger
 
     def pieces(self, segment: Segment, start: int = 0) -> Generator[Batch | Place, None, None]:
-        """Yield what is in a segment from ``start`` of its file, where a record is due, to its end."""
+        """Yield the pieces of a segment from ``start`` of its file to its end. A record must begin at ``start``."""
         with segment.filesystem.open_read(segment.path) as file:
             if segment.path in self.dledger:
                 yield from iter_batches(file, DLedgerScan(file, segment.base_offset).pieces(start), self.wanted)
@@ -43,13 +44,17 @@ class LogReading:
                 yield from iter_batches(file, SegmentScan(file, segment.base_offset).pieces(start), self.wanted)
 
     def record(self, segment: Segment, file_offset: int, length: int) -> Batch:
-        """Return what one record says whose structure is whole."""
+        """Return the batch of one record whose structure is whole."""
         with segment.filesystem.open_read(segment.path) as file:
             return batch_at(file, file_offset, length, self.wanted)
 
 
 class _Narrow(pickle.Pickler):
-    """Keeps numbers in as few bytes as their span needs: half of what is kept are places that follow each other."""
+    """Writes columns of integers as the smallest type that holds their range.
+
+    Half of an extract is physical offsets of neighbouring records: as differences from the first they need half the
+    bytes.
+    """
 
     def reducer_override(self, value: object) -> Any:
         if not isinstance(value, np.ndarray) or value.dtype != np.int64 or not value.size:
@@ -64,7 +69,7 @@ def _widen(low: int, dtype: str, data: bytes) -> Ints:
 
 
 class _State(NamedTuple):
-    """A segment, and what tells that its bytes are the same as before."""
+    """Identifies the bytes of a segment: if this is equal, the file has not changed."""
 
     shown: str
     base_offset: int
@@ -73,7 +78,7 @@ class _State(NamedTuple):
 
 
 class LogExtract(LogReading, Closable):
-    """Reads each segment once, and keeps what it says until it is closed."""
+    """Reads each segment once, and keeps its batches until it is closed."""
 
     def __init__(self, wanted: Wanted, dledger: Collection[str] = ()) -> None:
         super().__init__(wanted, dledger)
@@ -81,7 +86,7 @@ class LogExtract(LogReading, Closable):
         self._kept: dict[_State, list[int]] = {}
 
     def pieces(self, segment: Segment, start: int = 0) -> Generator[Batch | Place, None, None]:
-        """Yield what is in a segment; a part of it is read and not kept."""
+        """Yield the pieces of a segment. A part of a segment is read and not kept."""
         if start:
             yield from super().pieces(segment, start)
             return
@@ -96,7 +101,7 @@ class LogExtract(LogReading, Closable):
         self._kept[state] = kept
 
     def serves(self, wanted: Wanted) -> bool:
-        """Return whether all that is wanted of the records is kept."""
+        """Return whether the kept batches have everything that is wanted."""
         mine = self.wanted
         same = (mine.rules, mine.batch_topics) == (wanted.rules, wanted.batch_topics)
         with_keys = mine.keys >= wanted.keys and mine.tag_keys >= wanted.tag_keys
@@ -113,13 +118,13 @@ class LogExtract(LogReading, Closable):
     def _load(self, at: int) -> Batch | Place:
         try:
             self._file.seek(at)
-            found: Batch | Place = pickle.load(self._file)  # noqa: S301  (nobody else can write it: it has no name)
+            found: Batch | Place = pickle.load(self._file)  # noqa: S301  (only we can write a file without a name)
         except OSError as error:
             raise read_failed("read", _KEPT, error) from error
         return found
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop everything that was kept."""
         self._kept.clear()
         self._file.close()
 
@@ -136,6 +141,6 @@ def _state_of(segment: Segment) -> _State:
 
 
 def iter_pieces(source: LogReading, segment: Segment, *, tag_keys: bool) -> Iterator[Batch | Place]:
-    """Yield what is in a segment, the entries of tags only where they are wanted."""
+    """Yield the pieces of a segment, with the entries of tags only on request."""
     for found in source.pieces(segment):
         yield found if tag_keys or isinstance(found, Place) else found.without_tag_keys()

@@ -1,11 +1,11 @@
-"""Index files judged without rebuilding them: their chains, and their entries against the keys of the log's records.
+"""Judges index files without rebuilding them: their chains, and their entries against the keys of the log's records.
 
-A file is what upstream's insertion makes of its entries in their order: each one leads to the newest entry before it
-in its slot, and the slots hold the newest of all. So the chains are right exactly when that can be said of every
-entry and every slot; nothing is followed.
+Upstream inserts an entry by pointing it at the newest entry of its slot, then pointing the slot at it. So the chains
+are right exactly when each entry points at the newest entry before it with the same slot, and each slot at the newest
+of all. One reading of the entries shows that; no chain is followed.
 
-Entries stand in the order of the log, apart from where a recovery began again: a file is a few ascending runs, and
-the entries of a stretch of the log are found by halving.
+Entries are in the order of the log, except where a recovery inserted some of them again. So a file is a few ascending
+runs, and the entries of a range of the log are found by bisection.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from rmqtool.store.index_files import Geometry
 ENTRY = np.dtype(layouts.INDEX_ENTRY.dtype())
 SLOT = np.dtype(layouts.INDEX_SLOT.dtype())
 
-# What is made of so many entries stays in the caches.
+# Entries that are examined at once: few enough that their columns stay in the caches of the CPU.
 _ROW_BITS = 16
 _AT_ONCE = 1 << _ROW_BITS
+# Bytes that are read at once to find the last entry of a sparse file.
 _PIECE = 1 << 20
 _ZEROS = bytes(_PIECE)
 _BUFFERS = Buffers(_AT_ONCE * ENTRY.itemsize)
-# Of what is wrong in one file so much is named one by one.
+# Entries of one kind of fault that are named one by one; the rest is counted.
 NAMED = 1000
-# More ascending runs than a few mean that the entries are in no order.
+# A file with more ascending runs than this has no order that bisection could use: it is searched from end to end.
 MOST_RUNS = 64
 
 Entries = npt.NDArray[np.void]
@@ -45,7 +46,10 @@ Numbers = npt.NDArray[np.int32]
 
 
 class WrongLink(NamedTuple):
-    """An entry (or a slot, then ``index_no`` is its number) that leads to ``found`` and should lead to ``due``."""
+    """An entry or a slot that points at entry ``found`` instead of entry ``due``.
+
+    For a slot, ``index_no`` is its number.
+    """
 
     index_no: int
     found: int
@@ -54,9 +58,10 @@ class WrongLink(NamedTuple):
 
 @dataclass
 class IndexLinks:
-    """Whether entries and slots lead to each other as they should; ``negative`` are entries with a negative hash.
+    """The result of examining the chains of a file. ``negative`` are entries with a negative hash.
 
-    ``odd_slots`` are empty ones that hold a number all the same: no entry has it yet, and one that gets it is led to.
+    ``odd_slots`` counts slots without entries that do not hold zero. They are harmless until the entry of that number
+    is written: then a lookup of another key reaches it.
     """
 
     slots_used: int = 0
@@ -68,7 +73,7 @@ class IndexLinks:
     odd_slots: int = field(default=0, compare=False)
 
     def join(self, more: IndexLinks) -> None:
-        """Add what was found in other slots of the same file."""
+        """Add the result for other slots of the same file."""
         self.slots_used += more.slots_used
         self.wrong_entries = sorted(self.wrong_entries + more.wrong_entries)
         self.wrong_slots = sorted(self.wrong_slots + more.wrong_slots)
@@ -80,13 +85,13 @@ class IndexLinks:
 
 @dataclass
 class IndexExamination:
-    """What the entries of a file say by themselves; ``links`` is what they and the slots say of each other.
+    """The places and runs of the entries of a file, and the result for their chains in ``links``.
 
     ``runs`` are the numbers of the first and last entry of each ascending run.
     """
 
     entries: int
-    first: tuple[int, int] | None = None  # place and time difference of the first entry
+    first: tuple[int, int] | None = None  # physical offset and time difference of the first entry
     last: tuple[int, int] | None = None
     lowest: int = 0
     highest: int = -1
@@ -95,24 +100,24 @@ class IndexExamination:
 
 
 class SlotPart(NamedTuple):
-    """Some of the slots of a file: part ``number`` of ``parts`` that are alike."""
+    """A share of the slots of a file: number ``number`` of ``parts`` equal ones."""
 
     number: int = 0
     parts: int = 1
 
     def bounds(self, slots: int) -> tuple[int, int]:
-        """Return the first slot and the one behind the last."""
+        """Return the first slot and the one after the last."""
         return slots * self.number // self.parts, slots * (self.number + 1) // self.parts
 
 
 def read_entries(file: ReadableFile, slots: int, start: int, end: int) -> Entries:
-    """Return the entries of the numbers from ``start`` to before ``end``; fewer where the file ends."""
+    """Return the entries from number ``start`` to before ``end``, or fewer where the file ends."""
     data = file.pread((end - start) * ENTRY.itemsize, index.entry_offset(slots, start))
     return np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)
 
 
 def examine_entries(file: ReadableFile, slots: int, entries: int) -> IndexExamination:
-    """Examine the entries of the numbers 1 to ``entries``, apart from their links."""
+    """Examine the physical offsets of the entries 1 to ``entries``; ``examine_links`` does the chains."""
     examination = IndexExamination(entries)
     before = -1
     for start, found in _iter_entries(file, slots, entries):
@@ -123,13 +128,13 @@ def examine_entries(file: ReadableFile, slots: int, entries: int) -> IndexExamin
 
 
 def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) -> IndexLinks:
-    """Examine the links of the slots of a part, and of the entries that belong to them."""
+    """Examine the chains of a share of the slots."""
     links = IndexLinks()
     low, high = part.bounds(slots)
     newest = np.zeros(high - low, np.int32)
     for start, found in _iter_entries(file, slots, entries):
         hashes = found["key_hash"].astype(np.int32)
-        slot_of = _slots_of(hashes, slots) - np.uint32(low)  # of the slots before, these are large numbers
+        slot_of = _slots_of(hashes, slots) - np.uint32(low)  # for slots below the share this wraps to a large number
         rows = np.flatnonzero(slot_of < high - low)
         if (hashes < 0).any():
             links.negative += (start + rows[hashes[rows] < 0][:NAMED]).tolist()
@@ -141,8 +146,9 @@ def examine_links(file: ReadableFile, slots: int, entries: int, part: SlotPart) 
 
 
 def _slots_of(hashes: npt.NDArray[np.int32], slots: int) -> npt.NDArray[np.uint32]:
-    """Return the slots of hashes. To divide by one number and take what is left is some times faster than ``%``."""
-    sizes = np.abs(hashes).view(np.uint32)  # that of the lowest is what its bits say without a sign
+    """Return the slots of hashes. Dividing by a constant and multiplying back is several times faster than ``%``."""
+    # abs of the lowest int32 is itself; without the sign its bits are the right value
+    sizes = np.abs(hashes).view(np.uint32)
     found: npt.NDArray[np.uint32] = sizes - sizes // np.uint32(slots) * np.uint32(slots)
     return found
 
@@ -160,10 +166,10 @@ def _iter_entries(file: ReadableFile, slots: int, entries: int) -> Iterator[tupl
 def _examine_chains(
     links: IndexLinks, slot_of: npt.NDArray[np.uint32], prev: Numbers, numbers: Numbers, newest: Numbers
 ) -> None:
-    """Compare links of entries with the newest entry before them in their slots, and remember the newest ones."""
+    """Compare the links of entries with the newest earlier entry of their slot, and update the newest ones."""
     if not len(slot_of):
         return
-    # Slot and row as one number: sorting numbers is some times faster than finding the order of slots.
+    # Slot and row packed into one number: sorting numbers is several times faster than argsort of the slots.
     ordered = np.sort((slot_of.astype(np.int64) << _ROW_BITS) | np.arange(len(slot_of)))
     order = ordered & ((1 << _ROW_BITS) - 1)
     ordered >>= _ROW_BITS
@@ -206,7 +212,7 @@ def _examine_slots(
         data = file.pread(min(_AT_ONCE, len(newest) - start) * SLOT.itemsize, index.slot_offset(low + start))
         found = np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)["index_no"].astype(np.int64)
         due = newest[start : start + len(found)].astype(np.int64)
-        # An empty slot may hold any number that no entry has.
+        # Any number that no entry has ends a chain, as zero does.
         usual = np.where((found < 0) | (found > entries), 0, found)
         links.odd_slots += int(np.count_nonzero(usual != found))
         numbers = np.arange(len(found)) + (low + start)
@@ -214,7 +220,7 @@ def _examine_slots(
 
 
 def _name(to: list[WrongLink], wrong: Any, numbers: Any, found: Any, due: Any) -> int:
-    """Add what is wrong to a list, as long as it is short; return how many were left out."""
+    """Add wrong links to a list until it is full; return how many were left out."""
     rows = np.flatnonzero(wrong)
     room = max(NAMED - len(to), 0)
     to += [WrongLink(int(numbers[row]), int(found[row]), int(due[row])) for row in rows[:room].tolist()]
@@ -222,7 +228,7 @@ def _name(to: list[WrongLink], wrong: Any, numbers: Any, found: Any, due: Any) -
 
 
 class EntryFault(StrEnum):
-    """How an entry does not fit the log."""
+    """How an entry differs from the log."""
 
     NO_RECORD = "no record begins there"
     NO_KEY = "its record does not have this key"
@@ -230,7 +236,7 @@ class EntryFault(StrEnum):
 
 
 class EntryFlaw(NamedTuple):
-    """An entry that does not fit the record at its place: ``entry`` is its hash, place and time difference."""
+    """An entry that does not match the log: ``entry`` is its hash, physical offset and time difference."""
 
     file: str
     index_no: int
@@ -239,7 +245,7 @@ class EntryFlaw(NamedTuple):
 
 
 class KeysMissing(NamedTuple):
-    """Records from ``start`` to before ``end`` of the log with ``keys`` keys that no index file holds."""
+    """The records from ``start`` to before ``end`` of the log have ``keys`` keys without an index entry."""
 
     start: int
     end: int
@@ -248,7 +254,7 @@ class KeysMissing(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexPart:
-    """An open index file, ready to be asked for the entries of a stretch of the log."""
+    """An open index file, ready to return the entries of a range of the log."""
 
     file: ReadableFile
     path: str
@@ -257,7 +263,7 @@ class IndexPart:
     runs: tuple[tuple[int, int], ...]
 
     def entries_between(self, start: int, end: int) -> Iterator[tuple[int, Entries]]:
-        """Yield (number of the first, entries) of the entries whose place is from ``start`` to before ``end``."""
+        """Yield (number of the first, entries) for the entries that point from ``start`` to before ``end``."""
         if len(self.runs) > MOST_RUNS:
             yield from self._entries_anywhere(start, end)
             return
@@ -286,9 +292,9 @@ class IndexPart:
 
 
 class ExaminedIndex(NamedTuple):
-    """An index file whose geometry is known, open, and what its entries say by themselves.
+    """An open index file of known geometry, with the examination of its entries.
 
-    ``written`` is the number of the last entry that was written, whatever the header says.
+    ``written`` is the number of the last entry with bytes on disk; the header may count fewer or more.
     """
 
     part: IndexPart
@@ -297,19 +303,19 @@ class ExaminedIndex(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file has no entry yet."""
+        """Whether the file has no entry yet. A new header counts 1: entry 0 is not used."""
         return self.part.header.index_count <= 1 and not self.written
 
 
 class HeaderFlaw(NamedTuple):
-    """A field of the header that does not say what is in the file."""
+    """A field of the header that does not match the content of the file."""
 
     field: str
     text: str
 
 
 def examine_index(part: IndexPart) -> ExaminedIndex:
-    """Examine the entries of a file, apart from their links; the runs are found here."""
+    """Examine the entries of a file and find their runs; the links are left to ``examine_links``."""
     count = part.header.index_count - 1
     written = _last_written(part.file, part.geometry, count)
     examination = examine_entries(part.file, part.geometry.slots, count if 0 < count <= written else written)
@@ -317,9 +323,10 @@ def examine_index(part: IndexPart) -> ExaminedIndex:
 
 
 def iter_count_flaws(examined: ExaminedIndex, *, was_killed: bool) -> Iterator[HeaderFlaw]:
-    """Yield the counts of the header that are not those of the file, whose links have been examined.
+    """Yield the counts of the header that differ from the file. The links must have been examined.
 
-    A crash leaves the newest entry uncounted (``was_killed``). Some versions count entries where others count slots.
+    After a crash (``was_killed``) the newest entry may be uncounted: upstream writes it before the count. Some versions
+    count every entry in ``hashSlotCount``, others every used slot; both are right.
     """
     header, used = examined.part.header, examined.examination.links.slots_used
     count = header.index_count - 1
@@ -331,7 +338,7 @@ def iter_count_flaws(examined: ExaminedIndex, *, was_killed: bool) -> Iterator[H
 
 
 def find_edge_flaw(header: IndexHeader, name: str, physical_offset: int) -> HeaderFlaw | None:
-    """Return what is wrong with where the header says that the first entry leads (``begin``), or the last (``end``)."""
+    """Return the flaw of ``begin`` or ``end`` PhyOffset when the first or last entry points elsewhere."""
     said = getattr(header, f"{name}_phy_offset")
     if said == physical_offset:
         return None
@@ -339,7 +346,10 @@ def find_edge_flaw(header: IndexHeader, name: str, physical_offset: int) -> Head
 
 
 def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
-    """Return whether a file is what its entries make of it, and more may be added; its links are examined here."""
+    """Return whether the header and the chains of a file match its entries, so that more can be added.
+
+    This examines the links.
+    """
     part, examination = examined.part, examined.examination
     links = examine_links(part.file, part.geometry.slots, examination.entries, SlotPart())
     examination.links.join(links)
@@ -353,7 +363,10 @@ def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
 
 
 def find_lacking(due: IndexKeys, places: Ints, hashes: Ints) -> Ints:
-    """Return the rows of keys, in the order of the log, that none of some entries holds, by their places and hashes."""
+    """Return the rows of ``due`` that have no entry among those with ``places`` and ``hashes``.
+
+    The rows of ``due`` must be in the order of the log.
+    """
     if not len(due.key_hashes):
         return np.empty(0, np.int64)
     start = int(due.physical_offsets[0])
@@ -362,7 +375,10 @@ def find_lacking(due: IndexKeys, places: Ints, hashes: Ints) -> Ints:
 
 
 def _last_written(file: ReadableFile, geometry: Geometry, count: int) -> int:
-    """Return the number of the last entry that was written; ``count`` is what the header says."""
+    """Return the number of the last entry that was written. A preallocated file is zeros after it.
+
+    ``count`` is the number of entries by the header. It is where the search begins, unless that entry is empty.
+    """
     first_free = max(count + 1, 1)
     last = count
     if not 0 < count < geometry.entries or not _is_written(file, geometry, count):
@@ -383,7 +399,7 @@ def _is_written(file: ReadableFile, geometry: Geometry, index_no: int) -> bool:
 
 
 class IndexComparison:
-    """The keys of the log's records, batch after batch, against the entries of all index files."""
+    """Compares the keys of the log's records, batch by batch, with the entries of all index files."""
 
     def __init__(self, parts: Iterable[IndexPart]) -> None:
         self.parts = list(parts)
@@ -391,11 +407,11 @@ class IndexComparison:
         self.flaws: list[EntryFlaw] = []
         self.left_out = 0
         self.compared = 0
-        # Whether the last missing key was the last one of its batch: what is missing may go on in the next.
+        # Whether the last record of the previous batch lacked its key: then a gap may continue in this batch.
         self._open_end = False
 
     def compare(self, batch: Batch, start: int, end: int) -> None:
-        """Compare the entries that lead from ``start`` to before ``end``; all records there are in ``batch``."""
+        """Compare the entries that point from ``start`` to before ``end``; ``batch`` has all records there."""
         found = _Found(
             [(part, number, entries) for part in self.parts for number, entries in part.entries_between(start, end)],
             start,
@@ -412,7 +428,8 @@ class IndexComparison:
             return
         self._check_found(found, batch, np.concatenate((due, tags)))
         self._check_due(batch, batch.keys, due, found)
-        # Only 5.4 indexes tags; where it did, all tags in between have to be there.
+        # Only 5.4 indexes tags, and a store may have been written by 5.4 for a while: all tags between two tags must be
+        # there.
         tagged = np.flatnonzero(_is_in(tags, found.codes))
         if len(tagged):
             self._open_end = False
@@ -431,12 +448,12 @@ class IndexComparison:
         self._check_times(found, batch, np.flatnonzero(~wrong))
 
     def _check_times(self, found: _Found, batch: Batch, rows: Ints, times: Ints | None = None) -> None:
-        """Compare the times of some entries with those of their records, which are looked up unless they are known."""
+        """Compare the times of entries with ``times``, or with those of their records if None."""
         if not len(rows):
             return
         if times is None:
             times = batch.store_timestamps[np.searchsorted(batch.physical_offsets, found.places[rows])]
-        # The first entry of a file is timed from where the file before it ended.
+        # The first entry of a file is timed from the end of the file before it, which this file does not have.
         differ = (_time_diffs(times, found.begins[rows]) != found.diffs[rows]) & (found.numbers[rows] > 1)
         for row in rows[differ].tolist():
             self._add(found, row, EntryFault.TIME)
@@ -468,7 +485,7 @@ class IndexComparison:
 
 
 class _Found:
-    """Entries of several files that lead into one stretch of the log, as columns."""
+    """The entries of several files that point into one range of the log, as columns."""
 
     def __init__(self, pieces: list[tuple[IndexPart, int, Entries]], start: int) -> None:
         self.pieces = pieces
@@ -487,7 +504,7 @@ class _Found:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def flaw(self, row: int, fault: EntryFault) -> EntryFlaw:
-        """Return the flaw of one entry."""
+        """Return the flaw of the entry in a row."""
         piece = int(np.searchsorted(self.bounds, row, side="right")) - 1
         part = self.pieces[piece][0]
         entry = (int(self.hashes[row]), int(self.places[row]), int(self.diffs[row]))
@@ -499,12 +516,12 @@ def _codes(keys: IndexKeys, start: int) -> Ints:
 
 
 def _code(places: Ints, hashes: Ints, start: int) -> Ints:
-    """Return place and hash as one number: a stretch of a log is shorter than 2**32, a hash has 31 bits."""
+    """Return physical offset and hash as one number: a batch is shorter than 2**32 bytes, a hash has 31 bits."""
     return ((places - start) << 31) | (hashes & 0x7FFFFFFF)
 
 
 def _in_order(keys: Ints, tags: Ints) -> Ints:
-    """Return the codes of keys and tags in the order in which a broker makes their entries."""
+    """Return the codes of keys and tags in the order in which a broker adds their entries."""
     if not len(tags):
         return keys
     codes = np.concatenate((keys, tags))
@@ -519,6 +536,6 @@ def _is_in(codes: Ints, known: Ints) -> Any:
 
 
 def _time_diffs(times: Ints, begins: Ints) -> Ints:
-    """Return what ``index.time_diff`` says, for many."""
+    """Return what ``index.time_diff`` returns, for many."""
     diffs = np.clip((times - begins) // 1000, 0, 0x7FFFFFFF)
     return np.where(begins > 0, diffs, 0)

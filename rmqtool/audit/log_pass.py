@@ -1,8 +1,9 @@
-"""The log read through once, in order: what its records say, and the damage between them.
+"""Reads the log once, in order: yields its records in batches and maps the damage between them.
 
-A record behind damage is as good as any other, so nothing is called the end of the log while a valid record follows.
+A valid record after damage is as good as any other. So the log does not end while a valid record follows, and damage is
+held back until one does.
 
-upstream: CommitLog.recoverNormally and recoverAbnormally take the first bad record for the end and destroy the rest.
+upstream: CommitLog.recoverNormally and recoverAbnormally end the log at the first bad record and destroy the rest.
 """
 
 from __future__ import annotations
@@ -21,29 +22,33 @@ from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# A record whose structure and place are right keeps its unit: what is wrong with it is its reader's matter.
+# Flaws of content. The record keeps its queue entry, because its length and place are right; a consumer sees the flaw.
 _STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
+# A store time further ahead of the clock than a day is damage, not a clock that is wrong.
 _DAY_MS = 86_400_000
 
 
 @dataclass
 class LogTail:
-    """Where the log ends, and what stands behind that."""
+    """The end of the log, and what is in the files after it."""
 
     offset: int
     store_timestamp: int
-    # Bytes behind the end that are no record's, and whether they are the remains of a record that begins there.
+    # Bytes after the end that do not hold a valid record, in order; the first may be a torn record at the end itself.
     torn: list[Damage] = field(default_factory=list)
     stale: Damage | None = None
 
     @property
     def has_torn_record(self) -> bool:
-        """Return whether a record stands at the end whose structure is whole."""
+        """Return whether there is a record at the end whose structure is whole."""
         return any(damage.start == self.offset and damage.record is not None for damage in self.torn)
 
 
 class LogPass:
-    """One pass over a log, whose segments ``source`` reads; ``now`` bounds the store times that are believed."""
+    """One reading of a log, whose segments ``source`` reads.
+
+    Store times after ``now`` by more than a day are not believed.
+    """
 
     def __init__(
         self, log: SegmentQueue, now: int, source: LogReading, advance: Callable[[int], None] | None = None
@@ -58,11 +63,11 @@ class LogPass:
         self._source = source
         self._advance = advance
         self._latest_credible = now + _DAY_MS
-        # Damage that is within the log only if a valid record follows it.
+        # Damage since the last valid record. It belongs to the log only if a valid record follows.
         self._held: list[Damage] = []
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Yield all records from the segment on that holds ``start``."""
+        """Yield all records, beginning with the segment that holds ``start``."""
         reached: int | None = None
         for segment in self.log:
             if segment.end_offset <= start:
@@ -80,7 +85,7 @@ class LogPass:
                 return
 
     def tail(self) -> LogTail:
-        """Return how the log ends, after everything was read."""
+        """Return how the log ends. Call it after all batches were taken."""
         end = self.end
         segment = self.log.find(end)
         if segment is not None and segment.base_offset != end and segment.path not in self._source.dledger:
@@ -89,12 +94,15 @@ class LogPass:
         return LogTail(end, self.last_timestamp, torn, self.stale)
 
     def find_record(self, physical_offset: int) -> Message | None:
-        """Return the valid record at an offset of the log proper."""
+        """Return the valid record at a physical offset before the end of the log."""
         inside = self.log.min_offset <= physical_offset < self.end
         return read_record(self.log, physical_offset) if inside else None
 
     def _segment(self, segment: Segment, at: int) -> Generator[Batch, None, int | None]:
-        """Yield what a segment holds from ``at`` on; return where to go on behind what only seemed to be its end."""
+        """Yield the batches of a segment from ``at`` on.
+
+        Return where to continue if older records look like the end of the log but newer ones follow, else None.
+        """
         go_on: int | None = None
         for found in self._source.pieces(segment, at):
             if isinstance(found, Batch):
@@ -114,9 +122,10 @@ class LogPass:
         return go_on
 
     def _take(self, batch: Batch) -> Iterator[Batch]:
-        """Yield the records of a batch, and before them those behind damage that they prove to be within the log.
+        """Yield the records of a batch, after the damaged but readable records that it proves to be within the log.
 
-        A record without a store time proves nothing: it waits, as damage, for one that follows it.
+        Records without a store time prove nothing. At the end of a batch they are dropped here, and wait among the held
+        damage.
         """
         sound = np.flatnonzero(batch.store_timestamps > 0)
         if not len(sound):
@@ -133,7 +142,7 @@ class LogPass:
             self._held.append(damage)
 
     def _release(self, first: int, last: int) -> Iterator[Batch]:
-        """Take what was held for damage within the log, since valid records follow it, from ``first`` to ``last``."""
+        """Move held damage before ``last`` into the map, because valid records follow; yield its readable records."""
         within = [damage for damage in self._held if damage.start < last]
         self._held = [damage for damage in self._held if damage.start >= last]
         self.damage.spans += within
@@ -166,9 +175,10 @@ class LogPass:
             return SegmentWalk(file, segment.base_offset).find_record(file_offset)
 
     def _is_stale(self, segment: Segment, place: Place, following: int) -> bool:
-        """Tell whether the records from ``following`` on were left behind when a broker cut the log here before.
+        """Return whether the records from ``following`` on are left over from before a broker cut the log here.
 
-        Then they are all older than the last one in front, and the last there are. When in doubt they are valid.
+        They are if each is older than the last record before them and no later segment has a record. In doubt they are
+        valid: it is better to show old messages again than to lose new ones.
         """
         last = self.last_timestamp
         if last > self._latest_credible:

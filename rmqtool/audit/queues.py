@@ -1,4 +1,4 @@
-"""Queue units on disk, compared with those that the records of a batch are due."""
+"""Compares the entries of queues on disk with the ones that the records of a batch are due."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from rmqtool.formats.consume_queue import ConsumeQueueExtUnit
 from rmqtool.formats.topics import SCHEDULE_TOPIC
 from rmqtool.store.segments import SegmentQueue
 
-# A span of a queue is read whole when it is at most so many times as long as what is asked of it.
+# Read a whole span of a queue if it has at most this many times the entries that are needed.
 _SPARSE = 4
 _READ_AT_ONCE = 1 << 16
-# Of units that are apart in the same way, one behind the other, so many records are named.
+# Records named for one run of entries that differ in the same way; the rest is counted.
 NAMED = 4096
+# Delays of upstream's levels are whole seconds.
 _SECOND = 1000
-# A unit of the extension holds its size in a short.
+# The size of an extension entry is a signed short.
 _LARGEST_EXT_UNIT = 1 << 15
 
 
 class Apart(StrEnum):
-    """How a unit differs from what its record is due."""
+    """How an entry differs from the one due: absent, pointing elsewhere, other tags code, extension not found."""
 
     MISSING = "missing"
     WRONG = "wrong"
@@ -40,10 +41,10 @@ class Apart(StrEnum):
 
 
 class UnitsApart(NamedTuple):
-    """Units of one queue, at ``units`` queue offsets one behind the other, that differ in the same way.
+    """Consecutive entries of one queue, ``units`` of them, that differ in the same way.
 
-    ``physical_offsets`` and ``sizes`` are those of the records (of the first ``NAMED`` ones), ``due`` and ``found``
-    the first unit as it should be and as it is.
+    ``physical_offsets`` and ``sizes`` are those of the first ``NAMED`` records. ``due`` and ``found`` are the first
+    entry as it should be and as it is.
     """
 
     topic: str
@@ -66,7 +67,7 @@ class Span(NamedTuple):
 
 @dataclass
 class QueueComparison:
-    """What the comparison of a queue has found so far: ``hits`` are the queue offsets whose unit is right."""
+    """The differences of one queue so far; ``hits`` are the queue offsets whose entry points to its record."""
 
     hits: list[Span] = field(default_factory=list)
     apart: list[UnitsApart] = field(default_factory=list)
@@ -88,13 +89,13 @@ class QueueComparison:
                 self.hits.append(span)
 
     def join(self, more: QueueComparison) -> None:
-        """Add what was found behind."""
+        """Add the comparison of the range of the log that follows."""
         self.add_spans(more.hits)
         for apart in more.apart:
             self.add_apart(apart)
 
     def add_apart(self, more: UnitsApart) -> None:
-        """Add units; they are joined with the ones before where they go on in the same way."""
+        """Add differing entries; they are joined to the ones before if they continue them in the same way."""
         last = self.apart[-1] if self.apart else None
         if last is None or last.apart is not more.apart or last.queue_offset + last.units != more.queue_offset:
             self.apart.append(more)
@@ -108,14 +109,14 @@ class QueueComparison:
 
 
 class QueueUnits:
-    """The units of a simple queue and its extension, read by queue offset; nothing is a unit of zeros."""
+    """The entries of a simple queue and its extension, by queue offset. Where there is no file, entries are zeros."""
 
     def __init__(self, segments: SegmentQueue, ext: SegmentQueue | None = None) -> None:
         self.segments = segments
         self.ext = ext
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Return ``count`` units from ``queue_offset`` on."""
+        """Return ``count`` entries from ``queue_offset`` on."""
         units = np.zeros(count, UNIT)
         raw = memoryview(units.view(np.uint8).data).cast("B")
         at, end = queue_offset * UNIT.itemsize, (queue_offset + count) * UNIT.itemsize
@@ -127,7 +128,7 @@ class QueueUnits:
         return units
 
     def at(self, queue_offsets: Ints) -> Units:
-        """Return the units at some queue offsets."""
+        """Return the entries at some queue offsets, in their order."""
         low, high = int(queue_offsets.min()), int(queue_offsets.max())
         count = len(queue_offsets)
         if low >= 0 and high - low < max(_SPARSE * count, 64):
@@ -146,7 +147,7 @@ class QueueUnits:
 
 
 def find_tags_code(ext: SegmentQueue | None, address: int) -> int | None:
-    """Return the tags code that an address in the extension of a queue leads to."""
+    """Return the tags code at an address in the extension of a queue, or None if there is no valid entry."""
     at = consume_queue.ext_offset(address)
     segment = ext.find(at) if ext is not None else None
     if ext is None or segment is None:
@@ -156,7 +157,7 @@ def find_tags_code(ext: SegmentQueue | None, address: int) -> int | None:
 
 
 def compare_run(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> None:
-    """Compare the units that ``run`` is due with those on disk."""
+    """Compare the entries that ``run`` is due with those on disk."""
     first, count = int(run.queue_offsets[0]), len(run.units)
     if first >= 0 and count <= _READ_AT_ONCE and follow(run.queue_offsets):
         found = queue.read(first, count)
@@ -182,7 +183,7 @@ def _compare(run: QueueRun, queue: QueueUnits, comparison: QueueComparison) -> N
 
 
 class Judged(NamedTuple):
-    """Which units lead to their records, which are right besides, and how the others differ."""
+    """Entries by row: ``led`` point to their records, ``right`` are right altogether, ``apart`` is how they differ."""
 
     led: Mask
     right: Mask
@@ -190,11 +191,11 @@ class Judged(NamedTuple):
 
 
 def judge_units(topic: str, due: Units, found: Units, ext: SegmentQueue | None) -> Judged:
-    """Compare units of one queue with those that its records are due.
+    """Compare the entries of one queue with the ones that its records are due.
 
-    Another tags code is right where it is the address of an extension that holds the due one. What delayed messages
-    have instead is a time that depends on the levels of their day, which nothing in the store tells: there it is right
-    when it differs from the due one as most do.
+    Another tags code is right if it is the address of an extension entry with the due one. Entries of delayed messages
+    have a delivery time instead, which depends on the delay levels of that day. The store does not keep those levels,
+    so a delivery time is right if it differs from the due one by as much as most do.
     """
     right = found == due
     apart = np.full(len(right), Apart.WRONG, object)
@@ -246,9 +247,9 @@ def _add_apart(run: QueueRun, found: Units, rows: Any, apart: Any, comparison: Q
 
 
 class BatchApart(NamedTuple):
-    """A unit of a batch queue that is not what its record is due: ``found`` is None where there is none.
+    """An entry of a batch queue that differs from the one due, at ``file_offset`` of ``file``.
 
-    ``due`` is None for a unit that no record claims. ``file_offset`` lies in ``file``.
+    A missing entry has no ``found``; an entry without a record has no ``due``.
     """
 
     topic: str
@@ -259,18 +260,18 @@ class BatchApart(NamedTuple):
     file_offset: int | None = None
 
 
-# What must be equal: the rest is not written by every version.
+# The fields that every version writes. The others may differ between versions.
 BATCH_FIELDS = ("physical_offset", "size", "tags_code", "store_time", "msg_base_offset", "batch_size")
 
 
 class BatchQueueUnits:
-    """The units of a batch queue, found by where they lead: each says its own queue offset."""
+    """The entries of a batch queue. They carry their own queue offset, so they are found by physical offset."""
 
     def __init__(self, segments: SegmentQueue) -> None:
         self.segments = segments
 
     def between(self, start: int, end: int) -> Iterator[tuple[str, int, Units]]:
-        """Yield (file, file offset of the first, units) of the units that lead from ``start`` to before ``end``."""
+        """Yield (file, file offset of the first, entries), for entries pointing from ``start`` to before ``end``."""
         for segment in self.segments:
             file = self.segments.open(segment)
             count = segment.size // BATCH_UNIT.itemsize
@@ -286,7 +287,7 @@ class BatchQueueUnits:
                 yield segment.path, at, np.frombuffer(file.pread((high - low) * BATCH_UNIT.itemsize, at), BATCH_UNIT)
 
     def compare(self, run: QueueRun) -> Iterator[BatchApart]:
-        """Yield what differs from the units that ``run`` is due; the records lie one behind the other in the log."""
+        """Yield the differences from the entries that ``run`` is due. Its records are consecutive in the log."""
         due = {int(unit["physical_offset"]): unit for unit in run.units}
         last = run.units[-1]
         for file, at, units in self.between(min(due), int(last["physical_offset"]) + int(last["size"])):

@@ -1,12 +1,11 @@
-"""What one segment of a commit log says, and whether queues and index say the same: one report per segment.
+"""One report for each segment of the log: its records and flaws, and where queues and index differ from them.
 
-Segments are looked at by themselves, in any order and in several processes; a report is small however large its
-segment is. Putting reports together is the reader's matter.
+Segments are compared independently, in any order and in several processes. A report is small however large its segment
+is. ``checks`` puts the reports together.
 
-Reports of segments, made here or in several processes, each segment in ranges.
-
-A range but the first begins with a guess: the first record that is found there. What the range before reached proves
-it; a range that began elsewhere is read again. So the reports are those of one process.
+With several processes a segment is read in ranges. A range after the first begins at a guess: the first record found
+there. The range before it proves the guess when it ends at the same place; otherwise the range is read again. So the
+reports are the same as those of one process.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ if TYPE_CHECKING:
 
 Queue = tuple[str, int]
 
-# So many findings of one kind are named for one segment; what is left out is counted.
+# Findings of one kind that are named for one segment; the rest is counted.
 _NAMED = 1000
 
 
 class FlawRun(NamedTuple):
-    """Places of a segment, one behind the other, with the same flaw.
+    """Consecutive places of a segment with the same flaw.
 
-    ``moved`` is how far the records of a run say that they lie elsewhere. ``first`` is the first record behind the
-    flaw when its structure is whole.
+    ``moved`` is the distance between where the records are and the offset that they have in their header. ``first`` is
+    the first record with the flaw, if its structure is whole.
     """
 
     flaw: Flaw
@@ -62,7 +61,7 @@ class FlawRun(NamedTuple):
 
 
 class Jump(NamedTuple):
-    """Two records of one queue, neighbours there, whose queue offsets are not."""
+    """Two neighbouring records of one queue whose queue offsets are not consecutive."""
 
     queue: Queue
     before: int
@@ -72,7 +71,10 @@ class Jump(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The queue offsets that a segment's records of one queue claim: first and last with their places, how many."""
+    """The queue offsets of a segment's records of one queue.
+
+    The first and the last with their places, and the count.
+    """
 
     first: int
     first_at: int
@@ -92,7 +94,7 @@ class TimedRecord(NamedTuple):
 class OddTime(NamedTuple):
     """A record, or several in a row, whose store time is out of order.
 
-    It is earlier than that of the ``neighbour`` in front, or later than those on both sides.
+    It is earlier than that of the ``neighbour`` before it, or later than those on both sides.
     """
 
     physical_offset: int
@@ -103,7 +105,10 @@ class OddTime(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """What could not be read, so that the rest of its segment was left out; ``is_gone``: the file is not there now."""
+    """A read that failed, so that the rest of the segment was left out.
+
+    ``is_gone`` if the file does not exist any more.
+    """
 
     file: str | None
     file_offset: int | None
@@ -113,7 +118,7 @@ class Unread(NamedTuple):
 
 @dataclass
 class SegmentReport:
-    """Everything about one segment. ``end`` is where its last right record ends, ``closed`` whether a blank does."""
+    """The comparison of one segment. ``end`` is where its last valid record ends; ``closed``: it has a blank record."""
 
     base_offset: int
     size: int
@@ -135,7 +140,7 @@ class SegmentReport:
     entry_flaws: list[EntryFlaw] = field(default_factory=list)
     entries_compared: int = 0
     entries_left_out: int = 0
-    # Where in the file the first record was found, None where none was, and where the next range begins.
+    # Offsets in the file: where the first record was found (None if there is not one), and where the next range begins.
     began: int | None = 0
     reached: int | None = None
     keys: int = 0
@@ -145,7 +150,7 @@ class SegmentReport:
     unread: Unread | None = None
 
     def join(self, more: SegmentReport) -> SegmentReport:
-        """Return this and the report of the range behind as one."""
+        """Return the report of this range and the one after it as one."""
         edge = find_odd_edge(self, more)
         odd_times = [*self.odd_times, *([edge] if edge is not None else []), *iter_odd_times(more, edge)]
         joined = replace(
@@ -182,14 +187,14 @@ class SegmentReport:
         return joined
 
     def is_zero(self, run: FlawRun) -> bool:
-        """Return whether a flaw is nothing but zeros."""
+        """Return whether the bytes of a flaw are all zeros."""
         return run.file_offset in self.zeros
 
 
 class Against(NamedTuple):
-    """What a segment is compared with: its queues, None to leave them out, and the index files.
+    """The files to compare a segment with: its queues (None leaves them out) and the index files.
 
-    Nothing at or behind ``end`` of the log is judged: it is still being written.
+    Nothing at or after ``end`` of the log is judged: a broker is still writing it.
     """
 
     queue_of: Callable[[Queue], QueueUnits] | None
@@ -199,7 +204,7 @@ class Against(NamedTuple):
 
 
 def report_pieces(report: SegmentReport, found: Iterable[Batch | Place], against: Against) -> None:
-    """Take everything that stands in a segment, or in a range of it."""
+    """Add everything in a segment, or in a range of it, to a report."""
     index = IndexComparison(against.index_parts)
     end = against.end
     for one in found:
@@ -276,7 +281,7 @@ def _take_times(report: SegmentReport, batch: Batch) -> None:
 
 
 def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
-    """Return the odd one of the last record of a report and the first one of the next, when they are out of order."""
+    """Return which of the last record of a report and the first of the next is out of order, if their times are."""
     if not before.tail or not report.head or not 0 < report.head[0].store_timestamp < before.tail[-1].store_timestamp:
         return None
     first, last = report.head[0], before.tail[-1]
@@ -286,9 +291,9 @@ def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | Non
 
 
 def iter_odd_times(report: SegmentReport, edge: OddTime | None) -> Iterator[OddTime]:
-    """Yield the odd times of a report that did not know of the record in front, of which ``edge`` tells.
+    """Yield the odd times of a report, corrected by ``edge``, which compares its first record with the one before it.
 
-    Where its first record is too early, one that seemed late beside the second is not: then the second is early too.
+    If the first record is too early, the second one was judged against a wrong neighbour: then it is early too.
     """
     for found in report.odd_times:
         is_edge = edge is not None and found.physical_offset == edge.physical_offset and len(report.head) > 1
@@ -296,7 +301,7 @@ def iter_odd_times(report: SegmentReport, edge: OddTime | None) -> Iterator[OddT
 
 
 def iter_jumps(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> Iterator[Jump]:
-    """Yield the queues whose offsets do not go on from one stretch of the log to the next."""
+    """Yield the queues whose offsets do not continue from one range of the log to the next."""
     for queue, sequence in after.items():
         known = before.get(queue)
         if known is not None and sequence.first != known.last + 1:
@@ -304,7 +309,7 @@ def iter_jumps(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> I
 
 
 def join_sequences(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) -> dict[Queue, Sequence]:
-    """Return the sequences of two stretches of the log as one."""
+    """Return the sequences of two consecutive ranges of the log as one."""
     joined = dict(before)
     for queue, sequence in after.items():
         known = before.get(queue)
@@ -317,7 +322,7 @@ def join_sequences(before: dict[Queue, Sequence], after: dict[Queue, Sequence]) 
 
 
 def join_missing(before: SegmentReport, after: SegmentReport) -> list[KeysMissing]:
-    """Return the keys that lack in two stretches of the log; where the one ends and the other begins they are one."""
+    """Return the missing keys of two consecutive ranges of the log; a gap that crosses the border is one."""
     missing, more = list(before.keys_missing), list(after.keys_missing)
     touch = missing and more and after.head and missing[-1].end == before.end
     if touch and more[0].start == after.head[0].physical_offset:
@@ -327,7 +332,10 @@ def join_missing(before: SegmentReport, after: SegmentReport) -> list[KeysMissin
 
 
 def _odd_row(times: Ints, row: int) -> tuple[int, int]:
-    """Return which of two neighbours out of order is the odd one, and the other: the late one when it stands alone."""
+    """Return which of two neighbours out of order is the odd one, and the other one.
+
+    It is the earlier in the log if its time is too late for the records on both sides, as after a jump of the clock.
+    """
     late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
     return (row - 1, row) if late else (row, row - 1)
 
@@ -357,14 +365,14 @@ def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: A
         report.jumps.append(Jump(queue, before, int(places[row]), after, int(places[row + 1])))
 
 
-# Of so many bytes a process makes a report at once.
+# Bytes of a segment that a process reports on at once.
 RANGE = 128 << 20
-# So many queue files are open at a time.
+# Queue files that a process keeps open.
 _OPEN_FILES = 400
 
 
 class FileName(NamedTuple):
-    """One file of a segment queue, as any process can open it."""
+    """One file of a queue, as values that another process can open it by."""
 
     base_offset: int
     size: int
@@ -372,7 +380,7 @@ class FileName(NamedTuple):
 
 
 class SegmentFile(NamedTuple):
-    """One segment of the log: ``path`` beneath ``directory``."""
+    """One segment of the log: ``path`` below ``directory``."""
 
     base_offset: int
     size: int
@@ -381,7 +389,10 @@ class SegmentFile(NamedTuple):
 
 
 class ReportRange(NamedTuple):
-    """Bytes of a segment from ``start`` to the first right record at or behind ``stop``; None is its end."""
+    """Bytes of a segment from ``start`` to the first valid record at or after ``stop``.
+
+    None is the end of the segment.
+    """
 
     segment: SegmentFile
     start: int = 0
@@ -399,7 +410,7 @@ class IndexFileName(NamedTuple):
 
 
 class LinkTask(NamedTuple):
-    """Links of an index file that are to be examined: ``number`` is its place among those of the work."""
+    """A share of the slots of an index file to examine; ``number`` is the position of the file in the work's list."""
 
     number: int
     entries: int
@@ -407,7 +418,7 @@ class LinkTask(NamedTuple):
 
 
 class LinkReport(NamedTuple):
-    """What the links of an index file say, or why they could not be read."""
+    """The examined links of an index file, or the error that prevented it."""
 
     number: int
     links: IndexLinks
@@ -418,11 +429,10 @@ class LinkReport(NamedTuple):
 class ReportWork:
     """Makes the reports of ranges and of the links of index files.
 
-    Plain values go to other processes, files are opened where they are needed.
-
-    ``queues`` None leaves the queues out. Nothing at or behind ``end`` of the log is judged: it is being written.
-    ``here`` has the file systems, by their roots, that are not the disk's: only this process can read them. What
-    ``extract`` has of the log is not read again: that is for one process.
+    Only plain values are sent to other processes, which open the files themselves. ``queues`` None leaves the queues
+    out. Nothing at or after ``end`` of the log is judged: a broker is still writing it. ``here`` has the file systems
+    that are not the disk's, by their roots; only this process can read those. With ``extract``, which also works in one
+    process only, segments that it has kept are not read again.
     """
 
     wanted: Wanted
@@ -443,13 +453,13 @@ class ReportWork:
     def __call__(
         self,
         asked: ReportRange | LinkTask,
-        write: Write,  # noqa: ARG002  (nothing is written)
+        write: Write,  # noqa: ARG002  (a report is returned, not written)
     ) -> SegmentReport | LinkReport:
         """Return the report of a task; of one that cannot be read, what was seen until then."""
         return self.links(asked) if isinstance(asked, LinkTask) else self.report(asked)
 
     def links(self, asked: LinkTask) -> LinkReport:
-        """Return what the links of an index file say."""
+        """Return the examination of the links of an index file."""
         try:
             part = self._against().index_parts[asked.number]
             return LinkReport(asked.number, examine_links(part.file, part.geometry.slots, asked.entries, asked.part))
@@ -523,7 +533,7 @@ class ReportWork:
         return BatchQueueUnits(self._segments(self.batch_queues.get(queue, [])))
 
     def close(self) -> None:
-        """Close what is open here."""
+        """Close the files that this process opened."""
         self._units.clear()
         for part in self._parts or ():
             part.file.close()
@@ -537,13 +547,16 @@ class ReportWork:
 def iter_work_reports(
     work: ReportWork, segments: list[SegmentFile], entries: list[int], effort: Effort, crew: Crew | None = None
 ) -> Generator[SegmentReport | LinkReport, None, None]:
-    """Yield what the links of each index file say, which has so many ``entries``, then the report of each segment."""
+    """Yield the reports of the links of each index file, then the report of each segment.
+
+    ``entries`` has the number of entries of each index file.
+    """
     jobs, progress = effort.jobs, effort.progress
     progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
     cut = not work.dledger and jobs > 1
     ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
     several = jobs > 1 and len(ranges) > 1
-    # Each process takes a part of the slots: files are too few to give each process its own.
+    # Each process takes a share of the slots of each file: there are fewer files than processes.
     links = [
         LinkTask(number, count, SlotPart(part, jobs if several else 1))
         for number, count in enumerate(entries)
@@ -572,7 +585,10 @@ def _ranges(segment: SegmentFile) -> Iterator[ReportRange]:
 def _joined(
     work: ReportWork, ranges: list[ReportRange], ahead: Iterator[SegmentReport] | None, progress: Progress
 ) -> Iterator[SegmentReport]:
-    """Yield the reports of whole segments, put together from those of their ranges."""
+    """Yield the reports of whole segments, joined from those of their ranges.
+
+    ``ahead`` has reports of guessed ranges.
+    """
     whole: SegmentReport | None = None
     at: int | None = None
     for number, asked in enumerate(ranges):

@@ -180,7 +180,6 @@ CALLED_LATER: dict[str, str] = {
 # Words: banned constructions that comments and docstrings of a room still have. They may only fall.
 COMMENTS: dict[str, int] = {
     "api": 85,
-    "audit": 71,
     "broker": 191,
     "checks": 74,
     "cli": 4,
