@@ -1,9 +1,7 @@
-"""Many messages from files that were staged beside a store, put into it as a whole or not at all.
+"""Adds many messages to a store at once, all or none of them: they are staged in files beside the store, then put.
 
-A store that takes many messages as a whole or not at all: nobody ever sees it with some of them.
-
-Upstream has nothing like it. The work is done on a clone beside the store, with the broker's lock held; see
-``storage.replacing``.
+The messages are put into a clone beside the store, with the broker's lock held. The clone replaces the store when it is
+complete and durable. So no reader ever sees the store with some of the messages. Upstream has nothing like it.
 """
 
 from __future__ import annotations
@@ -44,26 +42,29 @@ if TYPE_CHECKING:
 
 
 def is_new(root: str) -> bool:
-    """Return whether nothing bears the name, or an empty directory does."""
+    """Return whether a store can be made here: the path does not exist or is an empty directory."""
     return not os.path.lexists(root) or (os.path.isdir(root) and not os.listdir(root))
 
 
 def require_ready(root: str) -> None:
-    """Raise where a store cannot take messages now: it is in use, was not closed, or lies in several places."""
+    """Raise if a store cannot take messages now.
+
+    It is in use, was not closed, or is spread over several directories.
+    """
     if is_new(root):
         return
     with open_store(root) as store:
         _require_fit(store)
         if store.is_live:
             with PosixWritableFileSystem(store.root) as files:
-                files.lock().close()  # says who holds it
+                files.lock().close()  # raises StoreInUse, which names the owner of the lock
 
 
 @contextmanager
 def replaced_store(root: str, topics: Mapping[str, int]) -> Iterator[MessageStore]:
-    """Give the store at ``root`` open for puts; they are all there afterwards, or the store is as it was.
+    """Give the store at ``root``, open for puts. It replaces the old store at the end; on an error nothing is changed.
 
-    A store that is not there yet is made. ``topics`` that it does not know get so many queues. Others wait meanwhile.
+    A missing store is created, and missing ``topics`` with their numbers of queues. Other writers wait meanwhile.
     """
     root = os.path.realpath(root)
     with held_place(root) as place:
@@ -98,7 +99,7 @@ def _publish(new: str, root: str) -> None:
 
 
 def _require_fit(store: Store) -> None:
-    """Raise for a store that was not closed, or that lies in several places."""
+    """Raise for a store that was not closed, or that is spread over several directories."""
     root, config = store.root, store.config
     require_replaceable(root)
     for directory in (*config.commit_log_dirs, *config.read_only_commit_log_dirs):
@@ -111,21 +112,24 @@ def _require_fit(store: Store) -> None:
     require_closed(store.listing)
 
 
-# Queues of a topic that nobody has created: what a client asks for.
+# Queues of a new topic; as many as a client's producer asks for.
 _DEFAULT_QUEUES = 4
-# So many batches are put before their queues are built.
+# Batches that are put before their queues are built.
 _DISPATCH = 8
 
 
 class StagedFile(NamedTuple):
-    """Messages in a file, as ``bulk.outgoing`` makes them; the greatest queue that is named of each topic, or -1."""
+    """A staged file of messages, in the form of ``columns.outgoing``.
+
+    ``queues`` has the highest queue id that the messages of each topic ask for, or -1.
+    """
 
     path: str
     queues: dict[str, int]
 
 
 class Staging:
-    """Where one job keeps files beside a store. A plain value that goes to other processes."""
+    """The directory beside a store where one job keeps its files. A plain value that can be sent to other processes."""
 
     def __init__(self, root: str, job: str) -> None:
         self.root = os.path.realpath(root)
@@ -133,7 +137,7 @@ class Staging:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[StagingWriter]:
-        """Give a new file; it is gone again if this fails."""
+        """Give a new file; it is removed again on an error."""
         path = os.path.join(self.directory, name)
         try:
             _make(self.directory)
@@ -148,12 +152,12 @@ class Staging:
             raise
 
     def remove(self) -> None:
-        """Remove all that the job has staged."""
+        """Remove all files of the job."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self._remove_empty()
 
     def _remove_empty(self) -> None:
-        """Remove what holds nothing: the last one here does, be it a task whose job is over."""
+        """Remove the directories if they are empty. Each job tries: the last one, even a late task, leaves nothing."""
         with suppress(OSError):
             os.rmdir(self.directory)
         with suppress(OSError):
@@ -165,12 +169,12 @@ def _make(directory: str) -> None:
         try:
             os.makedirs(directory, exist_ok=True)
         except FileNotFoundError:
-            continue  # another job, the last one here, removed the place between two steps
+            continue  # another job found the directory empty and removed it
         return
 
 
 class StagingWriter:
-    """Writes messages into a staged file."""
+    """Writes messages to a staged file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -196,12 +200,12 @@ class StagingWriter:
             self.queues[row["topic"]] = max(row["queue_max"], self.queues.get(row["topic"], -1))
 
     def file(self) -> StagedFile | None:
-        """Return what was written, None if that is nothing."""
+        """Return the file, or None if no message was written."""
         return StagedFile(self.path, self.queues) if self._writer is not None else None
 
 
 def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
-    """Put what was staged into the store, file after file, and remove it; return how many messages that were."""
+    """Put the staged messages into the store, file by file, and remove the files; return the number of messages."""
     try:
         if not files:
             return 0
@@ -220,7 +224,7 @@ def import_staged(staging: Staging, files: Sequence[StagedFile]) -> int:
 
 
 class _Import:
-    """Messages on their way from staged files into a store."""
+    """Puts messages from staged files into a store."""
 
     def __init__(self, store: MessageStore, named: Mapping[str, int]) -> None:
         self.store = store
@@ -272,7 +276,7 @@ class _Import:
             self._undispatched = 0
 
     def _queue_ids(self, batch: pa.RecordBatch, topics: Sequence[str]) -> Any:
-        """Return the queues: the given one, the one of the sharding key, or one after the other."""
+        """Return the queue of each message: the one it names, the one of its sharding key, or each queue in turn."""
         import numpy as np
 
         found = batch.column("queue_id").to_numpy().copy()

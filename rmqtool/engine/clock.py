@@ -1,4 +1,7 @@
-"""Time as the engine sees it: the wall clock that stamps messages, and a clock that never goes backwards."""
+"""The engine's time: a wall clock that stamps messages, and a monotonic clock that measures intervals.
+
+A clock is injected so that tests decide what time it is.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,28 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time, in milliseconds."""
+    """A source of time, in milliseconds."""
 
     def now(self) -> int:
-        """Return the time of day since 1970; it may jump."""
+        """Return the time since 1970. It may jump in both directions."""
 
     def monotonic(self) -> int:
-        """Return a time that only ever grows; it means something only beside another one."""
+        """Return a time that never goes backwards. Only differences of it mean something."""
 
     @property
     def zone(self) -> tzinfo:
-        """The time zone in which index files are named."""
+        """The time zone in which index files are named: upstream uses local time."""
 
 
 class SystemClock:
     """The clock of the machine."""
 
     def now(self) -> int:
-        """Return the time of day."""
+        """Return the time since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> int:
-        """Return the time since some moment."""
+        """Return the time since an unspecified moment."""
         return time.monotonic_ns() // 1_000_000
 
     @property
@@ -39,11 +42,11 @@ class SystemClock:
 
 
 class FixedClock(SystemClock):
-    """A clock at which it is always the same time of day."""
+    """A wall clock that always shows the same time."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
 
     def now(self) -> int:
-        """Return the one time of day."""
+        """Return the fixed time."""
         return self._now_ms

@@ -1,20 +1,16 @@
-"""The commit log being written: appending, rolling to the next segment, committing, forcing.
+"""Appends records to the commit log: order, queue offsets, places, segments, and what is on disk.
 
-Upstream: ``CommitLog``, ``MappedFileQueue``, ``AllocateMappedFileService``. Four positions of the log grow one behind
-the other: ``wrote`` is what was appended, ``committed`` what stands in the file and can be read, ``flushed`` what
-survives a power cut, and the dispatcher has a fourth. Without the off-heap pool an append is committed at once.
+``Writer`` decides the order. Producers queue their tickets; the producer that holds the lock gives every queued ticket
+its queue offset and its place and writes them all, in one call where they fit into one segment. A lone producer thus
+writes for itself; of many, one writes for all. upstream: the put lock of CommitLog, DefaultAppendMessageCallback.
 
-Bytes reach the file by ``pwrite``, forcing is ``fdatasync``: a store through a shared map would kill the process on a
-bad sector. A new segment is reserved, synced and named durably before anything in it is acknowledged.
+``CommitLog`` has the segments and three positions, each at most the one before: ``wrote_offset`` (appended),
+``committed_offset`` (in the file and readable), ``flushed_offset`` (survives a power cut). Without the off-heap pool an
+append is committed at once. upstream: CommitLog, MappedFileQueue, AllocateMappedFileService.
 
-One thread appends at a time, one forces at a time; the two may overlap, and readers may come from anywhere.
-
-The one place where records get their numbers and places, in one order.
-
-Upstream: the put lock of ``CommitLog`` and ``DefaultAppendMessageCallback``. Producers put their tickets into a queue;
-whoever has the lock writes all that wait there, in one call to the file where they fit: a lone producer writes for
-itself, of many one writes for all. Nothing is acknowledged before it stands in the file (or, with the off-heap pool,
-in its buffer).
+Bytes are written with ``pwrite`` and forced with ``fdatasync``: with a shared memory map, a bad sector would kill the
+process. The space of a new segment is reserved, and its size and name are durable, before anything in it is
+acknowledged. One thread appends at a time and one forces; both may run at once, and any thread may read.
 """
 
 from __future__ import annotations
@@ -36,12 +32,12 @@ from rmqtool.formats.commit_log import BLANK_SIZE, encode_blank
 from rmqtool.formats.paths import segment_name
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# Dirty bytes are counted in pages of this size, whatever the machine's is.
+# Settings count dirty pages of 4 KiB. Upstream uses this size on every machine.
 PAGE_SIZE = 4096
 
 
 class LogDirectory(NamedTuple):
-    """One of the directories that the segments lie in."""
+    """One of the directories that hold the segments."""
 
     filesystem: WritableFileSystem
     path: str
@@ -72,7 +68,7 @@ class _NewSegment(NamedTuple):
 
 
 class CommitLog:
-    """The segments of the log and what is appended to them."""
+    """The segments of the log, and the end that grows."""
 
     def __init__(
         self,
@@ -86,12 +82,13 @@ class CommitLog:
         self.segment_size = segment_size
         self.segments = SegmentQueue(segments, segment_size)
         self.wrote_offset = self.committed_offset = self.flushed_offset = tail.offset
-        # Store times of the last record that was appended, and of the last one that is committed.
+        # The store times of the last appended record and of the last committed one.
         self.store_timestamp = self._committed_timestamp = tail.store_timestamp
         # Directories whose disks are too full for a new segment.
         self.full_directories = full_directories
         self._pending: list[bytes | bytearray] = []
-        # Where a record may end at most: a blank must fit behind it. Without a segment no record fits.
+        # The largest end of a record in this segment: a blank record must fit after it. Without a segment no record
+        # fits.
         self.last_end = -1
         self._current: WritableFile | None = None
         self._base = tail.offset - tail.offset % segment_size
@@ -104,48 +101,49 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """The offset of the first byte there is; -1 without segments."""
+        """The offset of the first byte in the log; -1 without segments."""
         return self.segments.min_offset if len(self.segments) else -1
 
     @property
     def room(self) -> int:
-        """How many bytes are left in the segment that is written; 0 when there is none."""
+        """Bytes left in the current segment; 0 without one."""
         return 0 if self._current is None else self._base + self.segment_size - self.wrote_offset
 
     @property
     def largest_record(self) -> int:
-        """The size of the largest record that fits into a segment at all."""
+        """The size of the largest record that fits into an empty segment."""
         return self.segment_size - BLANK_SIZE
 
     def append(self, data: bytes | bytearray, store_timestamp: int) -> None:
-        """Take bytes that fit; they stand in the file after ``commit``."""
+        """Append bytes that fit; ``commit`` writes them to the file."""
         self._pending.append(data)
         self.wrote_offset += len(data)
         self.store_timestamp = store_timestamp
 
     @property
     def pending_size(self) -> int:
-        """How many bytes wait for ``commit``."""
+        """Bytes that wait for ``commit``."""
         return self.wrote_offset - self.committed_offset
 
     def pages_to_commit(self) -> int:
-        """Return how many pages the commit would complete."""
+        """Return how many pages a commit would complete."""
         return _pages(self.wrote_offset) - _pages(self.committed_offset)
 
     def commit(self) -> None:
-        """Write what was appended into the file."""
+        """Write what was appended to the file."""
         pending = self._pending
         if pending and self._current is not None:
             data = pending[0] if len(pending) == 1 else b"".join(pending)
             self._unsynced[self._base] = self._current
             self._current.pwrite(data, self.committed_offset - self._base)
             pending.clear()
-            # In this order: whoever looks meanwhile may take the time for too old, never for too new.
+            # The order matters: a thread that reads both meanwhile gets a time that is too old, never one that is too
+            # new.
             self.committed_offset = self.wrote_offset
             self._committed_timestamp = self.store_timestamp
 
     def write(self, data: bytes | bytearray, store_timestamp: int) -> None:
-        """Append bytes that fit, and commit them, when nothing waits for that."""
+        """Append and commit bytes that fit. Nothing may wait for ``commit``."""
         file = self._current
         assert file is not None, "there is room only in a segment"
         offset, base = self.wrote_offset, self._base
@@ -156,9 +154,10 @@ class CommitLog:
         self._committed_timestamp = store_timestamp
 
     def place(self, size: int) -> int:
-        """Return where ``size`` bytes go: the log goes on in the next segment where they do not fit into this one.
+        """Return the place of a record of ``size`` bytes; roll to the next segment if it does not fit into this one.
 
-        A blank must fit after them. NoSpace: the next segment cannot be made, and nothing has changed.
+        After it there is always space for a blank record. Raises NoSpace, with nothing changed, if a segment cannot be
+        made.
         """
         if self.wrote_offset + size > self.last_end:
             self.prepare_next()
@@ -166,9 +165,10 @@ class CommitLog:
         return self.wrote_offset
 
     def place_many(self, ends: Ends, at: int) -> int:
-        """Return up to which record they go into one segment, in their order, from record ``at`` on: one at least.
+        """Return the number of the first record, after record ``at``, that does not fit into the same segment.
 
-        ``ends`` is where each of them ends, counted from the beginning of the first.
+        ``ends`` has the end of each record, relative to the start of the first. Record ``at`` always fits, after a roll
+        if necessary.
         """
         begin = int(ends[at - 1]) if at else 0
         position = self.place(int(ends[at]) - begin)
@@ -176,14 +176,14 @@ class CommitLog:
 
     @property
     def has_next(self) -> bool:
-        """Whether the segment behind the one that is written is made already."""
+        """Whether the segment after the current one exists already."""
         return self._prepared is not None
 
     def prepare_next(self) -> None:
-        """Make the segment behind the one that is written, or the first one; any thread may do it ahead of time.
+        """Create the segment after the current one, or the first one. Any thread may call it ahead of time.
 
-        Nothing has changed if it cannot be made. upstream: CommitLog writes the blank before it asks for the segment,
-        and burns one whenever that fails.
+        If it fails, nothing has changed. upstream: CommitLog writes the blank record before it asks for the segment,
+        and wastes a segment's rest each time that fails.
         """
         with self._creation:
             if self._prepared is None:
@@ -191,14 +191,14 @@ class CommitLog:
                 self._prepared = self._create(self._base if is_first else self._base + self.segment_size)
 
     def _roll(self) -> None:
-        """Go on in the segment that was prepared; a blank ends the one before."""
-        # Held to the end: who prepares a segment meanwhile must not take the old place for the current one.
+        """Switch to the prepared segment; a blank record ends the old one."""
+        # Hold the lock until the switch is done, so that a concurrent prepare_next() sees the new base.
         with self._creation:
             made, self._prepared = self._prepared, None
             assert made is not None, "the next segment is prepared before the log rolls"
             left = self.room
             if left:
-                # Only the head of the blank is written: what lies behind it stays as it is.
+                # Write only the head of the blank record: no reader looks at its body.
                 self._pending.append(encode_blank(left))
                 self.wrote_offset = made.segment.base_offset
                 self.commit()
@@ -210,7 +210,7 @@ class CommitLog:
         self.last_end = base + self.segment_size - BLANK_SIZE
 
     def discard_prepared(self) -> None:
-        """Remove a segment that was made and never used."""
+        """Remove the prepared segment; it was never used."""
         if self._prepared is not None:
             made, self._prepared = self._prepared, None
             made.file.close()
@@ -218,23 +218,26 @@ class CommitLog:
             made.directory.filesystem.fsync_dir(made.directory.path)
 
     def begin_at(self, physical_offset: int) -> None:
-        """Let the first segment of an empty log be the one that begins at an offset."""
+        """Make the first segment of an empty log begin at an offset."""
         assert self._current is None, "the log has begun already"
         self.wrote_offset = self.committed_offset = self.flushed_offset = self._base = physical_offset
 
     def clear_next(self) -> None:
-        """Make sure that no record is found where the next one goes."""
+        """Write zeros after the last record, so that a start does not take old bytes there for a record."""
         if self._current is not None and self.room >= BLANK_SIZE and not self.pending_size:
             self._current.pwrite(bytes(BLANK_SIZE), self.wrote_offset - self._base)
             self._current.fdatasync()
 
     def may_remove(self, segment: Segment) -> bool:
-        """Tell whether a segment may go: not the last, nor one not forced yet or in a directory that is only read."""
+        """Return whether a segment may be removed.
+
+        The last segment, unforced segments and those in a read-only directory may not.
+        """
         is_last = segment is self.segments.segments[-1] or segment.end_offset > self.flushed_offset
         return not is_last and segment.base_offset not in self._unsynced and self._holder(segment) is not None
 
     def remove_first(self) -> bool:
-        """Remove the oldest segment, unless it may not go."""
+        """Remove the oldest segment, if ``may_remove`` allows it; return whether it was removed."""
         first = self.segments.segments[0]
         directory = self._holder(first)
         if directory is None or not self.may_remove(first):
@@ -249,19 +252,22 @@ class CommitLog:
         return next((one for one in self.directories if one.filesystem is segment.filesystem), None)
 
     def pages_to_flush(self) -> int:
-        """Return how many pages the flush would complete; a segment left behind counts as one at least."""
+        """Return how many pages a flush would complete.
+
+        A segment that was left since the last flush counts as one page.
+        """
         flushed, committed = self.flushed_offset, self.committed_offset
         rolled = flushed // self.segment_size != committed // self.segment_size
         return _pages(committed) - _pages(flushed) + rolled
 
     def flush(self) -> Tail:
-        """Force what is committed; return how far that is, and remember it only when it succeeded."""
+        """Force everything that is committed; return its end. ``flushed_offset`` moves only if this succeeds."""
         store_timestamp = self._committed_timestamp
         reached = self.committed_offset
         for base in sorted(self._unsynced):
             if base < reached:
                 file = self._unsynced[base]
-                # Whatever was written into a segment that was left before its sync began is covered by it.
+                # Nothing is written to a segment after the log has left it, so this sync is its last.
                 was_left = file is not self._current
                 file.fdatasync()
                 if was_left:
@@ -271,9 +277,9 @@ class CommitLog:
         return Tail(reached, store_timestamp)
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return committed bytes, of one segment, up to ``length``.
+        """Return up to ``length`` committed bytes from one segment.
 
-        At offset 0 of a log whose first segments are gone that is where the first one left begins.
+        Offset 0 means the beginning of the first segment, even if older segments were removed: upstream reads it so.
         """
         if physical_offset == 0 and len(self.segments):
             physical_offset = self.segments.min_offset
@@ -284,7 +290,7 @@ class CommitLog:
             return self.segments.read(physical_offset, length)
 
     def close(self) -> None:
-        """Close the files; nothing is written."""
+        """Close the files without writing."""
         for file in (*self._unsynced.values(), *([self._current] if self._current else [])):
             file.close()
         if self._prepared is not None:
@@ -294,7 +300,7 @@ class CommitLog:
             self.segments.close()
 
     def _create(self, base: int) -> _NewSegment:
-        """Make a segment: its room reserved, its size and its name durable."""
+        """Create a segment: space reserved, size and name durable."""
         directory = self._directory_of(base)
         files, path = directory.filesystem, join(directory.path, segment_name(base))
         make_directories(files, directory.path)
@@ -304,7 +310,7 @@ class CommitLog:
         return _NewSegment(directory, Segment(base, self.segment_size, path, files), file)
 
     def _directory_of(self, base: int) -> LogDirectory:
-        """Return the directory a segment goes to: brokers deal them out by number."""
+        """Return the directory of a new segment. Upstream assigns segments to directories in turn, by their number."""
         full = self.full_directories()
         usable = [directory for directory in self.directories if directory not in full] or self.directories
         return usable[base // self.segment_size % len(usable)]
@@ -321,13 +327,13 @@ def _pages(offset: int) -> int:
     return offset // PAGE_SIZE
 
 
-# So many tickets are written in one go; and so many bytes gathered before they go to the file.
+# Tickets written as one group; and bytes gathered before they are written to the file.
 _GROUP = 2048
 _MOST_PENDING = 4 << 20
 
 
 class Writer:
-    """Numbers, places and writes tickets."""
+    """Gives tickets their queue offsets and places, and writes them."""
 
     def __init__(
         self,
@@ -342,7 +348,7 @@ class Writer:
     ) -> None:
         self.waiting: deque[PutTicket] = deque()
         self.written_count = 0
-        # When the writer began with what it is doing now; None while it does nothing.
+        # The start of the current write; None while idle. If it is long ago, puts are refused (OS_PAGE_CACHE_BUSY).
         self.busy_since: int | None = None
         self.on_written: Callable[[], None] = _do_nothing
         self._log = log
@@ -350,15 +356,15 @@ class Writer:
         self._health = health
         self._now = clock.now
         self._commit_at_once = commit_at_once
-        # Whether a checksum property ends each record.
+        # Whether each record ends with a checksum property.
         self._has_crc = has_crc
         self._place_record = fastest_place()
         self._status_when_written = None if waits_for_flush else PutStatus.PUT_OK
-        # Who has it writes, or wants no put to come between.
+        # Held while writing, and by callers that must exclude puts.
         self.lock = threading.Lock()
 
     def write(self, ticket: PutTicket) -> None:
-        """Write a ticket, and those that wait already."""
+        """Write a ticket, after those that wait already."""
         if self.lock.acquire(False):
             try:
                 if self.waiting:
@@ -369,7 +375,8 @@ class Writer:
             finally:
                 self.lock.release()
         else:
-            # Whoever writes now does not see it any more; who comes next may, and so may we.
+            # The current holder may not see this ticket any more. Queue it; the next holder of the lock, perhaps this
+            # thread, writes it.
             self.waiting.append(ticket)
             self.write_waiting()
 
@@ -379,7 +386,10 @@ class Writer:
             self._write_waiting()
 
     def write_with(self, write: Callable[[int], None]) -> bool:
-        """Let ``write`` append records with the store time it is given; False when the store no longer writes."""
+        """Have ``write`` append records, with the store time that it is given.
+
+        Return False if the store is read-only now.
+        """
         with self.lock:
             self._write_waiting()
             if self._health.failure is not None:
@@ -400,7 +410,7 @@ class Writer:
         return True
 
     def commit(self) -> None:
-        """Bring into the file what the off-heap pool holds."""
+        """Write to the file what the off-heap pool holds."""
         with self.lock:
             if self._health.failure is None and self._log.pending_size:
                 try:
@@ -416,14 +426,14 @@ class Writer:
             self._write_group([take() for _ in range(min(len(self.waiting), _GROUP))])
 
     def _write_group(self, group: Sequence[PutTicket]) -> None:
-        """Write tickets; what becomes of them is known when they stand in the file."""
+        """Write tickets and give each its status, once it is in the file."""
         if self._health.failure is not None:
             for ticket in group:
                 ticket.refuse(PutStatus.SERVICE_NOT_AVAILABLE)
             return
         log = self._log
         self.busy_since = now = self._now()
-        # Store times never go backwards, whatever the clock does: searches by time and recovery rely on it.
+        # Store times never go backwards, even if the clock does: recovery and searches by time rely on it.
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         try:
             for ticket in group:
@@ -437,7 +447,7 @@ class Writer:
             for ticket in group:
                 if ticket.status is None:
                     ticket.is_written = True
-                    # Only a flush decides what becomes of those that wait for one.
+                    # For tickets that wait for a flush, only the flush decides.
                     ticket.status = done if ticket.waits else PutStatus.PUT_OK
             self.written_count += len(group)
         finally:
@@ -445,9 +455,9 @@ class Writer:
         self.on_written()
 
     def _write_one(self, ticket: PutTicket) -> bool:
-        """Write a ready record that fits, as a group of one; False when there is more to it.
+        """Write a record that fits, as a group of one; return False if it needs more than that.
 
-        This is the way of a lone producer: a put spends its time here.
+        The shortcut for a lone producer, whose put spends its time here.
         """
         log = self._log
         position = log.wrote_offset
@@ -455,7 +465,7 @@ class Writer:
             return False
         if self._health.failure is not None:
             return False
-        # It came just now.
+        # The ticket was stamped just before: reading the clock again would cost more than it tells.
         self.busy_since = now = ticket.store_timestamp
         store_timestamp = now if now >= log.store_timestamp else log.store_timestamp
         try:
@@ -472,7 +482,7 @@ class Writer:
         return True
 
     def _fail(self, group: Sequence[PutTicket], error: BaseException) -> None:
-        """Give up. What of the group reached the file nobody can say: no producer may believe that its message did."""
+        """Poison the store. It is unknown what part of the group reached the file, so no producer gets an OK."""
         self._health.poison(error)
         for ticket in group:
             ticket.refuse(PutStatus.UNKNOWN_ERROR)
@@ -480,7 +490,7 @@ class Writer:
             raise error
 
     def _append(self, ticket: PutTicket, store_timestamp: int) -> None:
-        """Append any ticket, in the next segment where it does not fit into this one: a batch as a whole."""
+        """Append any ticket, in the next segment if it does not fit into this one. A batch is never split."""
         log, offsets = self._log, self._offsets
         further: Sequence[QueueKey] = ()
         if ticket.late is not None:
@@ -494,7 +504,7 @@ class Writer:
         try:
             position = log.place(sum(map(len, records)))
         except NoSpace:
-            # Nothing has been written for it: the store goes on when there is room again.
+            # Nothing was written for this ticket, so the store continues: retention may free space.
             ticket.refuse(PutStatus.CREATE_MAPPED_FILE_FAILED)
             return
         log.append(self._numbered(ticket, position, store_timestamp), store_timestamp)
@@ -531,4 +541,4 @@ class Writer:
 
 
 def _do_nothing() -> None:
-    """Nobody wants to know."""
+    """Default callback."""

@@ -1,12 +1,10 @@
-"""Consume queues being written: simple ones with their extension, and batch queues.
+"""Writes consume queues: simple ones with their extension, and batch queues.
 
-Upstream: ``ConsumeQueue.putMessagePositionInfo``, ``ConsumeQueueExt.put``, ``BatchConsumeQueue``. Units gather in
-memory during a pass of the dispatcher and go to their files together. Dispatching a record again changes nothing.
+Entries are gathered in memory during a pass of the dispatcher and written together. Dispatching a record again changes
+nothing. upstream: ConsumeQueue.putMessagePositionInfo, ConsumeQueueExt.put, BatchConsumeQueue.
 
-The files that are made from the commit log: queues, their extensions, batch queues. Writing, forcing, naming.
-
-All of them can be made again, so their room is not reserved: a new file is a hole that fills up. What was written is
-remembered by pages until it is forced, and so are the directories that got a new name.
+All these files can be built again from the log. So their space is not reserved: a new file is a hole that fills up.
+``DerivedFiles`` remembers which pages were written and which directories got a new name until they are forced.
 """
 
 from __future__ import annotations
@@ -42,12 +40,12 @@ _OPEN_FILES = 256
 
 
 class DerivedFiles:
-    """The open ones among many files of one file system, and what of them is not yet durable."""
+    """The files of queues: keeps the recent ones open, and records what is not durable yet."""
 
     def __init__(self, files: WritableFileSystem) -> None:
         self._files = files
         self._open: OrderedDict[str, WritableFile] = OrderedDict()
-        # path → the lowest and the highest place written since the last sync
+        # path → the lowest and the highest file offset written since the last sync
         self._dirty: dict[str, tuple[int, int]] = {}
         self._new_names: set[str] = set()
         self._known_directories: set[str] = {""}
@@ -55,7 +53,7 @@ class DerivedFiles:
         self._lock = threading.RLock()
 
     def create(self, path: str, size: int) -> None:
-        """Make a file of ``size`` zeros, and the directories on the way to it."""
+        """Create a file of ``size`` zeros, and its directories."""
         directory, _ = split(path)
         with self._lock:
             self._make_directories(directory)
@@ -66,19 +64,19 @@ class DerivedFiles:
             self._new_names.add(directory)
 
     def write(self, path: str, data: bytes, file_offset: int) -> None:
-        """Write into a file that is there."""
+        """Write to a file that exists."""
         with self._lock:
             low, high = self._dirty.get(path, (file_offset, file_offset))
             self._dirty[path] = (min(low, file_offset), max(high, file_offset + len(data)))
             self._opened(path).pwrite(data, file_offset)
 
     def read(self, path: str, length: int, file_offset: int) -> bytes:
-        """Read from a file that is there."""
+        """Read from a file that exists."""
         with self._lock:
             return self._opened(path).pread(length, file_offset)
 
     def exists(self, path: str) -> bool:
-        """Return whether a file is there."""
+        """Return whether a file exists."""
         with self._lock:
             return path in self._open or self._files.exists(path)
 
@@ -93,7 +91,7 @@ class DerivedFiles:
             self._new_names.add(split(path)[0])
 
     def flush(self, least_pages: int = 0) -> None:
-        """Force the files with so many pages written, and all new names; 0 pages: everything."""
+        """Force the files with at least ``least_pages`` dirty pages (0: all of them), and all new names."""
         with self._lock:
             due = [
                 path
@@ -113,7 +111,7 @@ class DerivedFiles:
             self._files.fsync_dir(directory)
 
     def close(self) -> None:
-        """Close the files; nothing is forced."""
+        """Close the files without forcing them."""
         with self._lock:
             while self._open:
                 self._open.popitem()[1].close()
@@ -147,7 +145,7 @@ class DerivedFiles:
 
 
 class DerivedQueue:
-    """Files of one size in one directory, written at positions that count from the queue's beginning."""
+    """The files of one queue, as one range of bytes: positions count from the beginning of the queue."""
 
     def __init__(self, files: DerivedFiles, directory: str, file_size: int) -> None:
         self.directory = directory
@@ -156,7 +154,7 @@ class DerivedQueue:
         self._made: set[int] = set()
 
     def write(self, position: int, data: bytes) -> None:
-        """Write ``data``, over as many files as it takes; missing files are made."""
+        """Write ``data``, over as many files as it covers; missing files are created."""
         for base, file_offset, piece in self._split(position, data):
             path = self._path(base)
             if base not in self._made:
@@ -166,7 +164,7 @@ class DerivedQueue:
             self._files.write(path, piece, file_offset)
 
     def read(self, position: int, length: int) -> bytes:
-        """Read what lies at ``position``, from one file; nothing where there is none."""
+        """Read bytes of one file at ``position``; empty if there is no file."""
         base = position - position % self.file_size
         path = self._path(base)
         if base not in self._made and not self._files.exists(path):
@@ -193,27 +191,27 @@ class DerivedQueue:
 
 
 _FILLER = layouts.CONSUME_QUEUE_UNIT.encode(FILLER)
-# A record that claims a number further ahead than this is not believed: its queue would fill the disk with fillers.
+# A record whose queue offset is further ahead than this is damaged: believing it would fill the disk with fillers.
 _WIDEST_GAP = 1 << 20
 _LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
 
 
 class ExtUnit(NamedTuple):
-    """What the extension of a queue keeps of a message."""
+    """The part of an extension entry that the queue entry does not have."""
 
     store_timestamp: int
     bit_map: bytes
 
 
 class ConsumeQueueExt:
-    """The extension of a queue: units of different sizes, found by their addresses."""
+    """The extension of a queue: entries of various sizes, found by address."""
 
     def __init__(self, files: DerivedQueue, end: int = 0) -> None:
         self.end = end
         self._files = files
 
     def put(self, unit: ConsumeQueueExtUnit) -> int:
-        """Write a unit; return its address."""
+        """Write an entry; return its address."""
         left = self._files.file_size - self.end % self._files.file_size
         if unit.size + EXT_END_ROOM > left:
             self._files.write(self.end, EXT_END_MARK)
@@ -226,9 +224,9 @@ class ConsumeQueueExt:
 
 @dataclass
 class MeantGap:
-    """Gaps of queues that are meant: ``widest`` is how many places are filled, with units that lead to ``place``.
+    """Gaps that the caller intends, because it leaves messages out.
 
-    ``filled`` counts them.
+    Gaps of up to ``widest`` entries are filled with entries that point to ``place``. ``filled`` counts them.
     """
 
     widest: int = 0
@@ -236,13 +234,13 @@ class MeantGap:
     filled: int = 0
 
     def fill(self, count: int) -> bytes:
-        """Return units that stand for messages which were left out."""
+        """Return the entries of messages that were left out."""
         self.filled += count
         return layouts.CONSUME_QUEUE_UNIT.encode(FILLER._replace(physical_offset=self.place)) * count
 
 
 class ConsumeQueue:
-    """One simple queue: the unit of queue offset n stands at n times the size of a unit."""
+    """One simple queue: the entry of queue offset n is at n times the size of an entry."""
 
     def __init__(
         self,
@@ -255,17 +253,17 @@ class ConsumeQueue:
     ) -> None:
         self.key = key
         self._meant_gap = meant_gap or MeantGap()
-        # What stands in the files, and what will after ``write_pending``.
+        # The end of the entries in the files, and the end after ``write_pending``.
         self.max_offset = max_offset
         self.next_offset = max_offset
-        # The end of the last message that has a unit.
+        # The physical end of the last message that has an entry.
         self.max_physic_offset = max_physic_offset
         self.ext = ext
         self._files = files
         self._pending: list[bytes] = []
 
     def put(self, unit: ConsumeQueueUnit, queue_offset: int, ext: ExtUnit | None = None) -> Finding | None:
-        """Take the unit of ``queue_offset``; return what is odd about it."""
+        """Add the entry of ``queue_offset``; return the finding if there is something wrong with the offset."""
         end = unit.physical_offset + unit.size
         if end <= self.max_physic_offset:
             return None
@@ -279,14 +277,14 @@ class ConsumeQueue:
         return finding
 
     def pass_to(self, queue_offset: int) -> None:
-        """Let a queue without messages go on at an offset: those before are gone."""
+        """Continue an empty queue at an offset; the messages before it no longer exist."""
         per_file = self._files.file_size // UNIT_SIZE
-        # An empty last file would stop the start of a 5.x broker, so a full one is the last then.
+        # An empty last file would stop the start of a 5.x broker. At the border of a file, fill the file before it.
         self._pending.append(_FILLER * ((queue_offset - 1) % per_file + 1))
         self.next_offset = queue_offset
 
     def put_run(self, queue_offset: int, units: bytes, last: ConsumeQueueUnit) -> bool:
-        """Take many units with consecutive offsets; False when they must be taken one by one."""
+        """Add entries with consecutive offsets; return False if they must be added one by one."""
         if queue_offset != self.next_offset:
             return False
         self._pending.append(units)
@@ -295,7 +293,7 @@ class ConsumeQueue:
         return True
 
     def write_pending(self) -> None:
-        """Bring the units into the files."""
+        """Write the gathered entries to the files."""
         if self._pending:
             units = b"".join(self._pending)
             self._files.write(self.next_offset * UNIT_SIZE - len(units), units)
@@ -303,14 +301,14 @@ class ConsumeQueue:
             self.max_offset = self.next_offset
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
-        """Return a unit that stands in the files."""
+        """Return an entry that is in the files."""
         if not 0 <= queue_offset < self.max_offset:
             return None
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return layouts.CONSUME_QUEUE_UNIT.decode(data) if data else None
 
     def read_units(self, queue_offset: int, most: int) -> list[ConsumeQueueUnit]:
-        """Return up to ``most`` units from a place on, as far as they stand in one file."""
+        """Return up to ``most`` entries from a queue offset on, as far as they are in one file."""
         count = min(most, self.max_offset - queue_offset)
         if queue_offset < 0 or count <= 0:
             return []
@@ -319,7 +317,7 @@ class ConsumeQueue:
         )
 
     def clear_behind(self) -> None:
-        """Clear the units that stand behind the end in its file."""
+        """Write zeros over entries after the end, in the last file."""
         position = self.max_offset * UNIT_SIZE
         rest = self._files.read(position, self._files.file_size)
         left = len(rest.rstrip(b"\0"))
@@ -327,20 +325,21 @@ class ConsumeQueue:
             self._files.write(position, bytes(-(-left // UNIT_SIZE) * UNIT_SIZE))
 
     def remove_file(self, base: int) -> None:
-        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        """Remove the file that begins at a position: all its entries point to removed messages."""
         self._files.remove(base)
 
     def _go_to(self, queue_offset: int, physical_offset: int) -> Finding | None:
-        """Fill the places before a unit that does not follow the last one.
+        """Fill the gap before an entry that does not follow the last one.
 
-        upstream: a gap is closed, so that every later message stands at another offset than its record says.
+        upstream: it appends the entry without a gap, so every later message is at another queue offset than its record
+        says.
         """
         gap = queue_offset - self.next_offset
         if gap <= 0:
             return None
         fits = queue_offset <= _LAST_OFFSET
         if fits and self.max_physic_offset < 0 and not self.next_offset:
-            # The messages before are gone: the queue begins in the file that holds the first one there is.
+            # The messages before this one are removed: the queue begins in the file that has this entry.
             fillers = queue_offset % (self._files.file_size // UNIT_SIZE)
             self.next_offset = queue_offset
             self._pending.append(_FILLER * fillers)
@@ -363,7 +362,7 @@ class ConsumeQueue:
 
 
 class BatchConsumeQueue:
-    """One batch queue: each unit says which queue offsets its record holds."""
+    """One batch queue: each entry has the queue offsets of its record's messages."""
 
     def __init__(
         self, key: QueueKey, files: DerivedQueue, end: int = 0, last: BatchConsumeQueueUnit | None = None
@@ -376,18 +375,18 @@ class BatchConsumeQueue:
         self._pending: list[bytes] = []
 
     def put(self, unit: BatchConsumeQueueUnit) -> None:
-        """Take the unit of a record."""
+        """Add the entry of a record, unless the queue has it."""
         if unit.physical_offset > self._last_physical_offset:
             self._pending.append(layouts.BATCH_CONSUME_QUEUE_UNIT.packer.pack(*unit))
             self._last_physical_offset = unit.physical_offset
             self.next_offset = unit.msg_base_offset + unit.batch_size
 
     def remove_file(self, base: int) -> None:
-        """Remove the file that begins at a position: nothing in it leads to a record any more."""
+        """Remove the file that begins at a position: all its entries point to removed messages."""
         self._files.remove(base)
 
     def write_pending(self) -> None:
-        """Bring the units into the files."""
+        """Write the gathered entries to the files."""
         if self._pending:
             units = b"".join(self._pending)
             self._files.write(self._end, units)
@@ -401,7 +400,7 @@ AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
 @dataclass(frozen=True)
 class QueueSizes:
-    """The sizes of the files of all queues."""
+    """The file sizes of the three kinds of queues."""
 
     consume_queue: int
     ext: int
@@ -409,19 +408,19 @@ class QueueSizes:
 
     @classmethod
     def rounded(cls, consume_queue: int, ext: int, batch: int) -> QueueSizes:
-        """Return the sizes as brokers take them: whole units."""
+        """Return the sizes rounded up to whole entries, as brokers do."""
         return cls(-(-consume_queue // UNIT_SIZE) * UNIT_SIZE, ext, -(-batch // BATCH_UNIT_SIZE) * BATCH_UNIT_SIZE)
 
 
 class ConsumeQueues:
-    """All queues of a store; one that is not known yet is empty."""
+    """All queues of a store. An unknown queue is empty."""
 
     def __init__(
         self, files: DerivedFiles, sizes: QueueSizes, *, with_ext: bool, meant_gap: MeantGap | None = None
     ) -> None:
         self.simple: dict[QueueKey, ConsumeQueue] = {}
         self.batch: dict[QueueKey, BatchConsumeQueue] = {}
-        # A store with queues in RocksDB is only read.
+        # Queues in RocksDB can be read, but not written.
         self.database: dict[QueueKey, Never] = {}
         self.files = files
         self._sizes = sizes
@@ -430,7 +429,7 @@ class ConsumeQueues:
         self._touched: dict[QueueKey, AnyQueue] = {}
 
     def simple_queue(self, key: QueueKey) -> ConsumeQueue:
-        """Return a simple queue, about to be written."""
+        """Return a simple queue in order to write to it."""
         queue = self.simple.get(key)
         if queue is None:
             queue = self.simple[key] = self.restored(key, 0, -1)
@@ -438,7 +437,7 @@ class ConsumeQueues:
         return queue
 
     def batch_queue(self, key: QueueKey) -> BatchConsumeQueue:
-        """Return a batch queue, about to be written."""
+        """Return a batch queue in order to write to it."""
         queue = self.batch.get(key)
         if queue is None:
             queue = self.batch[key] = BatchConsumeQueue(key, self.files_of(FileKind.BATCH_CONSUME_QUEUE, key))
@@ -446,7 +445,7 @@ class ConsumeQueues:
         return queue
 
     def restored(self, key: QueueKey, max_offset: int, max_physic_offset: int, ext_end: int = 0) -> ConsumeQueue:
-        """Return a simple queue that has so many units already."""
+        """Return a simple queue that has ``max_offset`` entries already."""
         ext = ConsumeQueueExt(self.files_of(FileKind.CONSUME_QUEUE_EXT, key), ext_end) if self._with_ext else None
         files = self.files_of(FileKind.CONSUME_QUEUE, key)
         return ConsumeQueue(key, files, max_offset, max_physic_offset, ext, self._meant_gap)
@@ -461,7 +460,7 @@ class ConsumeQueues:
         return DerivedQueue(self.files, segment_directory(kind, *key), size)
 
     def write_pending(self) -> list[AnyQueue]:
-        """Bring the units of this pass into the files; return the queues that grew."""
+        """Write the entries of this pass to the files; return the queues that grew."""
         grown = list(self._touched.values())
         for queue in grown:
             queue.write_pending()

@@ -1,21 +1,18 @@
-"""From the commit log to queues and index, in the order of the log.
+"""Builds queues and index from the commit log, in the order of the log.
 
-Upstream: ``ReputMessageService`` and its dispatchers. The log is read again rather than handed over, so that live
-dispatch, rebuilding and recovery are one thing. A pass takes what is there, brings it into the files together, and
-then says which queues grew. What a pass did not finish, the next one does again: every step may be repeated.
+The log is read again, instead of handing records over from the put, so that live dispatch, rebuilding and recovery are
+one thing. A pass reads the available records, writes their entries together, and reports which queues grew. An
+unfinished pass is repeated: dispatching a record twice changes nothing. upstream: ReputMessageService and its
+dispatchers.
 
-Nothing is dispatched before it may be seen: with synchronous flush that is when it survives a power cut.
-upstream: 4.9 dispatches what is not flushed, and consumers get messages that a power cut takes back.
+A record is dispatched once consumers may see it. With synchronous flush that is when it survives a power cut. upstream:
+4.9 dispatches unflushed records, so consumers get messages that a power cut takes back.
 
-Which groups' SQL filters a message matches, as bits for the extension of its queue.
+Many records are dispatched by columns: the same entries at a tenth of the cost. If the columns are not clean (damage,
+batch queues), the records are dispatched one by one.
 
-Upstream: ``CommitLogDispatcherCalcBitMap``, over ``config/consumerFilter.json``. A pull then passes over messages whose
-bits say no without reading them.
-
-Many records dispatched at once, by columns.
-
-The same units and entries as ``dispatcher`` makes record by record, at a tenth of the cost. What columns cannot tell
-(damage, batch queues) is left to the records one by one.
+``BitMaps`` computes, for the extension of a queue, which groups' SQL filters a message matches; a pull skips messages
+whose bits exclude its group. upstream: CommitLogDispatcherCalcBitMap, over ``config/consumerFilter.json``.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ class _GroupFilter(NamedTuple):
 
 
 class BitMaps:
-    """Makes the bit map of a message from the filters that groups have registered."""
+    """Computes the bit map of a message from the filters that groups have registered."""
 
     def __init__(self, filters: dict[str, Any], version: Version) -> None:
         dialect = Dialect.V4 if version is Version.V4_9 else Dialect.V5
@@ -75,7 +72,7 @@ class BitMaps:
                 self._by_topic[topic] = found
 
     def __call__(self, message: Message) -> bytes:
-        """Return the bit map of a message; none where no group filters its topic."""
+        """Return the bit map of a message; empty if no group filters its topic."""
         groups = self._by_topic.get(message.topic)
         if groups is None:
             return b""
@@ -83,7 +80,7 @@ class BitMaps:
 
 
 def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | None:
-    """Return the filter of a group; none that does not parse, or whose bits are not those of these settings."""
+    """Return the filter of a group, or None if it does not parse or its bits were made with other settings."""
     bloom = group.get("bloomFilterData") or {}
     if bloom.get("bitNum") != BITS or not group.get("expression"):
         return None
@@ -95,12 +92,12 @@ def _group_filter(group: dict[str, Any], dialect: Dialect) -> _GroupFilter | Non
 
 
 def read_bit_maps(files: ReadableFileSystem, version: Version) -> BitMaps:
-    """Return what the store's filters make of messages."""
+    """Return the bit maps for the filters of a store."""
     return BitMaps(load_config(files, paths.CONSUMER_FILTER), version)
 
 
 class Taken(NamedTuple):
-    """How far the log was dispatched, how many records that were, and what was odd about them."""
+    """The result of a dispatched piece: its end, and what was found in it."""
 
     end: int
     records: int
@@ -110,7 +107,7 @@ class Taken(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Records of a piece of the log, the first of them at its beginning."""
+    """Consecutive records of the log as columns, with their queue entries."""
 
     records: Records
     properties: Properties
@@ -119,7 +116,10 @@ class Piece(NamedTuple):
 
 
 def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Piece | None:
-    """Return the records that ``data``, at ``physical_offset`` of the log, begins with; None: they are not clean."""
+    """Return the records at the beginning of ``data``, or None if they are not clean.
+
+    ``data`` begins at ``physical_offset`` of the log.
+    """
     from rmqtool.columns.properties import decode_properties
     from rmqtool.columns.queues import queue_runs
     from rmqtool.columns.records import decode_records, lie_in_place
@@ -135,12 +135,12 @@ def decode_piece(data: bytes, physical_offset: int, rules: DispatchRules) -> Pie
 
 
 def queues_of(piece: Piece) -> set[QueueKey]:
-    """Return the queues that get units."""
+    """Return the queues that get entries from a piece."""
     return {(run.topic, run.queue_id) for run in piece.runs}
 
 
 def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
-    """Give every record its units."""
+    """Add the queue entries of every record."""
     records = piece.records
     findings: list[Finding] = []
     for run in piece.runs:
@@ -150,7 +150,7 @@ def dispatch_piece(piece: Piece, queues: ConsumeQueues) -> Taken:
 
 
 def keys_of(piece: Piece, rules: DispatchRules) -> Keys:
-    """Return what the index gets."""
+    """Return the index entries of a piece."""
     from rmqtool.columns.index_build import Keys
     from rmqtool.columns.keys import index_keys
 
@@ -173,31 +173,31 @@ def _put_run(queues: ConsumeQueues, run: QueueRun, findings: list[Finding]) -> N
             findings.append(finding)
 
 
-# So many records, or bytes of them, are dispatched before their units and entries go to the files.
+# Records, and bytes of them, that are dispatched before their entries are written to the files.
 _PASS = 4096
 _PIECE = 4 << 20
-# Records one by one are read in pieces of this size; in larger ones where a piece holds fewer than two records.
+# The bytes read at once for single records; more if there are not two records in them.
 _WINDOW, _WIDEST_WINDOW = 1 << 20, 16 << 20
-# Puts wait for a piece by columns: 3 ms, less than a thread may keep the interpreter anyway.
+# The bytes of a piece while producers put: it holds them up for 3 ms, less than Python's switch interval of 5 ms.
 _PIECE_BESIDE_PUTS = 1 << 20
-# Columns pay from this many bytes on: by the kernel a piece costs what ten records cost one by one, by array operations
-# what thirty do. Their libraries are loaded for a piece, or after pieces, of this many bytes.
+# Columns pay from this many bytes on. With the kernel a piece costs as much as ten single records, with array
+# operations as much as thirty. Importing numpy takes longer than dispatching 2 MiB record by record.
 LEAST_FOR_BULK = 16 << 10 if kernel.NATIVE is None else 4 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
-# Told (queue, next offset) of every queue that grew.
+# Called with (queue, next offset) for every queue that grew.
 Listener: TypeAlias = Callable[[QueueKey, int], None]
 
 
 @dataclass(frozen=True)
 class DispatchOptions:
-    """What settings and topics decide about the dispatch."""
+    """The settings that the dispatch depends on."""
 
     rules: DispatchRules
     batch_topics: frozenset[str]
     with_index: bool
     with_ext: bool
-    # The bloom bits of a message, for the extension; upstream: CommitLogDispatcherCalcBitMap
+    # Called for each message if queues have extensions, see ``BitMaps``.
     bit_map: Callable[[Message], bytes]
 
 
@@ -206,7 +206,7 @@ def _is_in_place(message: Message, physical_offset: int) -> bool:
 
 
 class Dispatcher:
-    """Follows the log and builds what is derived from it."""
+    """Follows the log, and builds queues and index from it."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Dispatcher:
         self.queues = queues
         self.index = index
         self.listeners: list[Listener] = []
-        # How far log, queues and index agree.
+        # The end of the dispatched log: up to here log, queues and index agree.
         self.dispatched = Tail(log.wrote_offset, log.store_timestamp)
         self._log = log
         self._health = health
@@ -234,24 +234,24 @@ class Dispatcher:
 
     @property
     def behind(self) -> int:
-        """How many bytes of the log may be seen and are not dispatched."""
+        """The bytes of the visible log that are not dispatched."""
         return self._visible() - self.dispatched.offset
 
     def restart_at(self, physical_offset: int) -> None:
-        """Begin again at a record: everything behind it is dispatched once more."""
+        """Continue at a record before the end: it and everything after it is dispatched once more."""
         with self._lock:
             self.dispatched = Tail(physical_offset, 0)
 
     def go_beside_puts(self, without_puts: AbstractContextManager[object]) -> None:
-        """Dispatch in a thread of its own from now on, and hold off the puts while a piece is computed.
+        """Prepare for a dispatch thread beside producers: puts are excluded while a piece is computed.
 
-        A put gives the interpreter away for its write: taking turns at every put costs more than the piece.
+        Each put releases the interpreter for its write. Switching threads at every put would cost more than the piece.
         """
         self._without_puts = self.index.without_puts = without_puts
         self._piece = _PIECE_BESIDE_PUTS
 
     def dispatch(self) -> int:
-        """Dispatch what may be seen; return how many records that were."""
+        """Dispatch the visible records; return how many."""
         count = 0
         with self._lock:
             while self._health.is_queue_writeable and self.dispatched.offset < (end := self._visible()):
@@ -268,20 +268,20 @@ class Dispatcher:
             self._reading = None
 
     def _opened(self, segment: Segment) -> ReadableFile:
-        """Return the segment, open for the dispatcher alone: others may close what they share."""
+        """Return a segment opened for the dispatcher alone: shared files may be closed by other threads."""
         if self._reading is None or self._reading[0] != segment:
             self.close()
             self._reading = segment, segment.filesystem.open_read(segment.path)
         return self._reading[1]
 
     def _segment_at(self, physical_offset: int) -> Segment | None:
-        """Return the segment that holds an offset, or the first one behind a gap."""
+        """Return the segment that holds an offset, or the first one after a gap."""
         segments = self._log.segments
         found = segments.find(physical_offset)
         return found or next((one for one in segments if one.base_offset > physical_offset), None)
 
     def _dispatch_in(self, segment: Segment, end: int) -> int:
-        """Dispatch the records of a segment before ``end``: many at once where they are many, else one by one."""
+        """Dispatch the records of a segment before ``end``: by columns if there are enough, else one by one."""
         position = max(self.dispatched.offset, segment.base_offset)
         if end - position >= self._least_for_bulk():
             taken = self._dispatch_piece(segment, position, end)
@@ -290,16 +290,17 @@ class Dispatcher:
         return self._dispatch_records(segment, position, end)
 
     def _least_for_bulk(self) -> int:
-        """Return from how many bytes on columns pay; the libraries they need cost something at first.
+        """Return the number of bytes from which columns pay.
 
-        Who has dispatched many bytes has loaded them, or has reason to.
+        The first time it includes the import of their libraries. After many bytes the import has paid off, or has been
+        done.
         """
         if self._options.with_ext:
             return sys.maxsize
         return LEAST_FOR_BULK if self._dispatched_bytes >= LEAST_TO_LOAD_BULK else LEAST_TO_LOAD_BULK
 
     def _dispatch_piece(self, segment: Segment, position: int, end: int) -> int | None:
-        """Dispatch a piece of a segment by columns; None where they are not clean."""
+        """Dispatch a piece of a segment by columns; return None if they are not clean."""
 
         options = self._options
         data = self._opened(segment).pread(min(end - position, self._piece), position - segment.base_offset)
@@ -333,11 +334,11 @@ class Dispatcher:
         return count
 
     def _iter_records(self, segment: Segment, position: int, end: int) -> Iterator[tuple[Message | None, int]]:
-        """Yield the records from a position on and where each ends; None is what was stepped over.
+        """Yield the records from ``position`` on with their ends; None instead of a record for skipped bytes.
 
-        Only their structure is looked at, as upstream does: a wrong checksum of a body is the consumer's matter. A
-        record is yielded once another one follows it, or the end. What is before a break is left to the tolerant walk,
-        which may find that the size of the last record is wrong.
+        Only structure is checked, as upstream does: a consumer sees a wrong checksum of a body. A record is yielded
+        once a record or the end follows, because its size may be wrong. The tolerant walk reads the records before a
+        break again and decides.
         """
         file, base, window = self._opened(segment), segment.base_offset, _WINDOW
         while position < end:
@@ -357,7 +358,7 @@ class Dispatcher:
                 yield last, end
                 return
             if last is not None and at > last.total_size:
-                # The last one is read again with what follows it.
+                # Read the last record again with the bytes that follow it.
                 position += at - last.total_size
             elif window < min(end - position, _WIDEST_WINDOW):
                 window *= 4
@@ -368,9 +369,9 @@ class Dispatcher:
             yield self._message_of(place, segment), base + place.file_offset + place.length
 
     def _message_of(self, place: Place, segment: Segment) -> Message | None:
-        """Return the record of a place; what is none is stepped over, and said.
+        """Return the record of a place. Skip anything else, and report it.
 
-        upstream: one unreadable record hides all others behind it in its segment.
+        upstream: one unreadable record hides all others after it in its segment.
         """
         what = place.what
         if isinstance(what, Message):
@@ -422,7 +423,7 @@ class Dispatcher:
         return False
 
     def _report(self, finding: Finding) -> None:
-        """Keep what is odd about a record, with the file that the record lies in."""
+        """Keep a finding about a record, with the file and offset of the record."""
         physical_offset = finding.data["commitLogOffset"]
         if isinstance(physical_offset, int) and (segment := self._log.segments.find(physical_offset)) is not None:
             finding = replace(finding, file=segment.path, offset=physical_offset - segment.base_offset)

@@ -1,6 +1,6 @@
-"""From checked messages to records without a place, by the rules of the store's version.
+"""Encodes checked messages as records without a place, by the rules of the store's version.
 
-Upstream: ``MessageExtEncoder``, ``MessageDecoder.messageProperties2String``, ``MessageVersion``.
+upstream: MessageExtEncoder, MessageDecoder.messageProperties2String, MessageVersion.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ from rmqtool.formats.properties import (
 from rmqtool.formats.property_names import PROPERTY_CRC32
 from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX
 
-# What a record may have beside its body.
+# Upstream allows this for everything in a record except the body.
 _RECORD_OVER_BODY = 64 << 10
+# Upstream raises a smaller maxMessageSize to this.
 _LEAST_MAX_MESSAGE_SIZE = 10
+# Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16
+# File systems do not allow longer names.
 _NAME_LIMIT = 255
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 _PREFIXES = {bits: (layout.packer.pack, layout.size) for bits, layout in PREFIXES.items()}
@@ -48,14 +51,14 @@ _NO_NAMES = frozenset({"", ".", ".."})
 
 @dataclass(slots=True)
 class TopicRules:
-    """What the name of a topic decides: whether messages to it are refused, and how their records spell it."""
+    """The consequences of a topic's name: whether messages are refused, and how records spell the topic."""
 
     refusal: PutStatus | None
     magic: int
     encoded: bytes
     topic_length: int
     is_batch: bool
-    # Whether its messages go the long way.
+    # Whether its messages need the general path of a put.
     is_special: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +66,7 @@ class TopicRules:
 
 
 def store_host(config: StoreConfig, found: Host | None) -> Host:
-    """Return the address that new records get: as the settings say, else that of the records that are there."""
+    """Return the host that new records get: the configured one, else that of the existing records."""
     ip, port = found or (parse_address(config.broker_ip1) or bytes(IPV4_LENGTH), config.listen_port)
     if "brokerIP1" in config.origins:
         ip = parse_address(config.broker_ip1) or bytes(IPV4_LENGTH)
@@ -71,7 +74,7 @@ def store_host(config: StoreConfig, found: Host | None) -> Host:
 
 
 class Encoder:
-    """Knows the limits, the order of properties, and what a record of this store looks like."""
+    """The limits and the order of properties of one store, and the encoding of its records."""
 
     def __init__(
         self, config: StoreConfig, store_host: Host, largest_record: int, batch_topics: frozenset[str]
@@ -80,18 +83,18 @@ class Encoder:
         self.is_4_9 = config.version is Version.V4_9
         self.store_host = store_host
         self.max_body = max(config.max_message_size, _LEAST_MAX_MESSAGE_SIZE)
-        # upstream: a record that fits into no segment is answered PUT_OK and burns two segments.
+        # upstream: a record that fits into no segment is answered PUT_OK and wastes two segments.
         self.largest_record = largest_record
         self.max_record = min(self.max_body + _RECORD_OVER_BODY, largest_record)
         self._batch_topics = batch_topics
         self._bins = BUILT_BINS if self.is_4_9 else DECODED_BINS
         self.has_property_crc = config.enabled_append_prop_crc
         self.topics: dict[str, TopicRules] = {}
-        # The kernel's way to a record, where it is there.
+        # The kernel's encoder, if there is one.
         self.compiled: Callable[..., Record] | None = None if kernel.NATIVE is None else kernel.NATIVE.encode
 
     def topic_rules(self, topic: str) -> TopicRules:
-        """Return what the name of a topic decides."""
+        """Return the consequences of a topic's name."""
         rules = self.topics.get(topic)
         if rules is None:
             if len(self.topics) >= _MOST_TOPICS_KNOWN:
@@ -103,7 +106,8 @@ class Encoder:
         raw = encode_text(topic)
         long = len(raw) > MAX_TOPIC_LENGTH
         if self.is_4_9:
-            # upstream counts characters, and stores a length that does not fit its byte.
+            # Upstream counts characters, and then stores a length of bytes that does not fit. Such topics are refused
+            # here.
             illegal = string_length(topic) > MAX_TOPIC_LENGTH or long
         else:
             illegal = len(raw) > MAX_RETRY_TOPIC_LENGTH or (long and not topic.startswith(RETRY_PREFIX))
@@ -130,22 +134,22 @@ class Encoder:
         return self.text_maker(tuple(properties), bins)(properties)
 
     def text_maker(self, names: tuple[str, ...], bins: int | None = None) -> Callable[[Mapping[str, str]], bytes]:
-        """Return what makes the text of a mapping with these ``names``."""
+        """Return a function that makes the text of a mapping with these ``names``."""
         if self.has_property_crc and PROPERTY_CRC32 in names:
             names = tuple(name for name in names if name != PROPERTY_CRC32)
         return text_template(names, bins or self._bins, not self.is_4_9)
 
     def status_of_long(self, text: bytes) -> PutStatus:
-        """Return why a property text of too many bytes is refused: 4.9 counts its characters before."""
+        """Return the status of a property text with too many bytes. 4.9 refuses too many characters before that."""
         too_long = self.is_4_9 and string_length(text.decode(errors="replace")) > MAX_PROPERTIES_LENGTH
         return PutStatus.MESSAGE_ILLEGAL if too_long else PutStatus.PROPERTIES_SIZE_EXCEEDED
 
     def encode(
         self, message: NewMessage, rules: TopicRules, queue_id: int, store_host: Host, now: int, text: bytes
     ) -> Record | PutStatus:
-        """Return the record of a message with a property text, or which limit it breaks.
+        """Return the record of a message with a property text, or the status of the limit that it exceeds.
 
-        Addresses of sixteen bytes set their bits.
+        Addresses of 16 bytes set their bits in the system flag.
         """
         length, has_crc = len(text), self.has_property_crc
         if has_crc:
@@ -169,7 +173,7 @@ class Encoder:
         born = now if message.born_timestamp is None else message.born_timestamp
         times, prepared = message.reconsume_times, message.prepared_transaction_offset
         hosts = (born_ip, born_port, store_ip, store_port)
-        # The kernel sets the host bits by the addresses, whatever a message says.
+        # The kernel sets the host bits from the addresses. A message that sets them itself is encoded here.
         if self.compiled is not None and type(body) is bytes and not message.sys_flag & HOST_BITS:
             numbers = (rules.magic, queue_id, message.flag, sys_flag, born)
             return self.compiled(*numbers, *hosts, times, prepared, body, rules.encoded, text, has_crc)
@@ -183,7 +187,7 @@ _SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 
 def is_directory_name(topic: str) -> bool:
-    """Return whether a topic can be the directory of its queues: a name that leads elsewhere must not become one."""
+    """Return whether a topic can be the directory of its queues. Names like ``..`` must not reach other directories."""
     try:
         raw = topic.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""What is done before the first change of an open store, and when it is closed.
+"""The mark of an open store (``abort``): set before the first change, removed when the store is closed well.
 
-upstream: a broker marks the store when it opens it, and takes the mark away unless a flag is set. Here a store that
-refuses everything is never cleared found, and a full disk alone keeps no mark: what was taken is durable.
+upstream: a broker sets the mark when it opens the store, and removes it unless a flag is set. Here a store that refused
+every put gets no mark. A full disk alone does not keep the mark: everything that was accepted is durable.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqtool.engine.load import StoreState, mark_closed, mark_open
 from rmqtool.engine.parts import Engine, Setup
 from rmqtool.formats.paths import ABORT
 
-# Flags that a store is closed with which its next start must recover.
+# Flags after which the next start must recover.
 _UNSOUND = RunningFlag.LOGICS_QUEUE_ERROR | RunningFlag.INDEX_FILE_ERROR
 
 
@@ -27,13 +27,13 @@ class FirstChange:
         self._engine = engine
         self._empty_segment = state.empty_segment
         self._has_leftovers = any(end.has_leftovers for end in state.queues.values())
-        # The files that were made for the mark.
+        # The files that were created for the mark.
         self._marks: tuple[str, ...] = ()
         self._lock = threading.Lock()
 
     @INTERRUPTS.keep_from
     def prepare(self) -> None:
-        """Put the mark, before anything of the store changes, and dispatch what the last process left."""
+        """Set the mark before anything changes, and dispatch the records that the last process left undispatched."""
         with self._lock:
             if self.is_done:
                 return
@@ -43,13 +43,13 @@ class FirstChange:
                 files.unlink(self._empty_segment)
                 self._empty_segment = None
             engine.checkpoint.make()
-            # Before anything is numbered by the queues.
+            # Queue offsets continue from the queues, so these must be complete first.
             engine.dispatcher.dispatch()
             engine.offsets.table.update(engine.dispatcher.queues.max_offsets())
             self.is_done = True
 
     def prepare_put(self) -> bool:
-        """Put the mark unless the disk is too full to take a message; tell whether the store takes puts."""
+        """Set the mark, unless the disk is too full for a message; return whether the store takes puts."""
         health = self._engine.health
         if not self.is_done:
             self._engine.disks.look()
@@ -58,7 +58,9 @@ class FirstChange:
         return health.is_writeable
 
     def clear_leftovers(self) -> None:
-        """Clear what a broker has cut from this store before and left: after new messages it would come back.
+        """Clear records that a broker cut off earlier but left in the files.
+
+        After new messages they would be valid again.
 
         upstream: MappedFileQueue.truncateDirtyFiles moves positions only, and a later start finds the old records.
         """
@@ -68,7 +70,7 @@ class FirstChange:
                 queue.clear_behind()
 
     def finish(self, *, is_changed: bool) -> None:
-        """Remove the mark if the next start may take log, queues and index as they are."""
+        """Remove the mark if the next start may trust log, queues and index."""
         health, engine = self._engine.health, self._engine
         is_sound = health.failure is None and not health.flags & _UNSOUND and not engine.dispatcher.behind
         if self._marks and is_sound:

@@ -1,29 +1,22 @@
-"""Forcing the log to the disk: group commit for those who wait, a schedule for the rest.
+"""Forces the log to disk: group commit for producers that wait, a schedule for the rest; and the checkpoint.
 
-Upstream: ``GroupCommitService``, ``FlushRealTimeService``, ``CommitRealTimeService``. One sync covers all that was
-committed when it began, so of many producers who wait one forces for all; a lone producer forces for itself.
+A sync covers everything that was committed when it began. So of many waiting producers one forces for all, and a lone
+producer forces for itself. upstream: GroupCommitService, FlushRealTimeService, CommitRealTimeService.
 
-A sync that fails is never repeated: the kernel may have dropped the pages it could not write, and would say yes.
+A failed sync is never repeated: the kernel may have dropped the pages it could not write, and would report success.
 upstream: MappedFile.flush swallows the error, and later puts are acknowledged.
 
-The file ``checkpoint``: up to which store times log, queues and index are durable.
+``GroupCommit`` gives the turn to force to one thread at a time. Each waiting thread sleeps on its own lock: with a
+common lock, the first thread to wake would force again before the last learns that it is done. The thread that forced
+wakes the first sleeper whose messages are durable, which wakes the next; if all woke at once, they would only queue for
+the interpreter. Most of these producers return at once with their next message. So the turn is not given to the first
+newcomers, which would force for half of the producers while the other half waits. The last producer that is expected
+back takes it. Sleepers check from time to time whether the turn is free, so waiting costs little more than one sync. If
+an expected producer did not return, turns are handed on directly for a while.
 
-Upstream: ``StoreCheckpoint``. A broker that starts after a crash replays the log from shortly before the oldest of
-these times, so none of them may run ahead of the disk.
-upstream: the time of the queues is that of the last dispatched message, whether its unit is durable or not, and every
-write between two flushes of the queues stores it.
-
-Who forces: of many producers who wait for the disk one does it for all, and the others sleep.
-
-Upstream: ``GroupCommitService``. Everybody sleeps on a lock of its own. Woken one by one through a common lock, the
-first would force again before the last knows that it need not wait any more; so whoever has forced wakes those whose
-messages are durable. It wakes the first of them, who wakes the next: all at once they would only queue for the
-interpreter.
-
-Most of them come back at once with the next message. So the turn is not given to those who came meanwhile, and forcing
-for half of the producers while the other half wait: the last one who is expected takes it, and is awake already. Who
-sleeps looks from time to time whether the turn is free, so nobody is waited for much longer than a sync takes; and
-where somebody did not come back, turns are handed on directly for a while.
+``Checkpoint`` is the file with the store times up to which log, queues and index are durable. After a crash a broker
+replays the log from shortly before the oldest of them, so none may run ahead of the disk. upstream: StoreCheckpoint.
+Its time of the queues is that of the last dispatched message, durable or not.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ from rmqtool.formats.paths import CHECKPOINT
 
 
 class Checkpoint:
-    """The fields in memory, and the file."""
+    """The fields of the checkpoint in memory, and its file."""
 
     def __init__(self, files: WritableFileSystem) -> None:
         self._files = files
@@ -58,12 +51,12 @@ class Checkpoint:
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """Make a file of zeros where there is none: then nothing is known to be durable."""
+        """Create the file if it is missing. Its zeros mean that nothing is known to be durable."""
         if self._file is None:
             self._file = _made(self._files)
 
     def advance(self, *, physic: int = 0, logics: int = 0, index: int = 0) -> None:
-        """Move times forward."""
+        """Move times forward; a time never goes back."""
         with self._lock:
             fields = self.fields
             self.fields = fields._replace(
@@ -100,14 +93,14 @@ def _made(files: WritableFileSystem) -> WritableFile:
     return file
 
 
-# How long those who are expected are waited for, in seconds; who sleeps longer looks less often.
+# Seconds to wait for expected producers before a sleeper takes the turn. It doubles with each look.
 _PATIENCE = 0.001
-# So many turns are handed on directly after somebody was waited for in vain.
+# Turns that are handed on directly after an expected producer did not return.
 _DOUBTS = 64
 
 
 class Turn(Enum):
-    """What came of waiting."""
+    """The result of waiting."""
 
     MINE = "force now, and say so when it is done"
     DONE = "another thread has flushed it"
@@ -120,7 +113,7 @@ class _Sleeper:
     def __init__(self, is_done: Callable[[int], bool] | None) -> None:
         self.is_done = is_done
         self.turn = Turn.TOO_LATE
-        # Who is woken by this one.
+        # The sleeper that this one wakes.
         self.next: _Sleeper | None = None
         self.lock = threading.Lock()
         self.lock.acquire()
@@ -135,29 +128,29 @@ class _Sleeper:
 
 
 class GroupCommit:
-    """Gives the turn to one at a time."""
+    """Gives the turn to force to one thread at a time."""
 
     def __init__(self, flushed_offset: Callable[[], int]) -> None:
         self._flushed_offset = flushed_offset
         self._guard = threading.Lock()
         self._is_taken = False
-        # How many of those who need not wait any more are waited for, while nobody forces.
+        # Producers whose messages are durable and that are expected back, while no thread forces.
         self._expected = 0
         self._doubts = 0
         self._sleepers: list[_Sleeper] = []
 
     @property
     def is_taken(self) -> bool:
-        """Whether somebody forces now, or will when those who are expected have come."""
+        """Whether a thread forces now, or will once the expected producers are back."""
         return self._is_taken or self._expected > 1 or (self._expected == 1 and bool(self._sleepers))
 
     @property
     def sleeping(self) -> int:
-        """How many wait."""
+        """The number of sleeping threads."""
         return len(self._sleepers)
 
     def take_turn(self) -> None:
-        """Wait for the turn, whatever is durable by then."""
+        """Wait for the turn, even if everything is durable by then."""
         with self._guard:
             if not self._is_taken:
                 self._is_taken = True
@@ -165,11 +158,11 @@ class GroupCommit:
         self._sleep(_Sleeper(None), -1)
 
     def wait(self, physical_offset: int, timeout: float) -> Turn:
-        """Wait until everything before an offset is durable, or it is the caller's turn to make it so; in seconds."""
+        """Wait until everything before an offset is durable or it is the caller's turn; ``timeout`` is in seconds."""
         return self.wait_until(physical_offset.__le__, timeout)
 
     def wait_until(self, is_done: Callable[[int], bool], timeout: float) -> Turn:
-        """Wait until nothing is left to do with the log durable up to some offset, or it is the caller's turn."""
+        """Wait until ``is_done`` accepts the flushed offset, or it is the caller's turn to force."""
         with self._guard:
             if is_done(self._flushed_offset()):
                 return Turn.DONE
@@ -178,7 +171,7 @@ class GroupCommit:
         return self._sleep(_Sleeper(is_done), timeout)
 
     def _may_force(self) -> bool:
-        """Take the turn if nobody has it, and nobody is expected but who asks."""
+        """Take the turn if it is free and no producer but the caller is expected."""
         if self._is_taken or self._expected > 1:
             return False
         self._expected = 0
@@ -189,7 +182,7 @@ class GroupCommit:
         try:
             with self._guard:
                 if self._may_force():
-                    # Given back in the meantime.
+                    # The turn became free since the first look.
                     return Turn.MINE
                 if self._expected and sleeper.is_done is not None:
                     self._expected -= 1
@@ -197,7 +190,7 @@ class GroupCommit:
             self._sleep_on(sleeper, timeout)
             sleeper.wake_next()
         except BaseException:
-            # Interrupted: nobody would take a turn that is given to it.
+            # An interrupted thread cannot use a turn that was given to it meanwhile: pass it on.
             self._leave(sleeper)
             sleeper.wake_next()
             if sleeper.turn is Turn.MINE:
@@ -206,14 +199,14 @@ class GroupCommit:
         return sleeper.turn
 
     def _sleep_on(self, sleeper: _Sleeper, timeout: float) -> None:
-        """Sleep until woken, until it is too late, or until those who are expected are late."""
+        """Sleep until woken, until the timeout, or until the expected producers are late."""
         patience = _PATIENCE
         while timeout < 0 or patience < timeout:
             if sleeper.lock.acquire(timeout=patience):
                 return
             with self._guard:
                 if sleeper not in self._sleepers:
-                    return  # who should have woken it was interrupted
+                    return  # the thread that should have woken it was interrupted
                 if not self._is_taken:
                     self._expected, self._doubts = 0, _DOUBTS
                     self._give_turn(self._sleepers[0])
@@ -229,15 +222,15 @@ class GroupCommit:
         sleeper.wake()
 
     def _leave(self, sleeper: _Sleeper) -> None:
-        """Sleep no more, unless somebody has just woken it."""
+        """Stop sleeping, unless another thread has just woken it."""
         with self._guard:
             if sleeper in self._sleepers:
                 self._sleepers.remove(sleeper)
 
     def end_turn(self, *, returns: bool = False) -> None:
-        """Wake those whose messages are durable; the turn is for the first of the others, or for who is expected.
+        """Wake the sleepers that are done, and give the turn to the first of the others unless producers are expected.
 
-        ``returns``: the caller is one of those who will come with a next message.
+        ``returns``: the caller is a producer that will come back with its next message.
         """
         with self._guard:
             reached = self._flushed_offset()
@@ -252,7 +245,7 @@ class GroupCommit:
                 self._expected += len(done) + returns
             self._sleepers = left
             self._is_taken = False
-            # Who forces for others than producers waits for none of them.
+            # Flushes that are not for a producer do not wait for producers.
             following = next((one for one in left if one.is_done is None or not self._expected), None)
             if following is not None:
                 self._give_turn(following)
@@ -265,7 +258,7 @@ class GroupCommit:
 
 
 class Flusher:
-    """Forces the log, and knows when to."""
+    """Forces the log, for waiting producers and by schedule."""
 
     def __init__(
         self, log: CommitLog, writer: Writer, checkpoint: Checkpoint, health: Health, clock: Clock, config: StoreConfig
@@ -281,7 +274,7 @@ class Flusher:
         self._last_flush = self._last_thorough = self._last_commit = clock.monotonic()
 
     def flush(self) -> bool:
-        """Force all that is written, also what the off-heap pool holds; False when the store no longer writes."""
+        """Force everything written, also what the off-heap pool holds; return False if the store is read-only now."""
         self._turns.take_turn()
         try:
             return self._flush()
@@ -289,23 +282,23 @@ class Flusher:
             self._turns.end_turn()
 
     def wait_flushed(self, physical_offset: int) -> PutStatus:
-        """Wait until everything before ``physical_offset`` is durable, forcing it if nobody else does."""
+        """Wait until everything before ``physical_offset`` is durable, and force it if no other thread does."""
         return self._wait(physical_offset.__le__)
 
     @property
     def is_forcing(self) -> bool:
-        """Whether somebody forces now, so that whoever comes is a part of the next group."""
+        """Whether a thread forces now, so that a new ticket belongs to the next group."""
         return self._turns.is_taken
 
     def join_next(self, ticket: PutTicket) -> None:
-        """Have a ticket written and forced together with all others that come while somebody forces.
+        """Have a ticket written and forced together with all others that come during the current sync.
 
-        Whoever has the next turn writes for all of them, in one call.
+        The thread with the next turn writes all of them in one call.
         """
         self._writer.waiting.append(ticket)
         status = self._wait(ticket.is_done_at)
         if not ticket.is_written and ticket.status is None:
-            # It took too long; what comes of it nobody waits for.
+            # The timeout is over. The ticket must still be written, because it is in the queue.
             self._writer.write_waiting()
         if ticket.status is None:
             ticket.status = status
@@ -313,7 +306,7 @@ class Flusher:
     def _wait(self, is_done: Callable[[int], bool]) -> PutStatus:
         deadline = self._clock.monotonic() + self._config.sync_flush_timeout
         turn = Turn.TOO_LATE
-        # The store's clock decides when it is too late, not how long a lock was waited for.
+        # The store's clock decides about the timeout, not the time that a lock was waited for.
         while turn is Turn.TOO_LATE and (left := deadline - self._clock.monotonic()) > 0:
             turn = self._turns.wait_until(is_done, left / 1000)
         if turn is Turn.MINE:
@@ -326,7 +319,7 @@ class Flusher:
                 self._turns.end_turn(returns=is_forced)
             if not is_forced:
                 return PutStatus.UNKNOWN_ERROR
-        # It may have taken longer than the producer was promised.
+        # The sync itself may have taken longer than the timeout.
         in_time = turn is not Turn.TOO_LATE and self._clock.monotonic() <= deadline
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
 
@@ -344,7 +337,7 @@ class Flusher:
         return True
 
     def flush_if_due(self, *, sync: bool) -> None:
-        """Do what the schedule asks for: with synchronous flush everything, else by pages and time."""
+        """Force what is due: everything with synchronous flush, else by pages and time."""
         config, now = self._config, self._clock.monotonic()
         if sync:
             self._flush_dirty(0)
@@ -361,7 +354,7 @@ class Flusher:
         if self._is_dirty(least_pages):
             self._turns.take_turn()
             try:
-                # Somebody may have forced it in the meantime.
+                # Another thread may have forced it meanwhile.
                 if self._is_dirty(least_pages):
                     self._flush()
             finally:
@@ -372,7 +365,7 @@ class Flusher:
         return log.committed_offset > log.flushed_offset and log.pages_to_flush() >= least_pages
 
     def commit_if_due(self) -> None:
-        """Bring into the file what the off-heap pool holds, by pages and time."""
+        """Write to the file what the off-heap pool holds, by pages and time."""
         config, now = self._config, self._clock.monotonic()
         if now - self._last_commit < config.commit_interval_commit_log:
             return
@@ -387,4 +380,4 @@ class Flusher:
 
 
 def _do_nothing() -> None:
-    """Nobody wants to know."""
+    """Default callback."""

@@ -1,14 +1,10 @@
-"""Reading from queues as a broker does: by queue offset, with its limits, statuses and next offsets.
+"""Reads messages from queues as a broker does: by queue offset, with its limits, statuses and next offsets.
 
-Upstream: ``DefaultMessageStore.getMessage``. The versions test the same things in another order, and so stop at other
-units. What a unit names is served as it stands, as brokers do: judging records is the consumer's matter.
+The versions test the same conditions in another order, so they stop at different entries. A record is returned as it
+is, without a check, as brokers do: consumers check records. upstream: DefaultMessageStore.getMessage.
 
-What a get answers.
-
-Which messages a get is for, judged in two stages: by the unit in the queue, then by the record.
-
-Upstream: ``ExpressionMessageFilter``. A tag's hash in the unit decides for tags; collisions are the client's matter. A
-SQL92 filter needs the record.
+A ``MessageFilter`` judges in two stages: by the queue entry, then by the record. For tags the hash in the entry
+decides; collisions are left to the client. A SQL92 filter needs the record. upstream: ExpressionMessageFilter.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ class GetMessageStatus(Enum):
 
 
 class Got(NamedTuple):
-    """One record of an answer: its place in the queue and in the log, and its bytes."""
+    """One record of an answer: queue offset, physical offset, and bytes."""
 
     queue_offset: int
     physical_offset: int
@@ -57,7 +53,7 @@ class Got(NamedTuple):
 
 @dataclass
 class GetMessageResult:
-    """An answer: the records, and where to ask next."""
+    """The answer to a get: the records, and the offset to continue from."""
 
     status: GetMessageStatus
     next_begin_offset: int
@@ -65,30 +61,30 @@ class GetMessageResult:
     max_offset: int
     messages: list[Got] = field(default_factory=list)
     size: int = 0
-    # How many messages that is: a record of an inner batch holds several.
+    # The number of messages: the record of an inner batch has several.
     count: int = 0
     suggest_pulling_from_slave: bool = False
 
     def say(self, status: GetMessageStatus) -> None:
-        """Say why nothing was found, while nothing is."""
+        """Set the reason why nothing was found, unless a message was."""
         if not self.messages:
             self.status = status
 
     def add(self, got: Got, count: int) -> None:
-        """Take a record."""
+        """Add a record with ``count`` messages."""
         self.messages.append(got)
         self.size += len(got.data)
         self.count += count
 
 
 class MessageFilter(Protocol):
-    """Judges a unit by its tags code (None where that is not known), and a record by its bytes."""
+    """Judges a queue entry by its tags code (None if unknown), and a record by its bytes."""
 
     def matches_unit(self, tags_code: int | None) -> bool:
-        """Tell whether the record is worth reading."""
+        """Return whether the record is worth reading."""
 
     def matches_record(self, data: bytes) -> bool:
-        """Tell whether the record belongs to the answer."""
+        """Return whether the record belongs in the answer."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class TagFilter:
         return self.expression.matches_code(tags_code)
 
     def matches_record(self, data: bytes) -> bool:  # noqa: ARG002
-        """Let everything pass: the text of the tag is compared by the client."""
+        """Accept every record: the client compares the text of the tag."""
         return True
 
 
@@ -113,7 +109,7 @@ class SqlFilter:
     selector: Selector
 
     def matches_unit(self, tags_code: int | None) -> bool:  # noqa: ARG002
-        """Let every unit pass: it says nothing of properties."""
+        """Accept every entry: it does not have the properties."""
         return True
 
     def matches_record(self, data: bytes) -> bool:
@@ -124,19 +120,21 @@ class SqlFilter:
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH_UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
-# So many bytes of units are looked at, at least.
+# Upstream examines at least this many bytes of a queue in one get.
 _LEAST_LOOKED_AT = 16_000
+# Entries read at first, and at each further read: most gets want few.
 _FEW_UNITS, _MANY_UNITS = 64, 800
-# Records are read together, in windows of the log of this size.
+# Bytes of the log that are read at once for neighbouring records.
 _WINDOW = 64 << 10
+# Records at most this far apart count as neighbours.
 _NEAR = 4096
-# So much of the log is read at once for each message of an answer.
+# One read for a whole answer may include at most this many bytes for each message.
 _SPARSE = 8192
 _PERCENT = 100
 
 
 class Unit(NamedTuple):
-    """What a queue says of one record: where it is, its tags code if known, and which messages it holds."""
+    """A queue entry as a get sees it: record, tags code if known, and the messages in the record."""
 
     queue_offset: int
     physical_offset: int
@@ -146,27 +144,27 @@ class Unit(NamedTuple):
 
 
 class Limits:
-    """How much one get answers."""
+    """The limits of one get, by the broker's settings."""
 
     def __init__(self, config: StoreConfig) -> None:
         self._config = config
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self.in_memory = memory * config.access_message_in_memory_max_ratio // _PERCENT
         self.is_old = config.version is Version.V4_9
-        # Within these a message in memory always fits, however large it is.
+        # In memory, a message of any size fits within these limits.
         self.bytes_at_once = config.max_transfer_bytes_on_message_in_memory
         self.messages_at_once = max(config.max_transfer_count_on_message_in_memory, 1)
-        # A slave that is behind is no reason to send a consumer elsewhere.
+        # The queues of a slave may end early, which must not move a consumer.
         self.corrects_offsets = config.broker_role is not BrokerRole.SLAVE
 
     def units(self, most: int) -> int:
-        """Return how many units a get looks at."""
+        """Return how many entries a get examines."""
         if self.is_old:
             return max(_LEAST_LOOKED_AT, most * UNIT_SIZE) // UNIT_SIZE
         return max(self._config.max_filter_message_size, most * UNIT_SIZE) // UNIT_SIZE
 
     def is_full(self, result: GetMessageResult, unit: Unit, most: int, behind: int) -> bool:
-        """Tell whether a record no longer fits; one always does."""
+        """Return whether another record exceeds a limit. The first record always fits."""
         if not result.messages:
             return False
         if result.count + (0 if self.is_old else unit.batch_size - 1) >= most:
@@ -180,14 +178,14 @@ class Limits:
 
 
 class ReadLog(Protocol):
-    """A log that records are read from."""
+    """A log to read records from."""
 
     @property
     def min_offset(self) -> int:
-        """Where it begins."""
+        """The offset of its first byte."""
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return what can be read at an offset, from one file, up to ``length``."""
+        """Return up to ``length`` bytes at an offset, from one file."""
 
     @property
     def segments(self) -> SegmentQueue:
@@ -195,7 +193,7 @@ class ReadLog(Protocol):
 
     @property
     def committed_offset(self) -> int:
-        """Where what can be read ends."""
+        """The end of the readable bytes."""
 
     @property
     def segment_size(self) -> int:
@@ -203,7 +201,7 @@ class ReadLog(Protocol):
 
 
 class QueueView(Protocol):
-    """A queue that is read."""
+    """A queue to read from."""
 
     @property
     def max_offset(self) -> int:
@@ -211,7 +209,7 @@ class QueueView(Protocol):
 
 
 class LogWindow:
-    """Records read from the log, many with one read where they lie side by side."""
+    """Reads records of a log; neighbouring records share one read."""
 
     def __init__(self, log: ReadLog, files: OpenFiles) -> None:
         self.log = log
@@ -223,7 +221,7 @@ class LogWindow:
         self._data = b""
 
     def read(self, physical_offset: int, size: int) -> bytes | None:
-        """Return the bytes of a record; None when the log does not hold all of them."""
+        """Return the bytes of a record, or None if the log does not have all of them."""
         at = physical_offset - self._start
         if at >= 0 and at + size <= len(self._data) and size > 0:
             return self._data[at : at + size]
@@ -238,14 +236,14 @@ class LogWindow:
         left = min(segment.size - place, self.log.committed_offset - physical_offset)
         if not 0 < size <= left:
             return None
-        # Ahead only where records lie side by side: those of one queue among many are far apart.
+        # Read ahead only near the last record: the records of one queue among many are far apart.
         is_near = 0 <= physical_offset - self._end < _NEAR
         self._data = self._file.pread(min(max(size, _WINDOW), left) if is_near else size, place)
         self._start, self._end = physical_offset, physical_offset + size
         return self._data[:size]
 
     def read_span(self, begin: int, end: int) -> bytes | None:
-        """Return the bytes of a span that lies in one segment; None where there is no such segment."""
+        """Return the bytes of a range within one segment, or None if no segment has all of it."""
         segment = self.log.segments.find(begin)
         if segment is None or end > segment.end_offset:
             return None
@@ -253,7 +251,7 @@ class LogWindow:
         return data if len(data) == end - begin else None
 
     def _find(self, physical_offset: int) -> Segment | None:
-        """Return the segment that holds an offset. upstream: offset 0 is where the log begins, wherever that is."""
+        """Return the segment of an offset. upstream: offset 0 means the beginning of the log, at any offset."""
         segments = self.log.segments
         found = segments.find(physical_offset)
         return segments.segments[0] if found is None and physical_offset == 0 and len(segments) else found
@@ -267,7 +265,7 @@ def get_messages(
     most: int,
     message_filter: MessageFilter | None,
 ) -> None:
-    """Fill ``result``, whose next offset is where to begin, with what the units from there on lead to."""
+    """Fill ``result`` with the records of the entries from ``result.next_begin_offset`` on."""
     log = window.log
     begin = result.next_begin_offset
     found = units(begin)
@@ -280,7 +278,7 @@ def get_messages(
         if number >= budget:
             break
         skipped = unit.physical_offset < next_segment
-        # 4.9 steps over units of a segment that is gone before it asks whether the answer is full.
+        # 4.9 skips entries of a removed segment before it tests whether the answer is full.
         if not (skipped and limits.is_old) and limits.is_full(result, unit, most, end - unit.physical_offset):
             break
         result.next_begin_offset = unit.queue_offset + unit.batch_size
@@ -306,9 +304,10 @@ def get_messages(
 def get_together(
     queue: ConsumeQueueFiles, window: LogWindow, limits: Limits, result: GetMessageResult, most: int
 ) -> bool:
-    """Fill ``result`` with one read of the queue and one of the log; False where units are to be looked at one by one.
+    """Fill ``result`` with one read of the queue and one of the log; return False if that is not possible.
 
-    For the usual case alone: no filter, the messages are there and in memory, near each other, and all of them fit.
+    Possible in the usual case only: no filter, all messages are in the log and in memory, close together, within the
+    limits.
     """
     log, begin = window.log, result.next_begin_offset
     segment = queue.segments.find(begin * UNIT_SIZE)
@@ -349,7 +348,7 @@ def get_together(
 def simple_units(
     queue: ConsumeQueueFiles, max_offset: int, tags_code: Callable[[int], int | None]
 ) -> Callable[[int], Iterator[Unit] | None]:
-    """Return how the units of a simple queue are read, from an offset to the end of its file."""
+    """Return a reader of a simple queue's entries, from an offset to the end of its file."""
 
     def read(begin: int) -> Iterator[Unit] | None:
         segment = queue.segments.find(begin * UNIT_SIZE)
@@ -364,7 +363,7 @@ def simple_units(
 def _iter_units(
     file: ReadableFile, base_offset: int, begin: int, end: int, tags_code: Callable[[int], int | None]
 ) -> Iterator[Unit]:
-    """Yield units from ``begin`` on; few are read at first, since mostly few are wanted."""
+    """Yield entries from ``begin`` on; few are read at first, because most gets want few."""
     count, new = _FEW_UNITS, tuple.__new__
     while begin < end:
         count = min(count, end - begin)
@@ -376,7 +375,7 @@ def _iter_units(
 
 
 def batch_units(queue: BatchQueueFiles) -> Callable[[int], Iterator[Unit] | None]:
-    """Return how the units of a batch queue are read, from the one that holds an offset to the end of its file."""
+    """Return a reader of a batch queue's entries, from the one that has an offset to the end of its file."""
 
     def read(begin: int) -> Iterator[Unit] | None:
         for segment in queue.segments:

@@ -1,8 +1,8 @@
 """Whether the store takes messages, and why not.
 
-Upstream: ``RunningFlags``. To its bits comes one thing upstream lacks: the first write or sync that failed. Nobody can
-say what of the bytes written before it is on the disk, and a second sync does not mend that; so from then on the store
-only reads, until it is opened again.
+upstream: RunningFlags. Added to its bits is the first write or sync that failed. After it the bytes
+written earlier may or may not be on disk, and a second sync would not help. So the store only reads until it is opened
+again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from rmqtool.findings import Finding
 
-# What went wrong is said; a store that is wrong in every record must not fill the memory with it.
+# The newest findings are kept: a store with a problem in every record must not fill the memory.
 _MOST_FINDINGS = 1000
 
 
 class RunningFlag(IntFlag):
-    """Upstream's bits."""
+    """The bits of upstream's RunningFlags."""
 
     NOT_READABLE = 1
     NOT_WRITEABLE = 2
@@ -36,8 +36,8 @@ class Health:
     def __init__(self) -> None:
         self.flags = RunningFlag(0)
         self.failure: BaseException | None = None
-        # Whether puts are taken, and whether the dispatch goes on; each message asks both, so they are known ahead. A
-        # full disk does not end the dispatch: what it could not write it tries again.
+        # Whether puts are taken, and whether the dispatch continues. Precomputed because each message asks. A full disk
+        # does not end the dispatch: it tries again.
         self.is_writeable = self.is_queue_writeable = True
         self.findings: deque[Finding] = deque(maxlen=_MOST_FINDINGS)
 
@@ -54,12 +54,12 @@ class Health:
         self.is_queue_writeable = self.failure is None and not self.flags & RunningFlag.NOT_WRITEABLE
 
     def report(self, finding: Finding) -> None:
-        """Keep a finding for whoever asks."""
+        """Keep a finding until it is asked for."""
         self.findings.append(finding)
 
 
 class Condition(NamedTuple):
-    """How a store is: positions in its log, what it has done, and what is wrong."""
+    """A snapshot of a store: positions in its log, its counts, and its problems."""
 
     min_offset: int
     wrote_offset: int
@@ -70,5 +70,5 @@ class Condition(NamedTuple):
     flags: RunningFlag
     failure: BaseException | None
     findings: tuple[Finding, ...]
-    # How full the disk of the log was at the last look, in percent; 0 before.
+    # Percent of the log's disk in use at the last look; 0 before the first.
     disk_used: int

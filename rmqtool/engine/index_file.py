@@ -1,11 +1,11 @@
-"""Index files being written: every key of a message leads to it, newest first.
+"""Writes index files: each key of a message gets an entry, and a lookup finds the newest first.
 
-Upstream: ``IndexService.buildIndex``, ``IndexFile.putKey``. Entries are appended in the order of the log. The slots,
-written all over their table, stay in memory while many keys come at once, and reach the file when it is forced; a
-reader of this process asks the memory.
+Entries are appended in the order of the log. Slots are scattered over their table; while many keys come at once they
+stay in memory, and are written when the file is forced. Readers in this process use the memory. upstream:
+IndexService.buildIndex, IndexFile.putKey.
 
-A file is full in the middle of a message: its other keys begin the next file, whose header begins as that of the
-full one ends.
+A file can become full in the middle of a message. The other keys go to the next file, whose header begins with the end
+of the full one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from rmqtool.store.index_files import Geometry
 if TYPE_CHECKING:
     from rmqtool.columns.index_build import Keys
 
+# Entry 0 is not used: a slot of 0 is empty.
 _FIRST = 1
 _encode_slot = layouts.INDEX_SLOT.packer.pack
 _encode_entry = layouts.INDEX_ENTRY.packer.pack
@@ -32,7 +33,7 @@ _DIRECTORY = INDEX
 
 
 class IndexFileWriter:
-    """One index file that is not full."""
+    """One index file with space for more entries."""
 
     def __init__(self, file: WritableFile, geometry: Geometry, header: IndexHeader, *, is_new: bool = False) -> None:
         self.path = file.path
@@ -42,23 +43,23 @@ class IndexFileWriter:
         self._entries: list[bytes] = []
         self._written_count = self.next_entry
         self._written_header = header
-        # Slots that differ from the file's; or all of them, once many keys have come at once.
+        # Slots that differ from those in the file; instead the whole table, once many keys have come at once.
         self._slots: dict[int, int] = {}
         self._table: bytearray | None = None
         self._is_dirty = is_new
 
     @property
     def next_entry(self) -> int:
-        """The number of the next entry; a header that says none yet means the first."""
+        """The number of the next entry. A new header counts 0, the next entry is then the first."""
         return max(self.header.index_count, _FIRST)
 
     @property
     def is_full(self) -> bool:
-        """Whether no further entry fits."""
+        """Whether the file has no space for another entry."""
         return self.next_entry >= self.geometry.entries
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
-        """Take an entry; the file is not full."""
+        """Add an entry; the file must not be full."""
         old = self.header
         number = max(old.index_count, _FIRST)
         slot = key_hash % self.geometry.slots
@@ -77,7 +78,7 @@ class IndexFileWriter:
         )
 
     def put_keys(self, keys: Keys) -> int:
-        """Take as many of ``keys`` as fit; return how many that were."""
+        """Add as many of ``keys`` as fit; return how many."""
         from rmqtool.columns.index_build import hang_in, slots_of
 
         count = min(len(keys.key_hashes), self.geometry.entries - self.next_entry)
@@ -88,7 +89,7 @@ class IndexFileWriter:
         return max(count, 0)
 
     def _loaded_table(self) -> bytearray:
-        """Return all slots, in memory from now on."""
+        """Return the table of all slots, which is in memory from now on."""
         if self._table is None:
             self._table = bytearray(self.geometry.slots * index.SLOT_SIZE)
             self._file.pread_into(self._table, index.slot_offset(0))
@@ -98,7 +99,7 @@ class IndexFileWriter:
         return self._table
 
     def slot(self, slot: int) -> int:
-        """Return the number of the newest entry of a slot, 0 when there is none."""
+        """Return the number of a slot's newest entry, 0 without one."""
         number = self._slots.get(slot)
         if number is None:
             table = self._table
@@ -107,7 +108,7 @@ class IndexFileWriter:
                 number = layouts.INDEX_SLOT.unpack_from(data)[0]
             else:
                 number = layouts.INDEX_SLOT.unpack_from(table, slot * index.SLOT_SIZE)[0]
-        # upstream: a number that is not given yet counts as none, but the next one to be given does not.
+        # upstream: a number that no entry has yet ends the chain, except for the number of the next entry.
         return number if 0 < number < self.next_entry else 0
 
     def _set_slot(self, slot: int, number: int) -> None:
@@ -117,7 +118,7 @@ class IndexFileWriter:
             layouts.INDEX_SLOT.pack_into(self._table, slot * index.SLOT_SIZE, number)
 
     def entry(self, number: int) -> IndexEntry:
-        """Return an entry, written or about to be."""
+        """Return an entry, written or pending."""
         at = number - self._written_count
         if at >= 0:
             return layouts.INDEX_ENTRY.decode(b"".join(self._entries), at * index.ENTRY_SIZE)
@@ -125,7 +126,7 @@ class IndexFileWriter:
         return layouts.INDEX_ENTRY.decode(data)
 
     def write_pending(self) -> None:
-        """Bring entries and header into the file, and the slots too where they are few."""
+        """Write entries and header to the file, and the slots unless the whole table is in memory."""
         if self._entries:
             data = b"".join(self._entries)
             self._is_dirty = True
@@ -150,7 +151,7 @@ class IndexFileWriter:
         self._slots.clear()
 
     def flush(self) -> None:
-        """Bring everything into the file and force it."""
+        """Write everything to the file and force it."""
         if self._is_dirty or self._entries:
             self.write_pending()
             self._write_slots()
@@ -163,7 +164,7 @@ class IndexFileWriter:
 
 
 def _runs(slots: dict[int, int]) -> Iterable[tuple[int, list[int]]]:
-    """Return slots that lie side by side together."""
+    """Return neighbouring slots together: (first slot, numbers)."""
     first, numbers = 0, list[int]()
     for slot in sorted(slots):
         if numbers and slot != first + len(numbers):
@@ -177,33 +178,33 @@ def _runs(slots: dict[int, int]) -> Iterable[tuple[int, list[int]]]:
 
 
 class IndexService:
-    """The index of a store: the file that grows, and the full ones before it."""
+    """The index of a store: the growing file, and the names of all files."""
 
     def __init__(self, files: WritableFileSystem, geometry: Geometry, clock: Clock) -> None:
         self.geometry = geometry
         self.names: list[str] = []
         self.current: IndexFileWriter | None = None
-        # Records up to this one are in the index with all their keys.
+        # Records up to this one have all their index entries.
         self.indexed_offset = -1
-        # End of the newest file that is full and durable.
+        # The end time of the newest file that is full and durable.
         self.durable_timestamp = 0
         self._files = files
         self._clock = clock
-        # Held while many keys are hung in, as by the dispatcher; never while a file is made or forced.
+        # Held while many keys are inserted, as by the dispatcher; never while a file is created or forced.
         self.without_puts: AbstractContextManager[object] = nullcontext()
         self._lock = threading.Lock()
 
     def restore(self, names: Sequence[str], current: IndexFileWriter | None) -> None:
-        """Go on with the files there are."""
+        """Continue with the existing files."""
         self.names = list(names)
         self.current = current
         if current is not None:
             self.indexed_offset = current.header.end_phy_offset if current.next_entry > _FIRST else -1
 
     def put(self, texts: Iterable[str], physical_offset: int, store_timestamp: int) -> None:
-        """Index a record under ``texts``; one without any makes sure that there is a file that is not full.
+        """Index a record under ``texts``. Without texts, this still creates a new file if the current one is full.
 
-        upstream: the record that the last entry belongs to is indexed again when it is dispatched again.
+        upstream: the record of the last entry is indexed twice when it is dispatched again.
         """
         with self._lock:
             writer = self._writer()
@@ -214,7 +215,7 @@ class IndexService:
                 self.indexed_offset = physical_offset
 
     def put_keys(self, keys: Keys, physical_offset: int) -> None:
-        """Index many records, the last of them at ``physical_offset``, as ``put`` does one by one."""
+        """Index many records, the last of them at ``physical_offset``; the result is that of ``put`` for each."""
         with self._lock:
             new = keys.physical_offsets > self.indexed_offset
             if not new.all():
@@ -228,28 +229,28 @@ class IndexService:
             if physical_offset > self.indexed_offset:
                 self.indexed_offset = physical_offset
             if physical_offset > writer.header.end_phy_offset:
-                # A message without keys behind a full file finds it full, too.
+                # Like ``put``, a message without keys after a full file creates the next one.
                 self._writer()
 
     def write_pending(self) -> None:
-        """Bring into the file what was taken."""
+        """Write pending entries to the file."""
         with self._lock:
             if self.current is not None:
                 self.current.write_pending()
 
     def flush(self) -> None:
-        """Force the file that grows."""
+        """Force the growing file."""
         with self._lock:
             if self.current is not None:
                 self.current.flush()
 
     def close(self) -> None:
-        """Close the file that grows."""
+        """Close the growing file."""
         if self.current is not None:
             self.current.close()
 
     def _writer(self) -> IndexFileWriter:
-        """Return a file that is not full; the full one before it is forced first."""
+        """Return a file that is not full. A full one before it is forced first."""
         if self.current is not None and not self.current.is_full:
             return self.current
         before = None
@@ -264,7 +265,10 @@ class IndexService:
         return created
 
     def _create(self, before: IndexHeader | None) -> IndexFileWriter:
-        """Make the next file. Its name is the time; it must sort behind the others, also when that ran backwards."""
+        """Create the next file.
+
+        Its name is the time. It must sort after all others, even if the clock ran backwards.
+        """
         make_directories(self._files, _DIRECTORY)
         now = self._clock.now()
         name = index_name(now, self._clock.zone)

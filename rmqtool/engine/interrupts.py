@@ -1,12 +1,12 @@
-"""Ctrl-C while a store is open: a call that has begun is finished, and only then is it interrupted.
+"""Delays Ctrl-C while a store is open: a call that has begun is finished first.
 
-A command hears SIGTERM and SIGHUP as Ctrl-C: ``listen`` asks for that, and ``end_as_asked`` ends the process by that
-very signal once everything is closed, so that who sent it sees what it expects.
+Python raises KeyboardInterrupt between any two instructions of the main thread. In a put that can be after a queue
+offset was given and before the record is in the log; then it is unknown what is on disk. So the signal is kept back
+while a protected call is on the stack of the main thread. This costs such a call nothing until a signal comes. A
+program with its own signal handlers keeps them.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread: in a put that is after a number was
-given and before its record stands in the log, and nobody could say what is on the disk. So while a store is open the
-signal is kept back as long as a call that must come to its end is on the stack of the main thread, which costs such a
-call nothing until a signal comes. Whoever handles the signal differently keeps doing so.
+SIGTERM and SIGHUP count as Ctrl-C for commands, after ``listen``. ``end_as_asked`` then ends the process by that
+signal, once everything is closed, so that its sender sees the usual status.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Keeps the signals back; one for the process, as signals are."""
+    """Keeps signals back. There is one for the process, because signals belong to the process."""
 
     def __init__(self) -> None:
-        # Whether a signal came and was kept back.
+        # Whether a signal was kept back.
         self.pending = False
-        # The last one that came.
+        # The last signal that came.
         self.number: int | None = None
         self._calls: set[CodeType] = set()
         self._open_stores = 0
         self._before: dict[int, Handler] = {}
 
     def keep_from(self, call: Callable[Given, Result]) -> Callable[Given, Result]:
-        """Have a function come to its end; who calls it asks ``pending`` behind it."""
+        """Protect a function from interruption; its caller checks ``pending`` afterwards."""
         self._calls.add(call.__code__)
         return call
 
     def begin(self) -> None:
-        """A store is about to be opened."""
-        # A store that could not be closed may have left one behind: its own error was told instead.
+        """Call before a store is opened."""
+        # A store that failed to close may have left a pending signal; its own error was raised instead.
         self.pending = self.pending and self._open_stores > 0
         self._open_stores += 1
-        # Asked for with every store: while others were open, somebody may have set the signal back.
+        # Install the handler for each store: it may have been replaced while other stores were open.
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 handler = signal.getsignal(number)
@@ -61,7 +61,7 @@ class Interrupts:
                     signal.signal(number, self._take)
 
     def end(self) -> None:
-        """A store is closed."""
+        """Call after a store is closed."""
         self._open_stores -= 1
         if threading.current_thread() is threading.main_thread() and not self._open_stores:
             for number, handler in self._before.items():
@@ -70,13 +70,13 @@ class Interrupts:
             self._before.clear()
 
     def deliver(self) -> None:
-        """Interrupt the main thread now, unless a call above must come to its end, too."""
+        """Raise KeyboardInterrupt now if a signal is pending and no protected call is further up the stack."""
         if self.is_due():
             self.pending = False
             raise KeyboardInterrupt
 
     def is_due(self) -> bool:
-        """Tell whether ``deliver`` would interrupt here."""
+        """Return whether ``deliver`` would raise here."""
         is_ours = threading.current_thread() is threading.main_thread()
         return self.pending and is_ours and not self._is_inside(sys._getframe(1))
 
@@ -104,14 +104,14 @@ def interrupt(number: int, _frame: FrameType | None) -> None:
 
 
 def listen() -> None:
-    """Hear SIGTERM and SIGHUP as Ctrl-C, where nobody has them ignored: nohup does."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C, unless they are ignored: nohup ignores SIGHUP."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, interrupt)
 
 
 def end_as_asked() -> None:
-    """End the process by SIGTERM or SIGHUP, if one of them has stopped it: a shell then shows 143 or 129."""
+    """End the process by SIGTERM or SIGHUP if one of them stopped it; a shell then shows status 143 or 129."""
     number = INTERRUPTS.number
     if number is not None and number != signal.SIGINT:
         signal.signal(number, signal.SIG_DFL)
@@ -121,7 +121,7 @@ def end_as_asked() -> None:
 def to_the_end(
     method: Callable[Concatenate[Owner, Given], Result],
 ) -> Callable[Concatenate[Owner, Given], Result]:
-    """Let a method come to its end before Ctrl-C interrupts; an error of its own goes first."""
+    """Protect a method from interruption, and deliver a pending signal after it. An error of the method goes first."""
     INTERRUPTS.keep_from(method)
 
     @wraps(method)
@@ -135,13 +135,16 @@ def to_the_end(
 
 
 class Stop:
-    """Whether somebody pressed Ctrl-C. Pressed again it interrupts wherever the command is, unless that writes."""
+    """Whether the user pressed Ctrl-C.
+
+    The first time the command stops at its next check. The second time it is interrupted at once, unless it is writing.
+    """
 
     def __init__(self) -> None:
         self.is_asked = False
-        # Whether the command waits for somebody now, and is to be interrupted there.
+        # Whether the command waits, and is interrupted at the first Ctrl-C already.
         self.raises = False
-        # Whether it may be in the middle of what must come to its end.
+        # Whether the command writes, and must not be interrupted.
         self.writes = False
 
     def __call__(self) -> bool:
@@ -149,7 +152,7 @@ class Stop:
         return self.is_asked
 
     def ask(self, number: int, _frame: FrameType | None) -> None:
-        """Take note, or interrupt."""
+        """Note the request, or interrupt."""
         INTERRUPTS.number = number
         is_again, self.is_asked = self.is_asked, True
         if self.raises or (is_again and not self.writes):
@@ -158,7 +161,7 @@ class Stop:
 
 @contextmanager
 def stopping() -> Iterator[Stop]:
-    """Listen for Ctrl-C, and for what is heard as it, while the block runs."""
+    """Collect Ctrl-C, and the signals that count as it, while the block runs."""
     stop = Stop()
     heard = [number for number in SIGNALS if number == signal.SIGINT or callable(signal.getsignal(number))]
     previous = {number: signal.signal(number, stop.ask) for number in heard}

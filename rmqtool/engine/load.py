@@ -1,17 +1,14 @@
-"""What an existing store holds when it is opened: sizes, the end of the log, the ends of queues and index.
+"""Reads the state of an existing store when it is opened: sizes, and the ends of log, queues and index.
 
-Upstream: ``DefaultMessageStore.load``. Sizes come from the files; the settings speak for files that are not there yet.
-Only a store that was closed cleanly is taken up as it is. What contradicts that is refused here: a store that needs
-recovery must not be written on the word of its queues.
+Creates new ones.
 
-The file ``abort``: it is there while the store is open, so a start that finds it knows the last end was none.
+Sizes come from the files; the settings only decide about files that do not exist yet. Only a store that was closed
+cleanly is opened. A contradiction means that it needs recovery, and it is refused here: queues and index of such a
+store must not decide what is written. upstream: DefaultMessageStore.load.
 
-Upstream: ``DefaultMessageStore.createTempFile``. It is durable before the first change of the store, and goes away only
-when everything else is durable. upstream: it is made when the store is opened, as the last file, and never synced.
-
-A new, empty store: the directories a broker expects, and a ``broker.conf`` with its settings.
-
-The messages of a segment, counted by columns, from record to record.
+The file ``abort`` exists while the store is open, so finding it at start means that the last process did not close the
+store. It is durable before the first change, and is removed when everything else is durable. upstream:
+DefaultMessageStore.createTempFile creates it as the last file of the start, and never forces it.
 """
 
 from __future__ import annotations
@@ -57,9 +54,9 @@ _BAK = ABORT + Copy.BAK
 
 
 def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
-    """Put the marker; return the files that were made. Where it cannot be put, nothing is left of it.
+    """Create the marker; return the files that were created. On an error nothing is left of it.
 
-    5.x writes its process id into it, and leaves the previous content, nothing, beside it.
+    5.x writes its process id to the marker, and its previous content, which is empty, to a second file.
     """
     content = b"" if version is Version.V4_9 else str(os.getpid()).encode("ascii")
     made = (ABORT,) if version is Version.V4_9 or files.exists(_BAK) else (ABORT, _BAK)
@@ -73,7 +70,7 @@ def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
         files.fsync_dir()
     except WriteFailed:
         for path in made:
-            # The first error tells what is wrong; that the file stays, too, adds nothing to it.
+            # Keep the original error; a failed cleanup is not worth reporting.
             with suppress(WriteFailed):
                 if files.exists(path):
                     files.unlink(path)
@@ -82,17 +79,18 @@ def mark_open(files: WritableFileSystem, version: Version) -> tuple[str, ...]:
 
 
 def mark_closed(files: WritableFileSystem, made: tuple[str, ...] = (ABORT,)) -> None:
-    """Remove the marker, or all files that were made with it."""
+    """Remove the marker, or all files that were created with it."""
     for path in made:
         files.unlink(path)
     files.fsync_dir()
 
 
+# The directories that a broker expects in a store.
 DIRECTORIES = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.INDEX, paths.CONFIG)
 
 
 def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
-    """Make an empty store of ``config`` in a directory that holds nothing yet."""
+    """Create an empty store with the settings of ``config`` in an empty directory."""
     if filesystem.listdir():
         raise Refused(
             "the directory is not empty",
@@ -113,7 +111,7 @@ def create_store(filesystem: WritableFileSystem, config: StoreConfig) -> None:
     filesystem.fsync_dir()
 
 
-# What every file of its kind is made with: nothing can be stored in files of no size.
+# The sizes of new files. With 0, a broker creates files that cannot hold anything.
 _SIZES = {
     "mappedFileSizeCommitLog": "mapped_file_size_commit_log",
     "mappedFileSizeConsumeQueue": "mapped_file_size_consume_queue",
@@ -132,11 +130,12 @@ def _require_sizes(config: StoreConfig) -> None:
             )
 
 
+# Bytes that are read at once.
 _PIECE = 16 << 20
 
 
 def count_messages(file: ReadableFile, size: int) -> int:
-    """Return how many records a segment holds; at damage the count goes on with the next record that is right."""
+    """Return how many records a segment has. After damage the count continues at the next valid record."""
     from rmqtool.columns.starts import record_starts
 
     at, count = 0, 0
@@ -149,28 +148,28 @@ def count_messages(file: ReadableFile, size: int) -> int:
             following = walk.find_record(at + 1)
             if following is None:
                 break
-            # A record larger than a piece begins where the walk stopped.
+            # A record larger than a piece begins where the columns stopped.
             count += isinstance(starts.stopped_by, Flaw) and walk.record_at(at) is not None
             at = following
     return count
 
 
-# What can be done with a store that only its own broker writes.
+# The advice for a store that only its own broker can write.
 _COPY = "copy its messages to a store with file queues: rmqtool copy STORE DST"
 
 
 class QueueEnd(NamedTuple):
-    """Where a simple queue ends, in units, and the log behind its last message; and where its extension ends."""
+    """The end of a simple queue: next queue offset, end of its last message in the log, end of its extension."""
 
     max_offset: int
     max_physic_offset: int
     ext_end: int
-    # Whether units stand behind the end that a broker has cut off.
+    # Whether there are entries after the end that a broker has cut off.
     has_leftovers: bool = False
 
 
 class BatchQueueEnd(NamedTuple):
-    """Where a batch queue ends, in bytes, and its last unit."""
+    """The end of a batch queue in bytes, and its last entry."""
 
     end: int
     last: BatchConsumeQueueUnit | None
@@ -178,21 +177,21 @@ class BatchQueueEnd(NamedTuple):
 
 @dataclass
 class StoreState:
-    """What was found."""
+    """The state of a store on disk."""
 
     segment_size: int
     segments: tuple[Segment, ...]
     tail: Tail
-    # The log is dispatched up to here at least.
+    # The log is dispatched at least up to here.
     dispatched: int
     queue_sizes: QueueSizes
     queues: dict[QueueKey, QueueEnd]
     batch_queues: dict[QueueKey, BatchQueueEnd]
     index_names: list[str] = field(default_factory=list)
     index_geometry: Geometry = DEFAULT
-    # The address in the last record.
+    # The host in the last record.
     store_host: Host | None = None
-    # An empty last segment, which the broker drops: it goes before the first change.
+    # An empty last segment, which brokers drop. It is removed before the first change.
     empty_segment: str | None = None
 
 
@@ -202,7 +201,7 @@ def read_state(
     directories: Sequence[LogDirectory],
     read_only: Sequence[tuple[str, ReadableFileSystem]] = (),
 ) -> StoreState:
-    """Return what a store that was closed cleanly holds; refuse any other."""
+    """Return the state of a store that was closed cleanly; refuse any other store."""
     where: list[tuple[str, ReadableFileSystem]] = [(one.path, one.filesystem) for one in directories]
     listing = list_store(files, [*where, *read_only])
     refuse_unsupported(listing, config)
@@ -251,7 +250,7 @@ def _read_ends(
         segment_size=log.segment_size or config.mapped_file_size_commit_log,
         segments=log.segments,
         tail=tail,
-        # Records behind the last one that has a unit are in no queue, or nobody dispatched them.
+        # Records after the last one with an entry are in no queue, or were not dispatched yet.
         dispatched=min(max([log.min_offset, *ends]), tail.offset),
         queue_sizes=sizes,
         queues=queues,
@@ -263,7 +262,7 @@ def _read_ends(
 
 
 def without_log(files: ReadableFileSystem, config: StoreConfig) -> RmqtoolError:
-    """Return why a store whose log is not where the settings say cannot be written."""
+    """Return the error for a store whose log is not where the settings say."""
     listing = list_store(files, ())
     shown = files.shown("")
     if (unsupported := find_unsupported(listing, config)) is not None:
@@ -287,7 +286,7 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
 
 
 def refuse_linked(listing: StoreListing) -> None:
-    """Refuse a store in which one file has several names: writing one of them would destroy what the others mean."""
+    """Refuse a store with hard links: writing to one name of a file would change what the other names hold."""
     for names in listing.iter_linked():
         shown = listing.filesystem.shown(names[1])
         raise Refused(
@@ -299,7 +298,7 @@ def refuse_linked(listing: StoreListing) -> None:
 
 
 def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError | None:
-    """Return what about a store only its own broker can keep."""
+    """Return why only the store's own broker can write it, or None."""
     shown = listing.filesystem.shown("")
     if config.enable_dledger_commit_log or any(listing.of_kind(FileKind.DLEDGER_DATA)):
         return StoreError("the log is a DLedger log; only its group can append to it", file=shown, hint=_COPY)
@@ -312,13 +311,13 @@ def find_unsupported(listing: StoreListing, config: StoreConfig) -> StoreError |
 
 
 def require_closed(listing: StoreListing) -> None:
-    """Refuse a store that must be recovered first: its last process was killed, or still runs."""
+    """Refuse a store that must be recovered first: its last process was killed, or is still running."""
     if listing.filesystem.exists(ABORT):
         raise _needs_recovery("the store was not closed cleanly: abort is present", ABORT)
 
 
 def refuse_without_log(listing: StoreListing) -> None:
-    """Refuse a store whose log is not there while its queues are."""
+    """Refuse a store without a log but with queues."""
     if (refusal := _queues_alone(listing)) is not None:
         raise refusal
 
@@ -338,7 +337,7 @@ def _needs_recovery(reason: str, file: str) -> Refused:
 
 
 def _check_log_directories(directories: Sequence[LogDirectory], version: Version) -> None:
-    """Refuse what the broker's loader refuses. upstream: MappedFileQueue.doLoad."""
+    """Refuse a log directory that the broker refuses to load. upstream: MappedFileQueue.doLoad."""
     for filesystem, path in directories:
         if filesystem.exists(path):
             for entry in filesystem.listdir(path):
@@ -354,7 +353,7 @@ def _check_log_directories(directories: Sequence[LogDirectory], version: Version
 def _whole_segments(
     files: WritableFileSystem, listing: StoreListing, config: StoreConfig
 ) -> tuple[list[Segment], str | None]:
-    """Return the segments, all of one size; and the empty last one that is left out where the broker drops it."""
+    """Return the segments, which must be of one size, and an empty last one, which brokers drop."""
     segments, empty = sorted(listing.log_segments), None
     if segments and not segments[-1].size and config.version is not Version.V4_9:
         last = segments.pop()
@@ -368,14 +367,17 @@ def _whole_segments(
 
 
 def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[Tail, Host | None]:
-    """Return where the next record goes, after the last one and a blank that ends the last segment; and its address."""
+    """Return the place of the next record, and the host of the last one.
+
+    A blank record at the end belongs to the log.
+    """
     if not log:
         return Tail(0, 0), None
     end = find_log_end(log, queues)
     offset, timestamp = end.physical_offset, end.last.store_timestamp if end.last else 0
     segment = log.find(offset)
     if segment is not None and _goes_on(log, segment, offset):
-        # Damage that a recovery has kept; what stands behind it decides.
+        # A recovery kept damage here. The records after it decide where the log ends.
         from rmqtool.audit.due import Wanted
         from rmqtool.audit.extract import LogReading
         from rmqtool.audit.log_pass import LogPass
@@ -395,7 +397,10 @@ def _find_tail(log: SegmentQueue, queues: Sequence[ConsumeQueueFiles]) -> tuple[
 
 
 def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
-    """Tell whether anything but a blank stands behind what seems to be the end of the log, or another segment."""
+    """Return whether there is something after the apparent end of the log.
+
+    A segment, or bytes other than a blank record.
+    """
     if segment.base_offset != log.segments[-1].base_offset:
         return True
     if is_filled(log, segment, offset):
@@ -405,7 +410,7 @@ def _goes_on(log: SegmentQueue, segment: Segment, offset: int) -> bool:
 
 
 def _size_of(listing: StoreListing, kind: FileKind) -> int:
-    """Return the size of all files of a kind, 0 without any."""
+    """Return the size of all files of a kind, 0 without any. Different sizes mean that the store needs recovery."""
     found: list[FoundFile] = list(listing.of_kind(kind))
     sizes = {file.size for file in found}
     if len(sizes) > 1:
@@ -416,10 +421,10 @@ def _size_of(listing: StoreListing, kind: FileKind) -> int:
 
 
 def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQueue, log_end: int) -> QueueEnd:
-    """Return where a queue ends, after a look at the record of its last unit."""
+    """Return the end of a queue, after comparing its last entry with its record."""
     max_offset, last = queue.max_offset, queue.last_unit
     written = max_offset
-    # What a broker has cut from a queue stays behind its end, and leads beyond the log.
+    # Entries that a broker cut off stay in the file and point past the end of the log.
     while last is not None and last.physical_offset >= log_end and max_offset > queue.first_offset:
         max_offset -= 1
         last = queue.read_unit(max_offset - 1) if max_offset > queue.first_offset else None
@@ -435,9 +440,10 @@ def _queue_end(queue: ConsumeQueueFiles, ext: SegmentQueue | None, log: SegmentQ
 
 
 def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:
-    """Tell whether a record may be that of a unit; a recovery lets one stand whose header is wrong in one number.
+    """Return whether a record may belong to an entry of a queue.
 
-    A bridge is where the units of the messages lead that it has taken the place of.
+    Topic and queue, or the queue offset, must be right: a recovery keeps a record with one wrong number in its header.
+    Entries of messages that a bridge replaced point to the bridge.
     """
     if record is None or is_bridge(record):
         return record is not None
@@ -446,7 +452,7 @@ def _is_own(record: Message | None, queue: QueueKey, queue_offset: int) -> bool:
 
 
 def _is_damage(log: SegmentQueue, physical_offset: int) -> bool:
-    """Tell whether damage stands at an offset, which a unit may outlive: not the middle of a record."""
+    """Return whether an offset is in damage. Entries may point to damage, but not to the middle of a record."""
     segment = log.find(physical_offset)
     if segment is None:
         return any(gap.start_offset <= physical_offset < gap.end_offset for gap in log.gaps())
@@ -457,7 +463,7 @@ def _is_damage(log: SegmentQueue, physical_offset: int) -> bool:
 
 
 def _ext_end(queue: ConsumeQueueFiles, ext: SegmentQueue) -> int:
-    """Return where the next unit of an extension goes: behind that of the last address."""
+    """Return the end of an extension: after the entry that the queue's last address points to."""
     try:
         for queue_offset in range(queue.max_offset - 1, queue.first_offset - 1, -1):
             unit = queue.read_unit(queue_offset)
@@ -490,7 +496,7 @@ def _batch_queue_end(queue: BatchQueueFiles, log: SegmentQueue, log_end: int) ->
 
 
 def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tuple[list[str], Geometry]:
-    """Return the names of the index files, and the geometry of the last one, after a look at it."""
+    """Return the names of the index files, and the geometry of the last one."""
     configured = Geometry(config.max_hash_slot_num, config.max_index_num)
     found = [file for file in listing.of_kind(FileKind.INDEX) if file.what.name]
     names = sorted(file.what.name or "" for file in found)
@@ -503,7 +509,7 @@ def _read_index(listing: StoreListing, config: StoreConfig, log_end: int) -> tup
             opened = open_index(file, hints)
             header = read_header(file)
         if opened is not None:
-            # A file without entries shows no geometry, but it has that of the one before.
+            # A file without entries does not show its geometry; it has that of the file before it.
             hints.insert(0, opened.geometry)
     if opened is None and header is not None and header.index_count <= 1 and len(names) == 1:
         return [], configured

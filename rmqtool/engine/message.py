@@ -1,21 +1,15 @@
-"""What a producer hands to the store.
+"""The values of a put: a new message, its status, the queue offsets, and a record without its place.
 
-Upstream: ``MessageExtBrokerInner``. The properties come as a mapping, whose text the engine makes as a broker of the
-store's version would, or as a text that is stored as it is.
+``NewMessage`` is what a producer gives to the store. upstream: MessageExtBrokerInner.
 
-What became of a put: every answer a store can give, as a value.
+``PutStatus`` has the answers that a store can give. Those of proxies and remote brokers do not occur here. Those about
+slaves are given by a broker without slaves: the message is stored anyway. upstream: PutMessageStatus.
 
-Upstream: ``PutMessageStatus``, ``AppendMessageResult``. Answers that only a proxy or a remote broker give do not occur
-here; those about slaves are given by a broker, which has none: the message is stored all the same.
+``QueueOffsets`` has the next offset of each queue. Only the writer changes it, and only for messages that it stores, so
+a refused message leaves no gap. upstream: topicQueueTable of CommitLog (4.9), QueueOffsetOperator (5.x).
 
-The next queue offset of every queue.
-
-Upstream: ``topicQueueTable`` of ``CommitLog`` (4.9), ``QueueOffsetOperator`` (5.x). Only the writer changes it, and
-only for what it stores: a message that is refused leaves no hole.
-
-Records that lack only their place: everything of a message is encoded but queue offset, physical offset, store time.
-
-Upstream: ``MessageExtEncoder``. Encoding goes on outside the writer's lock, so that the writer only numbers and packs.
+``Record`` is an encoded message without queue offset, physical offset and store time. Encoding is done outside the
+writer's lock, so that the writer only numbers and packs. upstream: MessageExtEncoder.
 """
 
 from __future__ import annotations
@@ -43,19 +37,19 @@ from rmqtool.formats.properties import (
 
 Host: TypeAlias = tuple[bytes, int]
 
-# Clients compress a body from this size on.
+# Clients compress bodies of at least this size.
 COMPRESS_OVER = 4096
 
 
 @dataclass(slots=True)
 class NewMessage:
-    """A message on its way into the store; a batch, whose ``body`` is the client's encoding of its messages.
+    """A message for the store, or a batch whose ``body`` is the client's encoding of its messages.
 
-    ``properties`` decide what happens to the message. ``property_text`` is what is stored of them, where that differs:
-    brokers deliver a delayed message with the text that still asks for the delay. ``property_bins`` says which hash
-    map the text comes from, where that is not the usual one of the version: 16 bins for a map filled by put-property
-    calls, 128 for one that a 5.x broker got by decoding a text.
-    ``born_timestamp`` and the hosts left out are now and the broker's own address: what it makes itself.
+    ``properties`` decide what happens to the message. ``property_text`` is stored instead if it is given: brokers
+    deliver a delayed message with the text that still asks for the delay. ``property_bins`` is the size of the Java
+    hash map that decides the order of the text, if it is not the usual one of the version: 16 for a map filled by
+    put-property calls, 128 for one that a 5.x broker decoded from a text. A missing ``born_timestamp`` is now; missing
+    hosts are the broker's own.
     """
 
     topic: str
@@ -96,7 +90,7 @@ class NewMessage:
 
 
 def compressed(message: NewMessage, codec: BodyCodec, over: int = COMPRESS_OVER) -> NewMessage:
-    """Return ``message`` as a client of that codec sends it: with its body compressed if it is that large."""
+    """Return ``message`` as a client with that codec sends it: the body is compressed from ``over`` bytes on."""
     if message.body is None or len(message.body) < over:
         return message
     body = compress_body(codec, message.body)
@@ -104,7 +98,7 @@ def compressed(message: NewMessage, codec: BodyCodec, over: int = COMPRESS_OVER)
 
 
 class PutStatus(StrEnum):
-    """Upstream's names, in 5.x's spelling."""
+    """Upstream's names, in the spelling of 5.x."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -121,22 +115,22 @@ class PutStatus(StrEnum):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the message is in the log for certain."""
+        """Whether the message is certainly in the log."""
         return self in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT) or self.is_about_slave
 
     @property
     def is_about_slave(self) -> bool:
-        """Whether the message is stored, and no slave has it."""
+        """Whether the message is stored, but not on a slave."""
         return self in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
 
     @property
     def is_about_message(self) -> bool:
-        """Whether the message itself is not acceptable: another one would have been stored."""
+        """Whether the message itself was not acceptable: another one would have been stored."""
         return self in _ABOUT_MESSAGE
 
     @property
     def reason(self) -> str:
-        """What may be wrong where a message is not stored for certain."""
+        """The reason why the message is not certainly stored and durable."""
         return _REASONS[self]
 
 
@@ -161,30 +155,30 @@ _REASONS = {
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: "its delay is longer than timerMaxDelaySec",
     PutStatus.WHEEL_TIMER_NOT_ENABLE: "it has a delivery time, but timerWheelEnable is false",
 }
-# A topic and the number of one of its queues.
+# A topic and a queue id.
 QueueKey: TypeAlias = tuple[str, int]
 
 
 class QueueOffsets:
-    """Queue → the offset its next message gets."""
+    """The next queue offset of each queue."""
 
     def __init__(self, offsets: Mapping[QueueKey, int] | None = None) -> None:
         self.table: dict[QueueKey, int] = dict(offsets or {})
 
     def next(self, queue: QueueKey) -> int:
-        """Return the offset the next message of ``queue`` gets."""
+        """Return the next offset of a queue."""
         return self.table.get(queue, 0)
 
     def advance(self, queue: QueueKey, count: int) -> None:
-        """Count messages that were stored."""
+        """Count stored messages."""
         self.table[queue] = self.table.get(queue, 0) + count
 
 
 encode_length = layouts.SHORT.packer.pack
 LENGTH_SIZE = layouts.SHORT.size
 
-# A record before it has a place: all its bytes, with zeros where queue offset, physical offset and store time go, and
-# where a checksum property goes at its end. The writer puts these in.
+# An encoded message with zeros for queue offset, physical offset and store time, and for a checksum property at its
+# end. The writer fills them in.
 Record: TypeAlias = bytearray
 
 _PLACE_AT = layouts.MESSAGE_PREFIX_V4V4.field("queue_offset").offset
@@ -196,12 +190,12 @@ _pack_long = layouts.LONG.packer.pack_into
 _unpack_flag = layouts.INT.packer.unpack_from
 _BORN_V6 = int(SysFlag.BORN_HOST_V6)
 
-# Puts a record's queue offset, physical offset and store time into it, and its checksum property where it has one.
+# Writes queue offset, physical offset and store time into a record, and its checksum property if it has one.
 Place: TypeAlias = Callable[[Record, int, int, int, bool], None]
 
 
 def place_record(record: Record, queue_offset: int, physical_offset: int, store_timestamp: int, has_crc: bool) -> None:
-    """Put into a record what only its writer knows."""
+    """Write the fields into a record that only the writer knows."""
     _pack_long(record, _PLACE_AT, queue_offset)
     _pack_long(record, _PLACE_AT + layouts.LONG.size, physical_offset)
     has_long_host = _unpack_flag(record, _FLAG_AT)[0] & _BORN_V6
@@ -212,23 +206,23 @@ def place_record(record: Record, queue_offset: int, physical_offset: int, store_
 
 
 def fastest_place() -> Place:
-    """Return what places records: the kernel where it is there."""
+    """Return the fastest ``place_record``: the kernel's, if there is one."""
     return place_record if kernel.NATIVE is None else kernel.NATIVE.place
 
 
 def encode_topic(topic: bytes, magic: int) -> bytes:
-    """Return a topic behind its length."""
+    """Return a topic with its length in front."""
     return (bytes((len(topic),)) if magic == MESSAGE_MAGIC_V1 else encode_length(len(topic))) + topic
 
 
 def property_text(properties: Mapping[str, str], bins: int, *, terminated: bool) -> bytes:
-    """Return the text that a hash map of ``bins`` initial bins gives; ``terminated`` puts 0x02 behind the last pair."""
+    """Return the property text in the order of a hash map with ``bins`` bins; ``terminated`` ends it with 0x02."""
     return text_template(tuple(properties), bins, terminated)(properties)
 
 
 @lru_cache(maxsize=4096)
 def text_template(names: tuple[str, ...], bins: int, terminated: bool) -> Callable[[Mapping[str, str]], bytes]:
-    """Return what makes the text of properties with these ``names``: messages of one kind share it."""
+    """Return a function that makes the text of properties with these ``names``; messages of one kind share it."""
     if not names:
         return lambda _properties: b""
     ordered = tuple(order_properties(dict.fromkeys(names, ""), bins))

@@ -1,6 +1,6 @@
-"""Putting the parts of a store together.
+"""Builds the parts of an open store and connects them.
 
-Upstream: the constructor of ``DefaultMessageStore``.
+upstream: the constructor of DefaultMessageStore.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ from rmqtool.store.listing import beneath
 
 @dataclass(frozen=True)
 class Setup:
-    """Everything a store is opened with.
+    """Everything that a store is opened with.
 
-    ``directories`` are those of the commit log; left out, they are taken from the settings: beneath the root on
-    ``files``, elsewhere on the machine's own file system. ``batch_topics``
-    and ``bit_map`` (the bloom bits of a message, for queue extensions) left out are read from the store.
-    ``meant_gap``: how far queue offsets may jump, since messages between were left out on purpose.
-    ``expires``: whether the store removes by itself what is old, or what a full disk asks for, as a broker does.
+    ``directories`` are those of the commit log. If empty, they come from the settings: below the root on ``files``,
+    elsewhere on the machine's file system. ``batch_topics`` and ``bit_map`` (the bloom bits of a message, for queue
+    extensions) are read from the store if not given. ``meant_gap`` allows queue offsets to jump where messages were
+    left out. With ``expires`` the store removes old segments by itself, as a broker does.
     """
 
     files: WritableFileSystem
@@ -57,12 +56,12 @@ class Setup:
 
     @property
     def is_sync(self) -> bool:
-        """Whether a put is acknowledged when it is durable."""
+        """Whether a put is acknowledged only when it is durable."""
         return self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
     def has_pool(self) -> bool:
-        """Whether puts go to memory first. 4.9 does that only when nobody waits for the disk."""
+        """Whether puts go to memory first. 4.9 does that only with asynchronous flush."""
         wanted = self.config.transient_store_pool_enable
         return wanted and not (self.is_sync and self.config.version is Version.V4_9)
 
@@ -114,7 +113,7 @@ class Engine:
     dispatcher: Dispatcher
 
     def close_files(self) -> None:
-        """Close all files; nothing is written."""
+        """Close all files without writing."""
         self.log.close()
         self.dispatcher.close()
         self.dispatcher.queues.files.close()
@@ -123,7 +122,7 @@ class Engine:
 
 
 def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) -> Engine:
-    """Return the parts of a store that holds ``state``."""
+    """Build the parts of a store that has ``state``."""
     config, clock, health = setup.config, setup.clock, Health()
     disks = DiskSpace(directories, config, health)
     log = CommitLog(directories, state.segment_size, state.segments, state.tail, lambda: disks.full_directories)
@@ -164,7 +163,7 @@ def build(setup: Setup, state: StoreState, directories: Sequence[LogDirectory]) 
 
 
 def _batch_topics(setup: Setup, state: StoreState) -> frozenset[str]:
-    """Return the topics with batch queues; where no file has the settings of topics, the queues that exist tell."""
+    """Return the topics with batch queues, by the topics file and by the existing queues."""
     if setup.batch_topics is not None:
         return setup.batch_topics
     return read_batch_topics(setup.files) | {topic for topic, _ in state.batch_queues}

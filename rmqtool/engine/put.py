@@ -1,22 +1,16 @@
-"""From what a producer hands over to tickets that can be written: the checks, the rewriting, the encoding.
+"""Turns messages into tickets that can be written: checks, delays, encoding. All before the writer's lock is taken.
 
-Upstream: ``DefaultMessageStore.asyncPutMessage`` and ``CommitLog.asyncPutMessage`` (4.9), ``HookUtils`` (5.x). All of
-it goes on before the writer's lock is taken. The first check that fails wins.
+The first check that fails decides. upstream: DefaultMessageStore.asyncPutMessage and CommitLog.asyncPutMessage (4.9),
+HookUtils (5.x).
 
-Messages for later: where a store puts them until they are due.
+A delayed message is stored elsewhere until it is due: in a queue of the schedule topic for a delay level, in the topic
+of the timer wheel for a time of delivery (5.x). It keeps its own topic and queue as properties.
 
-Upstream: ``CommitLog.asyncPutMessage`` (4.9), ``HookUtils.handleScheduleMessage`` (5.x). A delay level moves a message
-to a queue of the schedule topic, a timer of 5.x to the topic of the wheel; both note where it belongs.
+A ``PutTicket`` is a put in progress and its result. upstream: PutMessageContext, AppendMessageResult.
 
-A message on its way into the log, and what became of it.
-
-Upstream: ``PutMessageContext``, ``AppendMessageResult``. A put is a ticket and a wait.
-
-Records whose properties hold queue offsets: they are encoded under the writer's lock, when those are known.
-
-Upstream: ``MultiDispatch`` (4.9), ``LmqDispatch`` (5.x) for messages that further queues name too, without another
-copy of the body; ``BatchConsumeQueue.assignQueueOffset`` for inner batches, which take as many offsets as they hold
-messages.
+Some properties contain queue offsets, which are known only under the writer's lock. Such records are encoded there: of
+messages that are also in further queues without another copy of the body (upstream: MultiDispatch in 4.9, LmqDispatch
+in 5.x), and of inner batches, which take one offset for each message (upstream: BatchConsumeQueue.assignQueueOffset).
 """
 
 from __future__ import annotations
@@ -57,7 +51,7 @@ _SECOND = 1000
 
 
 class Destination(NamedTuple):
-    """Where a message is stored, and with which properties; ``rewritten`` when it is not where it was sent."""
+    """The place and properties to store a message with; ``rewritten`` if it is not where it was sent."""
 
     topic: str
     queue_id: int
@@ -66,14 +60,14 @@ class Destination(NamedTuple):
 
 
 def is_for_later(properties: Mapping[str, str]) -> bool:
-    """Return whether any property asks for a delay."""
+    """Return whether a property asks for a delay."""
     return DELAY in properties or any(name in properties for name in _TIMER_WISHES)
 
 
 def find_destination(
     sent: Destination, sys_flag: int, config: StoreConfig, levels: int, now: int
 ) -> Destination | PutStatus:
-    """Return where a message that was ``sent`` is stored, or why it is not."""
+    """Return where to store a message that was ``sent``, or why it is refused."""
     if transaction_type(sys_flag) not in (TransactionType.NONE, TransactionType.COMMIT):
         return sent
     level = delay_level(sent.properties)
@@ -90,20 +84,20 @@ def find_destination(
 
 
 def delay_level(properties: Mapping[str, str]) -> int | None:
-    """Return the delay level of a message, 0 without one, None when it is no number."""
+    """Return the delay level of a message: 0 without one, None if it is not a number."""
     text = properties.get(DELAY)
     return 0 if text is None else parse_int(text)
 
 
 def _by_level(sent: Destination, level: int, levels: int) -> Destination:
-    """Move a message to the schedule topic; the highest level stands for all above it."""
+    """Move a message to the schedule topic. Levels above the highest become the highest."""
     level = min(level, levels)
     properties = {**sent.properties, DELAY: str(level)}
     return Destination(SCHEDULE_TOPIC, level - 1, _belonging(properties, sent), True)
 
 
 def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination | PutStatus:
-    """Move a message to the wheel's topic; one that is due is stored where it was sent."""
+    """Move a message to the topic of the timer wheel, unless it is due already."""
     if not config.timer_wheel_enable:
         return PutStatus.WHEEL_TIMER_NOT_ENABLE
     deliver = _deliver_time(sent.properties, now)
@@ -114,14 +108,14 @@ def _by_timer(sent: Destination, config: StoreConfig, now: int) -> Destination |
     if deliver - now > config.timer_max_delay_sec * _SECOND:
         return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
     precision = config.timer_precision_ms
-    # A slot is served once the clock has passed it: one precision later.
+    # A slot is delivered when the clock has left it, one precision later.
     rounded = deliver - precision if deliver % precision == 0 else deliver - deliver % precision
     properties = {**sent.properties, TIMER_OUT_MS: str(rounded)}
     return Destination(TIMER_TOPIC, 0, _belonging(properties, sent), True)
 
 
 def due_time(properties: Mapping[str, str], delays: Sequence[int], stored: int) -> int | None:
-    """Return when a message is due that was stored at some time, by its level or its timer; None: it does not wait."""
+    """Return when a stored message is due, by its level or its timer; None if it is not delayed."""
     level = delay_level(properties)
     if level is not None and level > 0:
         return stored + delays[min(level, len(delays)) - 1] if delays else None
@@ -144,16 +138,18 @@ def _deliver_time(properties: Mapping[str, str], now: int) -> int | None:
     return None
 
 
-# Encodes a record whose properties hold queue offsets, when those are known; also the other queues that advance.
+# Encodes a record when its queue offsets are known; also returns the other queues that advance.
 LateRecord: TypeAlias = Callable[[QueueOffsets], "tuple[Record, Sequence[QueueKey]] | PutStatus"]
 
 
 class PutTicket:
-    """What a put came to; ``status`` is None as long as nobody knows. ``is_written`` says that it stands in the log.
+    """A put in progress, and its result.
 
-    ``records`` holds more than one for a client's batch. ``count`` is how many queue offsets the message takes: none
-    for prepared and rolled-back transactions. The offsets are those of the first record; -1 when nothing was stored.
-    Until it is written its ``store_timestamp`` says when it came.
+    ``status`` stays None until then; ``is_written``: the record is in the log.
+
+    A client's batch has several ``records``. ``count`` is the number of queue offsets that the message takes: 0 for
+    prepared and rolled-back transactions. The offsets are those of the first record, -1 if nothing was stored. Before
+    the write, ``store_timestamp`` is the time of arrival.
     """
 
     __slots__ = (
@@ -190,36 +186,36 @@ class PutTicket:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the message was stored, and is as durable as was asked for."""
+        """Whether the message is stored and as durable as requested."""
         return self.status is PutStatus.PUT_OK
 
     @property
     def topic(self) -> str:
-        """The topic the message was stored under."""
+        """The topic that the message was stored under."""
         return self.queue[0]
 
     @property
     def queue_id(self) -> int:
-        """The queue the message was stored under."""
+        """The queue that the message was stored in."""
         return self.queue[1]
 
     @property
     def end_offset(self) -> int:
-        """The physical offset behind the message."""
+        """The physical offset after the message."""
         return self.physical_offset + self.size
 
     @property
     def offset_msg_id(self) -> str:
-        """The offset message id; of a batch the ids of its records, separated by commas; empty when not stored."""
+        """The offset message id; for a batch the ids of its records, separated by commas; empty if not stored."""
         offsets = self.record_offsets or ([self.physical_offset] if self.physical_offset >= 0 else [])
         return ",".join(encode_offset_msg_id(*self.store_host, offset) for offset in offsets)
 
     def is_done_at(self, flushed_offset: int) -> bool:
-        """Whether it is known what came of it, with the log durable up to an offset."""
+        """Return whether the result is known when the log is durable up to an offset."""
         return self.status is not None or (self.is_written and self.physical_offset + self.size <= flushed_offset)
 
     def refuse(self, status: PutStatus) -> None:
-        """Say why the message is not stored, or that nobody knows whether it is."""
+        """Set the status of a message that is not stored, or perhaps not."""
         self.status = status
         self.physical_offset = self.queue_offset = -1
         self.store_timestamp = self.size = 0
@@ -234,7 +230,7 @@ def refused(status: PutStatus, queue: QueueKey) -> PutTicket:
 
 
 class LateParts(NamedTuple):
-    """What is known of a record before its queue offsets; ``place``: its queue, the store's host, and now."""
+    """A record without its queue offsets; ``place`` is queue id, store host and current time."""
 
     encoder: Encoder
     message: NewMessage
@@ -249,14 +245,14 @@ class LateParts(NamedTuple):
 
 
 class MultiDispatchRecord:
-    """A message that names further queues: it holds its offsets in them."""
+    """A message for further queues, which has its offsets in them as a property."""
 
     def __init__(self, parts: LateParts, queue: QueueKey) -> None:
         self._parts = parts
         self._targets = _targets(parts.encoder, queue, parts.properties[INNER_MULTI_DISPATCH])
 
     def __call__(self, offsets: QueueOffsets) -> tuple[Record, Sequence[QueueKey]] | PutStatus:
-        """Return the record, and the queues that it takes an offset of."""
+        """Return the record, and the queues in which it takes an offset."""
         encoder = self._parts.encoder
         texts = ["" if target is None else str(offsets.next(target)) for target in self._targets]
         properties = {**self._parts.properties, INNER_MULTI_QUEUE_OFFSET: ",".join(texts)}
@@ -267,12 +263,12 @@ class MultiDispatchRecord:
             return record
         if not encoder.is_4_9 and len(record) > encoder.max_body:
             return PutStatus.MESSAGE_ILLEGAL
-        # upstream: a queue named twice loses a number, and with it the order of its units.
+        # upstream: a queue that is named twice skips a number, and its entries get out of order.
         return record, [target for target in dict.fromkeys(self._targets) if target is not None]
 
 
 def _targets(encoder: Encoder, queue: QueueKey, names: str) -> list[QueueKey | None]:
-    """Return the queues that are named; None for one that gets no number, as 5.x gives none to plain topics."""
+    """Return the named queues; None for one without a number, as 5.x gives none to plain topics."""
     found: list[QueueKey | None] = []
     for name in names.split(","):
         if encoder.is_4_9:
@@ -293,7 +289,7 @@ def names_queues(topic: str, properties: Mapping[str, str], config: StoreConfig,
 
 
 class InnerBatchRecord:
-    """A batch stored as one record: it holds the offset of its first message."""
+    """A batch stored as one record, which has the offset of its first message as a property."""
 
     def __init__(self, parts: LateParts, queue: QueueKey) -> None:
         self._parts = parts
@@ -307,7 +303,7 @@ class InnerBatchRecord:
 
 
 def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic: bool) -> int | PutStatus:
-    """Return how many messages a record of 5.x holds, refused where flag, number and topic contradict each other."""
+    """Return the number of messages in a record, or a refusal if flag, number and topic contradict each other (5.x)."""
     is_inner = bool(sys_flag & SysFlag.INNER_BATCH)
     text = properties.get(INNER_NUM)
     if text is not None and not is_inner:
@@ -320,19 +316,20 @@ def inner_count(properties: Mapping[str, str], sys_flag: int, *, is_batch_topic:
     return count if count is not None and count > 0 else PutStatus.MESSAGE_ILLEGAL
 
 
-# A message with none of these is stored as it is. WAIT, which every client sets, only says who waits for the disk.
+# A message without these is stored as it is. WAIT, which every client sets, only decides who waits for the disk.
 MATTERS = frozenset({DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, INNER_NUM, INNER_MULTI_DISPATCH})
 
+# System flags that need more than a plain record.
 _NEEDS_A_LOOK = TRANSACTION_MASK | int(SysFlag.INNER_BATCH)
 
 
-# Messages of so many kinds are known by the names of their properties.
+# Kinds that are cached. A producer of random property names must not fill the memory.
 _MOST_KINDS = 4096
 
 
 @dataclass(slots=True)
 class PropertyKind:
-    """What the names of a message's properties decide."""
+    """The consequences of the names of a message's properties."""
 
     is_plain: bool
     text: Callable[[Mapping[str, str]], bytes]
@@ -346,11 +343,11 @@ class Intake:
         self._config = encoder.config
         self.kinds: dict[tuple[str, ...], PropertyKind] = {}
         self._levels = len(parse_delay_levels(self._config.message_delay_level))
-        # Since 5.4 each record of a batch keeps exactly the properties that the client gave it.
+        # Since 5.4 each record of a batch has exactly the properties that the client gave it.
         self._joins_batch_properties = self._config.version < Version.V5_4
 
     def accept(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
-        """Return the ticket of ``message``, not yet written, or why it is not stored."""
+        """Return the unwritten ticket of a message, or why it is refused."""
         plain = self._plain_record(message, now)
         if plain is not None:
             host = message.store_host or self.encoder.store_host
@@ -389,7 +386,7 @@ class Intake:
         return ticket
 
     def _plain_record(self, message: NewMessage, now: int) -> Record | None:
-        """Return the record of a plain message by the kernel; None where there is more to it, or it is refused."""
+        """Return the record of a plain message by the kernel; None if it is not plain or is refused."""
         encoder, given, body = self.encoder, message.properties, message.body
         rules, compiled = encoder.topics.get(message.topic), encoder.compiled
         if (
@@ -428,12 +425,12 @@ class Intake:
                 False,
             )
         except (OverflowError, ValueError):
-            # A number or a text that does not fit: the long way says which status that is.
+            # A number or text does not fit: the general path finds the right status.
             return None
         return record if len(record) <= encoder.max_record else None
 
     def kind_of(self, names: tuple[str, ...]) -> PropertyKind:
-        """Return what the names of properties decide; messages of one kind share it."""
+        """Return the consequences of the names of properties; messages of one kind share them."""
         if len(self.kinds) >= _MOST_KINDS:
             self.kinds.clear()
         kind = self.kinds[names] = PropertyKind(MATTERS.isdisjoint(names), self.encoder.text_maker(names))
@@ -442,7 +439,7 @@ class Intake:
     def _accept_special(
         self, message: NewMessage, rules: TopicRules, properties: Mapping[str, str], now: int
     ) -> PutTicket | PutStatus:
-        """Accept a message that is delayed, transactional, a batch, or named by further queues."""
+        """Accept a message that is delayed, transactional, an inner batch, or for further queues."""
         encoder = self.encoder
         count = 1 if has_queue_unit(message.sys_flag) else 0
         is_inner = False
@@ -475,7 +472,7 @@ class Intake:
         return ticket
 
     def _text_of(self, message: NewMessage, found: Destination) -> bytes:
-        """Return the property text that is stored; one that came as a text is kept unless the message was moved."""
+        """Return the property text to store. A text that the client encoded is kept unless the message was moved."""
         given = message.properties if message.property_text is None else message.property_text
         if found.rewritten or not isinstance(given, bytes):
             return self.encoder.text(found.properties, message.property_bins)
@@ -486,7 +483,7 @@ class Intake:
         return find_destination(sent, message.sys_flag, self._config, self._levels, now)
 
     def accept_batch(self, message: NewMessage, now: int) -> PutTicket | PutStatus:
-        """Return the ticket of a client's batch: one record for each message in it, back to back."""
+        """Return the ticket of a client's batch: one record for each of its messages, back to back."""
         encoder = self.encoder
         rules = encoder.topic_rules(message.topic)
         if rules.refusal is not None:
@@ -522,6 +519,6 @@ class Intake:
 
 
 def _waits(properties: Mapping[str, str]) -> bool:
-    """Return whether a producer wants to be answered only once the message is on the disk."""
+    """Return whether the producer waits until the message is on disk."""
     wait = properties.get(WAIT, "true")
     return wait == "true" or wait.lower() == "true"

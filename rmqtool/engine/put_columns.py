@@ -1,9 +1,7 @@
-"""Records of another log appended as they are: only their places are new. What a copy hands over.
+"""Stores many messages at once, by columns; and records copied verbatim from another log.
 
-Many messages stored at once, by columns: what an import or a copy hands over.
-
-The same records as ``intake`` and ``writer`` make one by one, at a fraction of the cost. Messages that are delayed,
-that further queues name, or that belong to batch queues go that way all the same.
+The records are the same as those of ``put`` and ``commit_log``, at a fraction of the cost. Messages that are delayed,
+for further queues, or for batch queues take the general path anyway.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.engine.commit_log import CommitLog
     from rmqtool.engine.parts import Engine
 
+# Bytes of records that are encoded and written at once.
 _SLAB = 4 << 20
 _NEEDS_A_LOOK = TRANSACTION_MASK | SysFlag.INNER_BATCH
 _NOT_BY_COLUMNS = int(_NEEDS_A_LOOK) | HOST_BITS
@@ -37,9 +36,9 @@ _SPECIAL_NAMES = tuple(f"{name}{NAME_VALUE_SEPARATOR}".encode() for name in sort
 
 @dataclass(slots=True)
 class MessageColumns:
-    """Messages by columns, all of the same length; a single value instead holds for all of them.
+    """Messages as columns of one length; a single value counts for all rows.
 
-    ``property_texts`` are stored as they are. ``born_hosts``, one for each message, are all of one kind.
+    ``property_texts`` are stored as they are. ``born_hosts``, one for each message, must be of one address family.
     """
 
     topics: Sequence[str] | str
@@ -57,7 +56,7 @@ class MessageColumns:
         return len(self.bodies)
 
     def message(self, row: int) -> NewMessage:
-        """Return one of the messages."""
+        """Return the message of a row."""
         born = self.born_timestamps
         return NewMessage(
             self.topics if isinstance(self.topics, str) else self.topics[row],
@@ -74,7 +73,7 @@ class MessageColumns:
 
 @dataclass(slots=True)
 class PutColumns:
-    """What many puts came to: places and numbers by row, -1 for those that were refused, which are named."""
+    """The results of many puts by row: places and offsets, -1 for a refused message, whose status is in ``refused``."""
 
     physical_offsets: Ints
     queue_offsets: Ints
@@ -84,13 +83,13 @@ class PutColumns:
 
     @classmethod
     def of(cls, count: int) -> PutColumns:
-        """Return what is known before anything is stored."""
+        """Return results before anything is stored."""
         import numpy as np
 
         return cls(np.full(count, -1, np.int64), np.full(count, -1, np.int64), np.zeros(count, np.int64))
 
     def take(self, tickets: Iterable[PutTicket]) -> None:
-        """Take what became of messages that were put one by one."""
+        """Take the results of messages that were put one by one."""
         for row, ticket in enumerate(tickets):
             self.physical_offsets[row], self.queue_offsets[row] = ticket.physical_offset, ticket.queue_offset
             self.sizes[row], self.store_timestamp = ticket.size, max(self.store_timestamp, ticket.store_timestamp)
@@ -99,12 +98,12 @@ class PutColumns:
 
     @property
     def stored(self) -> int:
-        """How many messages were stored."""
+        """The number of messages that were stored."""
         return len(self.physical_offsets) - len(self.refused)
 
 
 class _Ready(NamedTuple):
-    """Messages that only lack their places: rows of the columns, and their queues by number."""
+    """Messages without their places: rows of the columns, and their queues by number."""
 
     rows: Ints
     outgoing: Outgoing
@@ -114,7 +113,7 @@ class _Ready(NamedTuple):
 
 
 def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
-    """Return whether all messages can go by columns."""
+    """Return whether all messages can be stored by columns."""
     import numpy as np
 
     if encoder.has_property_crc:
@@ -129,7 +128,7 @@ def is_plain(columns: MessageColumns, encoder: Encoder) -> bool:
 
 
 def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> MessageColumns | None:
-    """Return plain messages by columns, None when one is more than that. What a broker makes is born ``now``."""
+    """Return messages as columns, or None if one is not plain. Messages without a birth time are born ``now``."""
     encoder, kinds = intake.encoder, intake.kinds
     own, texts = encoder.store_host, []
     length = len((messages[0].born_host or own)[0])
@@ -182,7 +181,7 @@ def columns_of(messages: Sequence[NewMessage], intake: Intake, now: int) -> Mess
 def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host) -> list[PutTicket]:
     """Return the tickets of messages that were stored by columns."""
     tickets = []
-    # One tuple for each queue, not for each message: the collector reads all there are.
+    # Share one tuple for each queue: the garbage collector looks at every tuple.
     queues: dict[tuple[str, int], tuple[str, int]] = {}
     places = zip(put.physical_offsets.tolist(), put.queue_offsets.tolist(), put.sizes.tolist(), strict=True)
     for message, (physical_offset, queue_offset, size) in zip(messages, places, strict=True):
@@ -205,7 +204,7 @@ def tickets_of(messages: Sequence[NewMessage], put: PutColumns, store_host: Host
 
 
 def make_ready(columns: MessageColumns, encoder: Encoder, now: int, put: PutColumns) -> _Ready:
-    """Check the messages, note in ``put`` which are refused, and return the others encoded but for their places."""
+    """Encode the messages except for their places; note in ``put`` which are refused."""
     import numpy as np
 
     from rmqtool.columns.encode import Outgoing
@@ -282,7 +281,7 @@ def _host_bits(columns: MessageColumns, encoder: Encoder) -> int:
 
 
 def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOffsets, store_timestamp: int) -> None:
-    """Number, place and append what is ready, slab by slab and segment by segment."""
+    """Give places and queue offsets, and append, slab by slab and segment by segment."""
     import numpy as np
 
     put.store_timestamp = store_timestamp
@@ -295,7 +294,7 @@ def write_ready(ready: _Ready, put: PutColumns, log: CommitLog, offsets: QueueOf
             for row in ready.rows[at:].tolist():
                 put.refused[row] = PutStatus.CREATE_MAPPED_FILE_FAILED
             return
-        # A record larger than a slab is one of its own.
+        # A record larger than a slab is written by itself.
         slab = int(np.searchsorted(ends, (ends[at - 1] if at else 0) + _SLAB, side="right"))
         part = slice(at, min(until, max(slab, at + 1)))
         numbers = _number(ready.queue_codes[part], ready.queues, offsets)
@@ -353,7 +352,7 @@ def _number(queue_codes: Ints, queues: list[tuple[str, int]], offsets: QueueOffs
 
 
 class Adoption:
-    """The way of whole records into an empty store: the numbers that they bring along are taken as they are."""
+    """Adds whole records to an empty store; they keep the queue offsets that they have."""
 
     def __init__(self, engine: Engine, physical_offset: int) -> None:
         self._engine = engine
@@ -361,20 +360,20 @@ class Adoption:
         engine.dispatcher.restart_at(physical_offset)
 
     def keep(self, packed: Packed) -> Ints:
-        """Append records and dispatch them; return their places."""
+        """Append records and dispatch them; return their physical offsets."""
         places = append_packed(packed, self._engine.log)
         self._engine.dispatcher.dispatch()
         return places
 
     def pass_queue_to(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Let a queue that holds no message be numbered on from an offset."""
+        """Continue an empty queue at a queue offset."""
         queues = self._engine.dispatcher.queues
         queues.simple_queue((topic, queue_id)).pass_to(queue_offset)
         queues.write_pending()
 
 
 def append_packed(packed: Packed, log: CommitLog) -> Ints:
-    """Append the records, segment by segment; their bytes in ``packed`` get the places that are returned."""
+    """Append the records, segment by segment, with their new physical offsets, which are returned."""
     import numpy as np
 
     largest = int(packed.sizes.max(initial=0))

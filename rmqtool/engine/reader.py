@@ -1,20 +1,16 @@
-"""Everything a store answers: messages by queue offset, key, id and place; bounds; offsets by time.
+"""Answers what a store can be asked: messages by queue offset, key and physical offset; bounds; offsets by time.
 
-Upstream: the reading half of ``DefaultMessageStore``.
+upstream: the reading half of DefaultMessageStore.
 
-Reads of compacted topics: they have queues and logs of their own, with the last message of each key.
+Compacted topics have queues and logs of their own, with the last message of each key. Tags do not filter there, and an
+offset before the first message gets the first message. upstream: CompactionStore, CompactionLog.getMessage,
+SparseConsumeQueue.
 
-Upstream: ``CompactionStore``, ``CompactionLog.getMessage``, ``SparseConsumeQueue``. Tags filter nothing there, and what
-lies before the first message is answered with it.
+Queues in RocksDB can be read, but only their own broker writes them. upstream: RocksDBConsumeQueue,
+RocksDBConsumeQueueTable.
 
-Queues in RocksDB, as a get reads them. Only their own broker writes them.
-
-Upstream: ``RocksDBConsumeQueue``, ``RocksDBConsumeQueueTable``.
-
-A store that is only read: its ``reader`` answers what the store's own broker would, without its lock.
-
-This is how stores are read that the engine cannot write: with DLedger's log, with queues in RocksDB. What is there when
-the view is opened is what it shows; nothing is dispatched, recovered or written.
+``StoreView`` reads a store without its lock, as it is when the view is opened. Stores that the engine cannot write are
+read this way: with DLedger's log, or with queues in RocksDB.
 """
 
 from __future__ import annotations
@@ -89,7 +85,7 @@ _UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
 
 
 class _CompactedLog(NamedTuple):
-    """The log of one compacted queue, as the window on a log wants it."""
+    """The log of one compacted queue, as a ``ReadLog``."""
 
     segments: SegmentQueue
     committed_offset: int
@@ -97,7 +93,7 @@ class _CompactedLog(NamedTuple):
     min_offset: int
 
     def read(self, physical_offset: int, length: int) -> bytes:
-        """Return what stands at an offset."""
+        """Return bytes at an offset."""
         return self.segments.read(physical_offset, length)
 
 
@@ -115,7 +111,7 @@ class CompactedQueues:
         return read_compacted_topics(self._files) if self._is_enabled else frozenset()
 
     def holds(self, topic: str) -> bool:
-        """Return whether a topic is read from here."""
+        """Return whether the queues of a topic are compacted."""
         return topic in self._topics
 
     def get(self, key: QueueKey, offset: int, most: int) -> GetMessageResult:
@@ -132,7 +128,7 @@ class CompactedQueues:
         if offset == high:
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if offset > high:
-            # upstream: a queue that begins with 0 sends the consumer back to its beginning.
+            # upstream: for a queue that begins at 0, the consumer is sent back to the beginning.
             return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high if low else 0, low, high)
         result = GetMessageResult(GetMessageStatus.FOUND, offset, low, high)
         window = LogWindow(_CompactedLog(log, log.end_offset, log.segment_size, log.min_offset), self._open)
@@ -162,7 +158,7 @@ class CompactedQueues:
 
 
 def _from(files: list[list[Unit]], begin: int) -> Iterator[Unit] | None:
-    """Return the units from an offset on, to the end of the file that has it."""
+    """Return the entries from an offset to the end of its file."""
     for units in files:
         if units[-1].queue_offset >= begin:
             return (unit for unit in units if unit.queue_offset >= begin)
@@ -170,7 +166,7 @@ def _from(files: list[list[Unit]], begin: int) -> Iterator[Unit] | None:
 
 
 class DatabaseQueue:
-    """One queue; the log begins at ``log_min``, rows of what lies before linger."""
+    """One queue in RocksDB. It may still have rows of messages before ``log_min``, the beginning of the log."""
 
     def __init__(self, database: Database, queue: QueueId, bounds: tuple[int, int], log_min: int) -> None:
         self.min_offset, self.max_offset = bounds
@@ -179,7 +175,7 @@ class DatabaseQueue:
         self._log_min = log_min
 
     def units(self, begin: int, most: int) -> Iterator[Unit] | None:
-        """Return up to ``most`` units from an offset on: files have more to look at, a database has not."""
+        """Return up to ``most`` entries from an offset on. A file has more to examine; here ``most`` rows are all."""
         rows = islice(iter_queue_rows(self._database, self._queue, begin), most)
         first = next(rows, None)
         return None if first is None else map(_unit, chain((first,), rows))
@@ -194,7 +190,7 @@ class DatabaseQueue:
 
 
 class _Times(Sequence[int]):
-    """The store times of a queue from one offset to another, read one by one."""
+    """The store times of a range of a queue, read one by one."""
 
     def __init__(self, database: Database, queue: QueueId, begin: int, end: int) -> None:
         self._database = database
@@ -214,7 +210,7 @@ class _Times(Sequence[int]):
         if isinstance(at, slice):
             return [self[one] for one in range(len(self))[at]]
         row = read_queue_row(self._database, self._queue, self._offsets[at])
-        # upstream: where a row is missing the search goes on behind it.
+        # upstream: where a row is missing, the search continues after it.
         return -1 if row is None else row.store_time
 
 
@@ -230,38 +226,39 @@ def open_queues(database: Database, log_min: int) -> dict[QueueKey, DatabaseQueu
 
 _new = tuple.__new__
 _QUEUE_UNIT = layouts.CONSUME_QUEUE_UNIT
-# So often the index is asked again, when nothing that it found can be read.
+# How often the index is searched again if none of the found records can be read. As upstream.
 _ROUNDS = 3
+# The largest entry of an extension: its size is a signed short.
 _EXT_MOST = 32 << 10
-# Records are read together that lie so close together.
+# Entries whose records are within this range of the log are read together.
 _SPAN = 1 << 20
 
 
 class Bounds(NamedTuple):
-    """Where a queue begins and ends."""
+    """The first queue offset and the next one."""
 
     min_offset: int
     max_offset: int
 
 
 class SomeQueues(Protocol):
-    """The queues there are, by how they are stored."""
+    """The queues of a store, by how they are stored."""
 
     @property
     def simple(self) -> Mapping[QueueKey, QueueView]:
-        """Simple ones, in files."""
+        """Simple queues, in files."""
 
     @property
     def batch(self) -> Mapping[QueueKey, QueueView]:
-        """Those of batches, in files."""
+        """Batch queues, in files."""
 
     @property
     def database(self) -> Mapping[QueueKey, DatabaseQueue]:
-        """Those in RocksDB."""
+        """Queues in RocksDB."""
 
 
 class SomeIndex(Protocol):
-    """The index files there are."""
+    """The index files of a store."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -269,14 +266,14 @@ class SomeIndex(Protocol):
 
     @property
     def geometry(self) -> Geometry:
-        """How many slots and entries they have."""
+        """The number of their slots and entries."""
 
     def flush(self) -> None:
-        """Bring into the files what is known."""
+        """Write pending entries to the files."""
 
 
 class _Known(NamedTuple):
-    """The files of a queue as they were when they were listed last, its beginning then, and what they have room for."""
+    """The files of a queue as last listed, its beginning then, and the number of entries that fit into the files."""
 
     files: ConsumeQueueFiles | BatchQueueFiles
     log_min: int
@@ -285,7 +282,7 @@ class _Known(NamedTuple):
 
 
 class StoreReader:
-    """Reads what is dispatched."""
+    """Reads what is dispatched. Its methods may be called from several threads."""
 
     def __init__(
         self,
@@ -302,7 +299,7 @@ class StoreReader:
         self._index = index_files
         self._limits = Limits(config)
         self._open = OpenFiles()
-        # Apart from the log's own, which close when a segment is removed.
+        # Separate from the log's own files, which close when a segment is removed.
         self._log_files = OpenFiles()
         self._lock = threading.RLock()
         self._known: dict[QueueKey, _Known] = {}
@@ -316,7 +313,8 @@ class StoreReader:
         with self._lock:
             if self._compacted.holds(topic):
                 result = self._compacted.get((topic, queue_id), offset, most)
-                # What is not compacted yet stands in the plain queue. upstream: its dispatch appends it there at once.
+                # Messages that are not compacted yet are in the plain queue. upstream: its dispatch compacts them at
+                # once.
                 if offset < result.max_offset or result.max_offset >= self.bounds(topic, queue_id).max_offset:
                     return result
             return self._get((topic, queue_id), offset, most, message_filter)
@@ -353,21 +351,21 @@ class StoreReader:
         return result
 
     def bounds(self, topic: str, queue_id: int) -> Bounds:
-        """Return where a queue begins and ends; a queue that is not there is empty."""
+        """Return the bounds of a queue; a missing queue is empty."""
         key = topic, queue_id
         stored = self._queues.database.get(key)
         if stored is not None:
             return Bounds(stored.min_offset, stored.max_offset)
         queue = self._queues.simple.get(key) or self._queues.batch.get(key)
         if queue is None or not queue.max_offset:
-            # upstream: an empty batch queue has no minimum.
+            # upstream: the minimum of an empty batch queue is -1.
             return Bounds(-1 if any(batch[0] == topic for batch in self._queues.batch) else 0, 0)
         high = queue.max_offset
         with self._lock:
             return _new(Bounds, (self._known_files(key, high).min_offset, high))
 
     def forget(self) -> None:
-        """Forget which files there are: some were removed."""
+        """Forget which files exist, because some were removed."""
         with self._lock:
             self._known.clear()
             self._ext.clear()
@@ -396,12 +394,12 @@ class StoreReader:
         if key not in self._queues.simple:
             segments = self._segments(FileKind.BATCH_CONSUME_QUEUE, key)
             batches = BatchQueueFiles(QueueId(*key), segments)
-            # Its units are counted anew each time: their places tell nothing of their offsets.
+            # List them each time: the place of an entry does not tell its queue offset.
             return _Known(batches, log_min, batches.min_offset(log_min), LONG_MAX)
         segments = self._segments(FileKind.CONSUME_QUEUE, key)
         files = ConsumeQueueFiles(QueueId(*key), segments)
         low = files.min_offset(log_min, self._config.version)
-        # upstream: the places of messages that are gone count, and whoever begins there misses those behind.
+        # upstream: fillers for removed messages count, and a consumer that begins there misses the messages after them.
         while low < max_offset and (unit := files.read_unit(low)) is not None and is_filler(unit):
             low += 1
         return _Known(files, log_min, low, segments.end_offset // UNIT_SIZE)
@@ -417,7 +415,7 @@ class StoreReader:
         return SegmentQueue(found, files=self._open)
 
     def _ext_tags_code(self, key: QueueKey, code: int) -> int | None:
-        """Return the tags code that an address in the extension leads to, None when it leads nowhere."""
+        """Return the tags code at an address in the extension, or None if there is no valid entry."""
         segments = self._ext.get(key)
         if segments is None:
             segments = self._ext[key] = self._segments(FileKind.CONSUME_QUEUE_EXT, key)
@@ -425,7 +423,7 @@ class StoreReader:
         return found.tags_code if isinstance(found, ConsumeQueueExtUnit) else None
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the queue offset for a time, by the rules of the store's version; 4.9 knows no boundary."""
+        """Return the queue offset for a time, by the rules of the store's version; 4.9 ignores the boundary."""
         with self._lock:
             return self._offset_by_time(topic, queue_id, timestamp, boundary)
 
@@ -458,7 +456,7 @@ class StoreReader:
         return found
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """Return the record at a place of the log; None when none stands there."""
+        """Return the record at a physical offset, or None if there is no decodable record."""
         head = self._log.read(physical_offset, layouts.RECORD_START.size)
         if len(head) < layouts.RECORD_START.size:
             return None
@@ -469,7 +467,7 @@ class StoreReader:
         return found if isinstance(found, Message) else None
 
     def messages_of(self, units: Sequence[ConsumeQueueUnit]) -> list[Message | None]:
-        """Return the record that each of ``units`` leads to; those that lie close together are read together."""
+        """Return the record of each entry; records close to each other are read together."""
         found: list[Message | None] = []
         at = 0
         while at < len(units):
@@ -479,15 +477,15 @@ class StoreReader:
             data = self._log.read(start, units[end - 1].physical_offset + units[end - 1].size - start)
             for unit in units[at:end]:
                 record = decode_record(data, unit.physical_offset - start)
-                # A read ends with its segment.
+                # A read ends at the end of a segment, so later records are read one by one.
                 found.append(record if isinstance(record, Message) else self.message_at(unit.physical_offset))
             at = end
         return found
 
     def query(self, topic: str, key: str, most: int, begin: int, end: int) -> list[Message]:
-        """Return up to ``most`` messages with a key in a closed window, in the order of the log.
+        """Return up to ``most`` messages with a key, stored from ``begin`` to ``end``, in the order of the log.
 
-        What has the hash is taken, whatever its key: a client drops the rest. upstream: queryMessage.
+        Only hashes are compared; the client drops messages with another key. upstream: queryMessage.
         """
         hashed = index.key_hash(index.key_text(topic, key))
         most = min(most, self._config.max_msgs_num_batch)
@@ -518,7 +516,7 @@ class StoreReader:
 
 
 def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
-    """Return how an offset lies to a queue's bounds, and where to ask next."""
+    """Return the status of an offset by the bounds of its queue, and the offset to continue from."""
     if not high:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < low:
@@ -531,7 +529,7 @@ def _place(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
 
 
 class _Log(NamedTuple):
-    """The log as it was."""
+    """The log at the time of opening."""
 
     segments: SegmentQueue
     committed_offset: int
@@ -549,7 +547,7 @@ class _Log(NamedTuple):
 
 
 class _Queues(NamedTuple):
-    """The queues as they were."""
+    """The queues at the time of opening."""
 
     simple: Mapping[QueueKey, ConsumeQueueFiles]
     batch: Mapping[QueueKey, BatchQueueFiles]
@@ -558,19 +556,19 @@ class _Queues(NamedTuple):
 
 @dataclass
 class _Index:
-    """The index files as they were."""
+    """The index files at the time of opening."""
 
     names: list[str]
     geometry: Geometry
 
     def flush(self) -> None:
-        """Everything stands in the files."""
+        """Everything is in the files already."""
 
 
 class StoreView:
-    """The view of a store that is open for reading; closing it leaves the store open.
+    """A view of a store that is open for reading; closing the view leaves the store open.
 
-    Raises ``OptionalMissing`` where queues are in RocksDB and the extra for it is not installed.
+    Raises ``OptionalMissing`` if queues are in RocksDB and the extra for it is not installed.
     """
 
     def __init__(self, store: Store) -> None:
@@ -589,7 +587,7 @@ class StoreView:
         database: dict[QueueKey, DatabaseQueue] = {}
         if has_database_queues(store):
             opened = self._stack.enter_context(open_database(store, paths.CONSUME_QUEUE))
-            # A broker that writes both reads the files.
+            # A broker that writes both kinds reads the files.
             found = open_queues(opened, log.min_offset)
             database = {key: queue for key, queue in found.items() if key not in simple}
         queues = _Queues(simple, batch, database)

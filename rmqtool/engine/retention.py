@@ -1,18 +1,14 @@
-"""What goes when it is old, or when the disk is full: segments of the log, then what leads only to them.
+"""Removes old data, or any data if the disk is full: segments of the log, then queue and index files without records.
 
-Nothing is removed here unless the caller asks for it: ``find_expired`` tells what a broker would remove now, ``run``
-removes it.
+Only on request: ``find_expired`` returns what a broker would remove now, ``run`` removes it. A file can be removed
+while it is being read, because the reader keeps it open. upstream: CleanCommitLogService, CleanConsumeQueueService; a
+mapped file in use stays, and upstream tries again for minutes.
 
-Upstream: ``CleanCommitLogService``, ``CleanConsumeQueueService``. A file that is being read can be removed here at any
-time: who has it open reads on, so nothing hangs. upstream: a mapped file in use stays, and is tried again for minutes.
+``remove_queues`` removes the queues of a deleted topic. Its records stay in the log until they expire. upstream:
+DefaultMessageStore.deleteTopics.
 
-The queues of a topic that is deleted. Its records stay in the log until they expire.
-
-Upstream: ``DefaultMessageStore.deleteTopics``.
-
-How full the disks of the store are, and from when on that matters.
-
-Upstream: ``CleanCommitLogService.isSpaceToDelete``, ``MappedFileQueue`` for the directories that take no new segment.
+``DiskSpace`` measures how full the disks are. upstream: CleanCommitLogService.isSpaceToDelete, and MappedFileQueue for
+the directories that get no new segment.
 """
 
 from __future__ import annotations
@@ -47,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def remove_queues(files: WritableFileSystem, topic: str) -> None:
-    """Remove all queues of a topic from a store that nobody has open."""
+    """Remove all queues of a topic from a store that is not open anywhere."""
     if not is_directory_name(topic):
         return
     for tree in (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE):
@@ -67,27 +63,30 @@ def _remove(files: WritableFileSystem, directory: str) -> None:
     files.fsync_dir(split(directory)[0])
 
 
-# Settings beyond these are taken as these.
+# Upstream limits the settings to these ranges.
 _WARNING_RANGE = (35, 90)
 _FORCIBLE_RANGE = (30, 85)
 
 
 class DiskSpace:
-    """Watches the disks: above the warning level puts are refused, above the forcible one a path gets no segment."""
+    """Watches the disks.
+
+    Above the warning level puts are refused, above the forcible level a path gets no new segment.
+    """
 
     def __init__(self, directories: Sequence[LogDirectory], config: StoreConfig, health: Health) -> None:
         self.warning = _within(config.disk_space_warning_level_ratio, _WARNING_RANGE)
         self.forcible = _within(config.disk_space_clean_forcibly_ratio, _FORCIBLE_RANGE)
-        # 5.x waits until there is some more room before it takes messages again.
+        # 5.x takes messages again only when there is more space than the warning level asks for.
         self._clears_at = self.warning if config.version is Version.V4_9 else self.forcible
         self.full_directories: frozenset[LogDirectory] = frozenset()
-        # What the last look has seen of the emptiest disk.
+        # Percent used of the emptiest disk, at the last look.
         self.used = 0
         self._directories = directories
         self._health = health
 
     def look(self) -> int:
-        """Look at the disks; return how full the emptiest one of the log's is."""
+        """Look at the disks; return the percent used of the emptiest one of the log."""
         percents = {directory: directory.filesystem.space().used_percent for directory in self._directories}
         self.full_directories = frozenset(_above(percents.items(), self.forcible))
         self.used = least = min(percents.values())
@@ -107,26 +106,26 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
 
 
 _HOUR_MS = 3_600_000
-# So many segments go in one run at most.
+# Segments removed in one run. As upstream.
 _MOST_AT_ONCE = 10
-# A broker does not look before it has been up so long (ms).
+# A broker looks for the first time after this many ms.
 _FIRST_RUN = 60_000
-# An administrator's request holds for so many runs.
+# Runs for which an administrator's request is valid. As upstream.
 _MANUAL_RUNS = 20
 _PHYSICAL_OFFSET = layouts.CONSUME_QUEUE_UNIT.field("physical_offset").offset
 
 
 class Urgency(NamedTuple):
-    """Whether the disk asks for room, and whether for so much that age does not count."""
+    """Whether the disk needs space, and whether so urgently that age does not count."""
 
     wanted: bool
     at_once: bool
 
 
 class Expired(NamedTuple):
-    """What retention removes: the files, segments of the log first, and how many messages those hold.
+    """The files that retention removes, segments of the log first, and the number of messages in them.
 
-    ``used`` is how full the disk is, in percent, where that is the reason and age does not count; else None.
+    ``used`` is how full the disk is in percent, if that is the reason and age does not count; else None.
     """
 
     segments: int
@@ -136,18 +135,18 @@ class Expired(NamedTuple):
     used: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the JSON form."""
         reason = "age" if self.used is None else "disk"
         return {**self._asdict(), "files": list(self.files), "reason": reason}
 
 
 class Retention:
-    """Removes what a broker of these settings would remove. One thread at a time."""
+    """Removes what a broker with these settings would remove. For one thread at a time."""
 
     def __init__(
         self, engine: Engine, setup: Setup, *, before_removing: Callable[[], None], on_removed: Callable[[], None]
     ) -> None:
-        # Called before a segment is removed, and when files of queues or index were.
+        # Called before a segment is removed, and after files of queues or index were.
         self._before_removing = before_removing
         self._on_removed = on_removed
         self._files = setup.files
@@ -160,16 +159,16 @@ class Retention:
         self._cleaned_to = -1
 
     def ask(self) -> None:
-        """Have what is old removed at any hour, for some time."""
+        """Remove old segments at any hour, for the next runs."""
         self._manual_runs = _MANUAL_RUNS
 
     def run_if_due(self, log: CommitLog) -> None:
-        """Do what a broker does every ten seconds, once it has been up for a minute."""
+        """Do what a broker does every ten seconds, once it has run for a minute."""
         if self._clock.monotonic() - self._started >= _FIRST_RUN:
             self.run(log)
 
     def run(self, log: CommitLog) -> Expired:
-        """Remove expired segments if it is time to, and what leads to them; return what that was."""
+        """Remove expired segments if it is time to, then the files that point only to them; return what was removed."""
         asked_for, used = self._due(log)
         self._manual_runs -= self._manual_runs > 0
         removed = []
@@ -186,12 +185,12 @@ class Retention:
         return _expired(removed, files, used)
 
     def find_expired(self, log: CommitLog) -> Expired:
-        """Return what ``run`` would remove of the log now; nothing is removed."""
+        """Return what ``run`` would remove from the log now."""
         segments, used = self._due(log)
         return _expired([(one, count_messages(log.segments.open(one), one.size)) for one in segments], [], used)
 
     def _due(self, log: CommitLog) -> tuple[list[Segment], int | None]:
-        """Return the segments that a broker would remove now, and how full the disk is where that is the reason."""
+        """Return the segments that a broker would remove now, and the percent of disk used if that is the reason."""
         used = max(self._disks.look(), self._files.space().used_percent)
         urgency = self._urgency(used)
         at_once = urgency.at_once and self._config.clean_file_forcibly_enable
@@ -200,17 +199,20 @@ class Retention:
         return [], None
 
     def is_hour(self) -> bool:
-        """Tell whether this is an hour in which expired files go."""
+        """Return whether the current hour is one of deleteWhen."""
         hour = datetime.fromtimestamp(self._clock.now() / 1000, self._clock.zone).hour
         return any(word.strip().isdecimal() and int(word) == hour for word in self._config.delete_when.split(";"))
 
     def _urgency(self, used: int) -> Urgency:
-        """Return what disks ask for that are ``used`` percent full."""
+        """Return how urgently disks that are ``used`` percent full need space."""
         normal = self._config.disk_max_used_space_ratio
         return Urgency(used > min(normal, self._disks.forcible), used > self._disks.forcible)
 
     def _oldest_segments(self, log: CommitLog, *, at_once: bool) -> list[Segment]:
-        """Return the oldest segments, up to the first that is too young; never the last, nor an undispatched one."""
+        """Return the oldest segments up to the first one that is too young.
+
+        Never the last, never an undispatched one.
+        """
         oldest = self._clock.now() - self._config.file_reserved_time * _HOUR_MS
         found = []
         for segment in log.segments.segments[:-1][:_MOST_AT_ONCE]:
@@ -222,7 +224,7 @@ class Retention:
         return found
 
     def _remove_units(self, log_min: int) -> list[str]:
-        """Remove the files of queues and index that lead to no record any more; return their paths."""
+        """Remove the files of queues and index that point only to removed records; return their paths."""
         queues = self._dispatcher.queues
         removed = []
         for key, simple in queues.simple.items():
@@ -239,7 +241,10 @@ class Retention:
         return removed
 
     def _behind(self, kind: FileKind, key: tuple[str, int], unit_size: int, log_min: int) -> list[int]:
-        """Return which files of a queue end with a unit of a record that is gone, the oldest first, never the last."""
+        """Return the files of a queue whose last entry points to a removed record, oldest first.
+
+        Never the last file.
+        """
         directory = segment_directory(kind, *key)
         if not self._files.exists(directory):
             return []

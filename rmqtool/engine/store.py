@@ -1,8 +1,8 @@
-"""MessageStore: the whole of a working store behind one object.
+"""MessageStore: a working store as one object.
 
-Upstream: ``DefaultMessageStore``. The lock is taken before anything is read that will be acted on. Whatever threads
-do, a call does too: ``flush_now``, ``dispatch_now``, and ``tick`` for everything that is due by the clock; ``start``
-adds the threads.
+upstream: DefaultMessageStore. The lock is taken before anything is read that decisions depend on. Everything that
+threads do, a call can do too: ``flush_now``, ``dispatch_now``, and ``tick`` for all work that is due by the clock.
+``start`` adds the threads.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats import paths
 from rmqtool.store.listing import lock_store
 
-# A pipelined producer's tickets are written when so many wait, if nobody came to write them before.
+# Write queued tickets once this many are waiting.
 _WINDOW = 512
-# The most messages of a slab; from how many on columns pay; and after how many their libraries are loaded.
+# The largest slab; the smallest batch for which columns pay; and the messages after which numpy is worth importing.
 _SLAB, _LEAST_FOR_SLAB, _LEAST_TO_LOAD = 8192, 128, 4096
-# Puts go on while the queues cannot be written, until they are so far behind the log.
+# Puts continue while the queues cannot be written, until the undispatched log has this many bytes.
 _MOST_BEHIND = 64 << 20
-# Whoever seems to hold the writer longer than this (ms) does not: upstream's guard against a clock that jumped.
+# A longer hold of the writer (ms) is a clock that jumped. As upstream.
 _LONGEST_BUSY = 10_000_000
-# How often the upkeep looks, in seconds.
+# Seconds between two rounds of upkeep.
 _SYNC_PERIOD, _ASYNC_PERIOD = 0.01, 0.1
-# How long the dispatcher rests: a pass over few records is short, many at once are worth waiting for; the longer
-# when nobody waits to be told.
+# Seconds that the dispatcher rests after few and after many records with listeners, and after many without; and the
+# number of records that are many. Records dispatched together cost less each, so it may rest as long as no consumer
+# waits.
 _REST, _REST_WHEN_BUSY, _REST_UNOBSERVED, _BUSY_PASS = 0.001, 0.02, 0.2, 64
 
 
@@ -61,17 +62,17 @@ Accept: TypeAlias = Callable[[NewMessage, int], PutTicket | PutStatus]
 
 
 class _Lent(Closable):
-    """The lock of somebody else, who goes on holding it."""
+    """A lock that the caller owns, and keeps after the store is closed."""
 
     def close(self) -> None:
-        """Leave it with its owner."""
+        """Leave the lock with its owner."""
 
 
 class MessageStore:
     """One open store. Its methods may be called from several threads.
 
-    Opening it changes nothing, unless its queues are behind: the first put that is taken, or whatever else writes,
-    marks it as open before.
+    Opening changes nothing on disk unless there are undispatched records. The first put, or another change, marks the
+    store as open before.
     """
 
     def __init__(self, setup: Setup, engine: Engine, lock: Closable, state: StoreState) -> None:
@@ -83,24 +84,24 @@ class MessageStore:
         self._workers: tuple[Worker, ...] = ()
         derived = engine.dispatcher
         self.reader = StoreReader(setup.files, setup.config, engine.log, derived.queues, derived.index)
-        # What every put needs.
+        # Kept here because each put needs them.
         self._now = setup.clock.now
         self._writer, self._health = engine.writer, engine.health
         self._joins_groups = setup.is_sync and not setup.has_pool
         self._accept, self._accept_batch = engine.intake.accept, engine.intake.accept_batch
         self._busy_limit = setup.config.os_page_cache_busy_time_out_mills
-        # Where the store was when it was opened: one that nobody has changed is closed as it was.
+        # The state when the store was opened: a store that was not changed is closed without a write.
         self._opened_at = self._reached()
         self._first = FirstChange(setup, engine, state)
         self._retention = Retention(engine, setup, before_removing=self._first.prepare, on_removed=self.reader.forget)
         self._upkeep = Upkeep(engine, setup, self._retention)
-        # Why the queues are behind the log.
+        # The reason why records are left undispatched.
         self._without_room: NoSpace | None = None
         self._put_many_count = 0
 
     @classmethod
     def create(cls, setup: Setup) -> Self:
-        """Make an empty store and open it."""
+        """Create an empty store and open it."""
         directories = log_directories(setup)
         for filesystem, path in directories:
             if filesystem.exists(path) and filesystem.listdir(path):
@@ -114,9 +115,9 @@ class MessageStore:
 
     @classmethod
     def open(cls, setup: Setup, held: Closable | None = None) -> Self:
-        """Open a store that was closed cleanly: the lock first, then what is there.
+        """Open a store that was closed cleanly.
 
-        ``held`` is the lock of somebody who has it already and keeps it: nothing but its ``close`` gives it back.
+        ``held`` is the lock of a caller that has it already, and keeps it.
         """
         return cls._open(setup, held, begins=False)
 
@@ -155,7 +156,7 @@ class MessageStore:
         return store
 
     def put(self, message: NewMessage) -> PutTicket:
-        """Store a message; the ticket's status says what came of it."""
+        """Store a message; the status of the ticket is the result."""
         ticket = self._write(self._ticket(message, self._accept))
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
@@ -163,7 +164,7 @@ class MessageStore:
 
     @to_the_end
     def put_batch(self, message: NewMessage) -> PutTicket:
-        """Store the messages of a client's batch, all or none, each as a record of its own."""
+        """Store the messages of a client's batch, all or none, each as its own record."""
         return self._write(self._ticket(message, self._accept_batch))
 
     @INTERRUPTS.keep_from
@@ -177,7 +178,7 @@ class MessageStore:
         return ticket
 
     def put_async(self, message: NewMessage) -> PutTicket:
-        """Take a message and come back at once; ``wait`` says what came of it."""
+        """Queue a message and return at once; ``wait`` returns the result."""
         ticket = self._put_async(message)
         if INTERRUPTS.pending:
             INTERRUPTS.deliver()
@@ -196,7 +197,7 @@ class MessageStore:
         return ticket
 
     def wait(self, ticket: PutTicket) -> PutStatus:
-        """Wait until it is known what came of a ticket."""
+        """Wait until the result of a ticket is known."""
         if ticket.status is None:
             self._wait(ticket)
         if INTERRUPTS.pending:
@@ -210,9 +211,9 @@ class MessageStore:
         self._settle(ticket)
 
     def put_many(self, messages: Iterable[NewMessage]) -> list[PutTicket]:
-        """Store many messages, in their order; with synchronous flush one sync covers as many as there are.
+        """Store many messages in order. With synchronous flush, one sync covers as many as possible.
 
-        Many plain ones go in slabs, by columns.
+        Many plain messages are stored by columns.
         """
         tickets: list[PutTicket] = []
         left = iter(messages)
@@ -235,7 +236,7 @@ class MessageStore:
             self._settle(ticket)
 
     def _put_slab(self, messages: Sequence[NewMessage]) -> list[PutTicket]:
-        """Store messages by columns, if they are plain, and so many that columns pay; else nothing is done."""
+        """Store messages by columns; return nothing, with nothing done, if they are not plain or too few."""
         self._put_many_count += len(messages)
         is_worth = len(messages) >= _LEAST_FOR_SLAB and self._put_many_count >= _LEAST_TO_LOAD
         if not is_worth or not self._takes_puts or not self._health.is_writeable or self._writer.busy_since:
@@ -248,17 +249,17 @@ class MessageStore:
         return tickets_of(messages, put, self._engine.encoder.store_host)
 
     def text_maker(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], bytes]:
-        """Return what makes the stored text of properties with these names, for ``put_columns``."""
+        """Return a function that makes the stored text of properties with these names, for ``put_columns``."""
         return self._engine.encoder.text_maker(names)
 
     @property
     def store_host(self) -> Host:
-        """The address that stands in every record."""
+        """The host in every new record."""
         return self._engine.encoder.store_host
 
     @to_the_end
     def put_columns(self, columns: MessageColumns) -> PutColumns:
-        """Store many messages that come by columns. With synchronous flush they are durable when this returns."""
+        """Store many messages given as columns. With synchronous flush they are durable when this returns."""
         put = PutColumns.of(len(columns))
         if not self._takes_puts or not self._health.is_writeable:
             put.refused = dict.fromkeys(range(len(columns)), PutStatus.SERVICE_NOT_AVAILABLE)
@@ -282,7 +283,7 @@ class MessageStore:
             put.refused |= dict.fromkeys(ready.rows.tolist(), status)
 
     def adopt(self, physical_offset: int) -> Adoption:
-        """Let an empty store take whole records of other logs, from a place of the log on."""
+        """Prepare an empty store to receive records copied verbatim, from ``physical_offset`` on."""
         self._first.prepare()
         return Adoption(self._engine, physical_offset)
 
@@ -294,7 +295,7 @@ class MessageStore:
         if not self._takes_puts or not self._health.is_writeable:
             found = PutStatus.SERVICE_NOT_AVAILABLE
         elif busy_since is not None and self._busy_limit < now - busy_since < _LONGEST_BUSY:
-            # One put has held the writer for so long that another one should not wait for it.
+            # One put has held the writer for too long; another one should not wait for it.
             found = PutStatus.OS_PAGE_CACHE_BUSY
         else:
             found = accept(message, now)
@@ -316,18 +317,18 @@ class MessageStore:
 
     @to_the_end
     def flush_now(self) -> bool:
-        """Force everything that was put; False when the store no longer writes."""
+        """Force everything that was put; return False if the store is read-only now."""
         self._engine.writer.write_waiting()
         return self._engine.flusher.flush()
 
     @to_the_end
     def dispatch_now(self) -> int:
-        """Dispatch everything that may be seen; return how many records that were."""
+        """Dispatch everything that is visible; return the number of records."""
         engine = self._engine
         try:
             count = engine.dispatcher.dispatch()
         except NoSpace as error:
-            # The log is the truth: the queues are completed when there is room again.
+            # No message is lost: the queues are completed from the log when there is space again.
             self._without_room = error
             engine.health.set(RunningFlag.LOGICS_QUEUE_ERROR, engine.dispatcher.behind > _MOST_BEHIND)
             return 0
@@ -350,20 +351,20 @@ class MessageStore:
 
     @to_the_end
     def clean_now(self) -> Expired:
-        """Remove what is expired if it is time to, and what leads to it; return what went."""
+        """Remove what is expired, if it is time to; return what was removed."""
         return self._retention.run(self._engine.log)
 
     def find_expired(self) -> Expired:
-        """Return what ``clean_now`` would remove of the log; nothing is removed."""
+        """Return what ``clean_now`` would remove from the log."""
         return self._retention.find_expired(self._engine.log)
 
     def clean_at_any_hour(self) -> None:
-        """Have what is expired removed in the next runs, whatever the hour. upstream: executeDeleteFilesManually."""
+        """Remove expired segments at any hour in the next runs. upstream: executeDeleteFilesManually."""
         self._retention.ask()
 
     @to_the_end
     def start(self) -> None:
-        """Let threads write, force and dispatch from now on."""
+        """Start threads that write, force and dispatch."""
         self._first.prepare()
         engine, health = self._engine, self._engine.health
         period = _SYNC_PERIOD if self.setup.is_sync else _ASYNC_PERIOD
@@ -394,7 +395,7 @@ class MessageStore:
         return _REST_UNOBSERVED if is_busy else _REST_WHEN_BUSY
 
     def add_listener(self, listener: Listener) -> None:
-        """Have ``listener`` told (queue, next offset) whenever messages arrive in a queue."""
+        """Call ``listener`` with (queue, next offset) whenever messages arrive in a queue."""
         self._engine.dispatcher.listeners.append(listener)
 
     @property
@@ -403,17 +404,17 @@ class MessageStore:
         return self._engine.log
 
     def find_queue(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """Return a queue, None when no message was dispatched to it yet."""
+        """Return a queue, or None if no message was dispatched to it yet."""
         queues, key = self._engine.dispatcher.queues, (topic, queue_id)
         return queues.simple.get(key) or queues.batch.get(key)
 
     def queues(self) -> list[AnyQueue]:
-        """Return all queues that ever got a message."""
+        """Return all queues with messages."""
         queues = self._engine.dispatcher.queues
         return [*queues.simple.values(), *queues.batch.values()]
 
     def condition(self) -> Condition:
-        """Return how the store is."""
+        """Return a snapshot of the store's positions and problems."""
         engine = self._engine
         log, health = engine.log, engine.health
         return Condition(
@@ -430,7 +431,7 @@ class MessageStore:
         )
 
     def full_disk(self, *, look: bool = False) -> str | None:
-        """Say that the disk was too full for messages at the last look, None when it was not. ``look``: look now."""
+        """Return the error if the disk was too full for messages at the last look, else None. ``look``: look now."""
         if look:
             self._engine.disks.look()
         condition, limit = self.condition(), self.setup.config.disk_space_warning_level_ratio
@@ -443,10 +444,10 @@ class MessageStore:
 
     @to_the_end
     def close(self) -> None:
-        """Make everything durable, remove the mark, give the lock back. Closing twice is the same as once.
+        """Make everything durable, remove the mark, release the lock. Closing again does nothing.
 
-        The mark stays, and the next start is a recovery, if anything could not be written, or queues or index are
-        behind. A store that refused everything is never cleared found.
+        The mark stays, and the next start is a recovery, if a write failed or records are undispatched. A store that
+        refused every put was never marked.
         """
         if not self._is_open:
             return
@@ -475,7 +476,7 @@ class MessageStore:
             raise failure
 
     def abandon(self) -> None:
-        """Close a store that will be thrown away: nothing more is written or forced."""
+        """Close a store that will be thrown away, without writing."""
         if self._is_open:
             self._is_open = self._takes_puts = False
             self.reader.close()

@@ -1,8 +1,6 @@
-"""What has to happen from time to time: forcing log and queues, the checkpoint, a look at the disks.
+"""The periodic work of an open store: flushes, checkpoint, next segment, disk usage; and threads that do it.
 
-Upstream: ``FlushRealTimeService``, ``FlushConsumeQueueService``, ``addScheduleTask``.
-
-Threads that call something again and again: when woken, and when a time has passed.
+upstream: FlushRealTimeService, FlushConsumeQueueService, addScheduleTask.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from rmqtool.errors import NoSpace, WriteFailed
 
 
 class Worker:
-    """One thread. It works when it is woken, and every ``period`` seconds; ``work`` says how long it rests after that.
+    """A thread that works when it is woken and every ``period`` seconds, then rests as long as ``work`` returned.
 
-    Whoever computes keeps the others from going on, so a busy worker does more at a time rather than work all the time.
+    Computing threads hold up all others in Python. With a rest, a busy worker does more at a time instead of running
+    all the time.
     """
 
     def __init__(self, name: str, work: Callable[[], float], health: Health, period: float | None = None) -> None:
@@ -33,17 +32,17 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Let it work, soon."""
+        """Make the thread work soon."""
         if not self._is_due:
             self._is_due = True
             self._woken.set()
 
     def stop(self) -> None:
-        """Let it end what it is doing, and wait for that."""
+        """Wait until the thread has finished its work, and end it."""
         self._stopping.set()
         self._woken.set()
         self._thread.join()
@@ -59,17 +58,17 @@ class Worker:
             try:
                 rest = self._work()
             except BaseException as error:
-                # Nobody stands above a thread: what it dies of is what the store dies of.
+                # No caller handles an exception of a thread: the store must stop writing.
                 self._health.poison(error)
                 raise
 
 
-# 5.x writes the checkpoint this often; 4.9 only when it has forced the queues, or filled an index file.
+# 5.x writes the checkpoint this often, in ms; 4.9 only when it has forced the queues, or filled an index file.
 _CHECKPOINT_INTERVAL = 1000
 
 
 class Upkeep:
-    """Knows when each of these things was done last. What is expired is removed only where ``setup`` says so."""
+    """Knows when each kind of work was done last. Old segments are removed only if ``setup`` says so."""
 
     def __init__(self, engine: Engine, setup: Setup, retention: Retention) -> None:
         self._engine = engine
@@ -112,9 +111,9 @@ class Upkeep:
                 self._retention.run_if_due(engine.log)
 
     def flush_queues(self, least_pages: int = 0) -> None:
-        """Force the queues; with no least number of pages all of them, and then the checkpoint, which may say so.
+        """Force the queues; with ``least_pages`` 0 force all of them and the index, then advance the checkpoint.
 
-        One at a time: what one is forcing the other finds clean, and must not call durable yet.
+        One thread at a time: what one thread is forcing looks clean to another, which must not call it durable yet.
         """
         with self._lock:
             dispatched = self._engine.dispatcher.dispatched
@@ -130,7 +129,7 @@ class Upkeep:
                 self.flush_checkpoint()
 
     def flush_checkpoint(self) -> None:
-        """Write the checkpoint; on a full disk the old one stays, which is only older."""
+        """Write the checkpoint. On a full disk the old one stays; it is only older."""
         engine = self._engine
         with self._lock:
             if self._health.failure is None:
@@ -141,12 +140,12 @@ class Upkeep:
                     self._health.poison(error)
 
     def _prepare_next(self) -> None:
-        """Make the next segment ahead of time."""
+        """Create the next segment ahead of time."""
         if self._engine.log.room and not self._engine.log.has_next:
             try:
                 self._engine.log.prepare_next()
             except NoSpace:
-                # There may be room again when it is needed; if not, that put says so.
+                # There may be space again when the segment is needed; if not, the put reports it.
                 return
             except WriteFailed as error:
                 self._health.poison(error)

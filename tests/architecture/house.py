@@ -186,7 +186,6 @@ COMMENTS: dict[str, int] = {
     "columns": 101,
     "commands": 32,
     "config": 5,
-    "engine": 279,
     "errors": 3,
     "exports": 44,
     "files": 75,

@@ -1,9 +1,9 @@
-"""The index compared with the log, and made anew from the first file on that is not what the log says.
+"""Compares the index with the log, and rebuilds it from the first wrong file on.
 
-A file is right when its chains are those that its entries make in their order, and when every key of every record in
-its part of the log is in it. Entries of records that are gone or damaged may stay: whoever asks reads the record.
+A file is right if its chains match its entries and it has every key of every record in its part of the log. Entries of
+removed or damaged records may stay, because a lookup reads the record.
 
-upstream: IndexService.load destroys what may be unfinished, and makes anew only what recovery dispatches again.
+upstream: IndexService.load deletes files that may be unfinished, and rebuilds only what recovery dispatches again.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
     from rmqtool.audit.due import Batch, IndexKeys
     from rmqtool.columns.index_build import Keys
 
+# The number of the first entry: entry 0 is not used.
 _FIRST = 1
 
 
 class Covered(NamedTuple):
-    """How far the index goes: to a record, and to so many of its keys."""
+    """The end of the index: a record, and how many of its keys have entries."""
 
     place: int
     keys: int
 
 
 class IndexEntries:
-    """The entries of one file that is consistent in itself, in their order."""
+    """The entries of one consistent file, in order."""
 
     def __init__(self, header: IndexHeader, geometry: Geometry, entries: Any) -> None:
         self.header = header
@@ -44,7 +45,7 @@ class IndexEntries:
         self.places = entries["phy_offset"].astype("int64")
 
     def covered(self, count: int) -> Covered:
-        """Return how far the first ``count`` entries go."""
+        """Return the end of the first ``count`` entries."""
         place = int(self.places[count - 1])
         return Covered(place, int((self.places[:count] == place).sum()))
 
@@ -52,7 +53,7 @@ class IndexEntries:
 def read_entries(
     files: WritableFileSystem, path: str, hints: Sequence[Geometry], *, was_killed: bool
 ) -> IndexEntries | None:
-    """Return the entries of a file in the order of the log; None when it is not what its entries make of it."""
+    """Return the entries of a file, or None unless they match chains and header and are in the order of the log."""
     from rmqtool.audit import index as audit
 
     with files.open_read(path) as file:
@@ -69,10 +70,10 @@ def read_entries(
 
 
 class IndexCheck:
-    """The index while the log is read. ``before_write`` is told every file and what is done to it.
+    """Compares the index while the log is read. ``before_write`` is called with each file and the action on it.
 
-    ``has_tags``: entries for tags are made too. ``as_left`` is True for a store that its broker closed: then the
-    index may lack what a broker's recovery did not make again, all records before the segment that it began with.
+    With ``has_tags`` tags get entries too. ``as_left`` is True for a store that its broker closed. Its index may lack
+    the records before the segment where a broker's recovery began, because that recovery did not index them again.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class IndexCheck:
         has_tags: bool,
         as_left: bool,
     ) -> None:
-        # The first file that is wrong, when that was seen too late: the log has to be read once more.
+        # The first wrong file, if it was found too late: then the log must be read again.
         self.wrong_file: int | None = None
         self.is_rewriting = False
         self._files = files
@@ -96,7 +97,7 @@ class IndexCheck:
         self._before_write = before_write
         self._log = log
         self._as_left = as_left
-        # Keys of so many records are not in the index, and were not when its broker stopped.
+        # Keys that a broker's recovery had left out.
         self.left_out = 0
         self._begins: list[int] = []
         self._entries: IndexEntries | None = None
@@ -108,7 +109,7 @@ class IndexCheck:
         self._rest: Keys | None = None
 
     def take(self, batch: Batch) -> None:
-        """Compare the keys of some records, or put them."""
+        """Compare the keys of some records, or add them to the index being rebuilt."""
         if self.wrong_file is not None:
             return
         last_place = int(batch.physical_offsets[-1])
@@ -127,14 +128,14 @@ class IndexCheck:
                     self._before_write(join(INDEX, name), "create")
 
     def finish(self) -> None:
-        """Judge what no record was compared with: entries beyond the log."""
+        """Find entries that no record was compared with: they point past the end of the log."""
         if self.wrong_file is None and not self.is_rewriting:
             has_more = self._entries is not None and self._used < len(self._entries.places)
             if has_more or self._next_file < len(self._names) - (self._entries is not None):
                 self.wrong_file = self._next_file
 
     def restart(self) -> int:
-        """Throw away the files from the wrong one on; return from where the log must be read."""
+        """Delete the files from the wrong one on; return the offset from which the log must be read."""
         assert self.wrong_file is not None
         self._rewrite_from(self.wrong_file)
         self.wrong_file = None
@@ -152,7 +153,7 @@ class IndexCheck:
         return Keys(keys.key_hashes[new], places[new], keys.store_timestamps[new])
 
     def _keep_rest(self, batch: Batch) -> None:
-        """Keep what the index lacks of the record that it ends in: only a later batch may tell that more is missing."""
+        """Keep the missing keys of the record that the index ends in. A later batch tells whether more is missing."""
         if self._next_file == len(self._names) and self._covered.place >= batch.physical_offsets[0]:
             keys = self._beyond(_keys(batch, tagged=self._has_tags))
             self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
@@ -183,7 +184,7 @@ class IndexCheck:
             self._append()
 
     def _was_left_out(self, place: int) -> bool:
-        """Tell whether a broker's recovery left a key out: it began with a later segment than the record's."""
+        """Return whether a broker's recovery left a key out: it began in a later segment than the record's."""
         number = bisect_left(self._ends, place, key=lambda end: end.place)
         if not self._as_left or number >= len(self._begins) or self._begins[number] <= place:
             return False
@@ -191,7 +192,7 @@ class IndexCheck:
         return segment is not None and place < segment.base_offset
 
     def _entries_until(self, last_place: int) -> Keys:
-        """Return the next entries, those of records up to one; a file that is wrong is thrown away at once."""
+        """Return the next entries, up to those of a record. A wrong file is deleted at once."""
         import numpy as np
 
         from rmqtool.columns.index_build import Keys
@@ -221,7 +222,7 @@ class IndexCheck:
         return Keys(np.concatenate(hashes), found, found)
 
     def _append(self) -> None:
-        """Go on in the last file, whose entries are right; or begin the first one."""
+        """Continue in the last file, whose entries are right, or begin the first one."""
         current = None
         if self._names:
             path = join(INDEX, self._names[-1])
@@ -232,7 +233,7 @@ class IndexCheck:
         self._begin(self._names, current)
 
     def _rewrite_from(self, number: int) -> None:
-        """Throw away the files from one on, to make them anew."""
+        """Delete the files from a number on, in order to rebuild them."""
         for name in self._names[number:]:
             self._before_write(join(INDEX, name), "delete")
             self._files.unlink(join(INDEX, name))
@@ -246,13 +247,13 @@ class IndexCheck:
         self._before_write(INDEX, "modify")
         self._service.restore(names, current)
         self._service.geometry = self._last_geometry
-        # The index may end within the keys of a record: what is there already is left out here, by number.
+        # The index may end between two keys of a record. ``_beyond`` leaves out the existing ones, by number.
         self._service.indexed_offset = min(self._service.indexed_offset, self._covered.place - 1)
         self.is_rewriting = True
 
 
 def _keys(batch: Batch, *, tagged: bool) -> Keys:
-    """Return the keys of some records in the order in which a broker makes their entries: the tag is the last."""
+    """Return the keys of some records in the order in which a broker adds them: the tag of a record is last."""
     import numpy as np
 
     from rmqtool.columns.index_build import Keys

@@ -1,7 +1,7 @@
-"""Files that are not as large, or not called, as their neighbours: put right before anything is read from them.
+"""Repairs names and sizes of files before anything is read from them.
 
-A segment that has lost its name says in its records where it belongs. What no broker puts among segments goes aside,
-into ``quarantine/``: upstream refuses to load a store over it, or deletes it.
+The records of a segment tell where it belongs. Files that no broker puts among segments are moved to ``quarantine/``:
+upstream refuses to load such a store, or deletes the files.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rmqtool.store.segments import Segment, usual_size
 
 QUARANTINE = "quarantine"
 
-# Told the path of a file before it is written, and what is done to it.
+# Called with the path of a file before it is written, and the action.
 BeforeWrite = Callable[[str, str], None]
 
 
 def restore_names(
     directories: Sequence[LogDirectory], segment_size: int, before_write: BeforeWrite
 ) -> Iterator[Finding]:
-    """Give segments their names back, and move what is no segment out of the way."""
+    """Rename segments to the offset of their records, and move other files out of the way."""
     for directory in directories:
         files, where = directory
         if not files.exists(where):
@@ -51,7 +51,7 @@ def restore_names(
 
 
 def remove_directories(directories: Sequence[LogDirectory], before_write: BeforeWrite) -> Iterator[Finding]:
-    """Remove empty directories among segments, with which a 4.9 broker does not load; name the others."""
+    """Remove empty directories among segments, which a 4.9 broker refuses to load; report the others."""
     for files, where in directories:
         for entry in files.listdir(where) if files.exists(where) else ():
             if entry.kind is not Kind.DIRECTORY:
@@ -74,7 +74,7 @@ def _aligned(name: str, segment_size: int) -> int | None:
 
 
 def _base_of(files: WritableFileSystem, path: str) -> int | None:
-    """Return where a segment belongs by its records, when they agree."""
+    """Return the base offset of a segment by its records, or None if they disagree."""
     bases = set()
     with files.open_read(path) as file:
         for place in SegmentWalk(file, None).places():
@@ -94,9 +94,9 @@ def _move(files: WritableFileSystem, path: str, target: str, before_write: Befor
 
 
 def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
-    """Return how large the segments of a log are; a single one may be what is left of a whole one.
+    """Return the size of the log's segments. A single one may be the rest of a whole segment.
 
-    Where a segment belongs is what its first record says: a wrong name must not speak for a size.
+    The first record of a segment tells where it belongs; a wrong name must not decide about the size.
     """
     size = usual_size(segment._replace(base_offset=_first_base(segment)) for segment in segments)
     if len(segments) == 1 and configured is not None and configured > size:
@@ -105,7 +105,7 @@ def segment_size_of(segments: Sequence[Segment], configured: int | None) -> int:
 
 
 def _first_base(segment: Segment) -> int:
-    """Return where a segment belongs by its first record; what its name says where it begins with none."""
+    """Return the base offset of a segment by its first record, or by its name if it does not begin with a record."""
     with segment.filesystem.open_read(segment.path) as file:
         found = SegmentWalk(file, None).record_at(0)
     return found.physical_offset if isinstance(found, Message) else segment.base_offset
@@ -114,7 +114,7 @@ def _first_base(segment: Segment) -> int:
 def restore_segment_sizes(
     directories: Sequence[LogDirectory], segments: Sequence[Segment], size: int, before_write: BeforeWrite
 ) -> Iterator[Finding]:
-    """Give every segment its size; one that is empty and the last goes away."""
+    """Give each segment its size; remove the last one if it is empty."""
     last = max((segment.base_offset for segment in segments), default=0)
     for segment in segments:
         directory = next((one for one in directories if one.filesystem is segment.filesystem), None)
@@ -143,7 +143,7 @@ def restore_segment_sizes(
 def restore_queue_files(
     files: WritableFileSystem, listing: StoreListing, kind: FileKind, size: int, before_write: BeforeWrite
 ) -> Iterator[Finding]:
-    """Give every file of the queues its size, and move what is none out of the way."""
+    """Give each queue file its size, and move files with impossible names out of the way."""
     for found in listing.of_kind(kind):
         if found.size != size:
             yield new_finding("CQ-SIZE", f"the file has {found.size} bytes, others have {size}", Place(found.path))

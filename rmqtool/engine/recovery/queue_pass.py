@@ -1,13 +1,12 @@
-"""Simple consume queues compared with the log, and put right where they differ.
+"""Compares one simple consume queue with the log, and repairs it.
 
-A queue is what the records of the log say: the unit of queue offset n is that of the record that names n. Units are
-compared as the log is read and written only where they differ, so a queue that is right is not touched, one that lags
-grows, and one that is missing is made.
+The log decides: the entry of queue offset n is that of the record that claims n. Entries are compared while the log is
+read and written only where they differ. So a right queue is not touched, a short one grows, a missing one is created.
 
-A record's header has no checksum, so a single number is not believed against all others: where the offset a record
-names does not follow the one before, the next record and the unit on the disk decide.
+The header of a record has no checksum, so a single queue offset is not believed against all others. If it does not
+follow the one before it, the next record and the entry on disk decide.
 
-upstream: ConsumeQueue.recover believes the last three files, and numbers what follows by their length.
+upstream: ConsumeQueue.recover trusts the last three files, and numbers later messages by their length.
 """
 
 from __future__ import annotations
@@ -39,18 +38,19 @@ if TYPE_CHECKING:
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 FILLER_UNIT = _UNIT.encode(FILLER)
-# No record ends before its hosts do.
+# No record ends before its hosts do, so readers skip an entry of this size.
 _TOO_SHORT = 48
-# A gap wider than this is never believed: the queue would fill the disk with fillers.
+# A wider gap is not believed: the queue would fill the disk with fillers.
 _WIDEST_GAP = 1 << 20
 _LAST_OFFSET = LONG_MAX // UNIT_SIZE - _WIDEST_GAP
+# Entries that are read at once.
 _CHUNK = 4096
 
 Write: TypeAlias = Callable[[int, bytes], None]
 
 
 class Claim(NamedTuple):
-    """A record that says it stands at an offset of its queue."""
+    """A record's claim: its queue offset, and the entry that it is due."""
 
     queue_offset: int
     unit: ConsumeQueueUnit
@@ -58,7 +58,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class Evidence:
-    """What the queues know of records that name another place: where their units stand, and who they are."""
+    """Shared by all queues: entries that no record claims, by the place they point to; strays; and misfits."""
 
     standing: dict[int, list[tuple[QueueKey, int]]] = field(default_factory=dict)
     strays: list[tuple[QueueCheck, Claim]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class QueueCheck:
         ext: SegmentQueue | None = None,
     ) -> None:
         self.key = key
-        # The offset that the next record of the queue should name; None before the first.
+        # The next record of the queue should claim this offset; None before the first record.
         self.expected: int | None = None
         self.wrong_units = 0
         self._files = files
@@ -87,11 +87,11 @@ class QueueCheck:
         self._evidence = evidence
         self._ext = ext
         self._pending: Claim | None = None
-        # Where the record of the last unit ends.
+        # The end of the last record that has an entry.
         self._last_end = log.log.min_offset
 
     def take(self, run: QueueRun) -> None:
-        """Take the records of a part of the log."""
+        """Take the records of one batch."""
         import numpy as np
 
         offsets = run.queue_offsets
@@ -130,7 +130,7 @@ class QueueCheck:
             self._evidence.strays.append((self, claim))
 
     def _settle(self, following: int | None) -> None:
-        """Decide about the record that waits, now that the next one of the queue names ``following``."""
+        """Decide about the waiting record, now that the next record of the queue claims ``following``."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
@@ -145,7 +145,7 @@ class QueueCheck:
             self._evidence.strays.append((self, pending))
 
     def _may_be_next(self, claim: Claim, following: int) -> bool:
-        """Tell whether a record may stand where it says though the one behind it does not follow it."""
+        """Return whether a claim may be right although the next record does not follow it."""
         if self.expected is None:
             return following > claim.queue_offset
         return following != self.expected and self._is_explained(claim, self.expected)
@@ -154,7 +154,7 @@ class QueueCheck:
         return self.expected is None or claim.queue_offset - self.expected <= _WIDEST_GAP
 
     def _is_explained(self, claim: Claim, expected: int | None) -> bool:
-        """Tell whether enough of the log is damaged for all that would be missing in front of a record."""
+        """Return whether enough of the log is damaged to explain all missing messages before a record."""
         if expected is None or claim.queue_offset < expected:
             return False
         missing = claim.queue_offset - expected
@@ -162,7 +162,7 @@ class QueueCheck:
         return missing <= min(lost, _WIDEST_GAP)
 
     def _accept(self, claim: Claim) -> None:
-        """Let a record stand where it says."""
+        """Put a record where it claims to be."""
         if self.expected is None:
             self._fill_head(claim)
         elif claim.queue_offset > self.expected:
@@ -170,7 +170,7 @@ class QueueCheck:
         self._put(claim.queue_offset, claim.unit)
 
     def _stand_at(self, queue_offset: int, claim: Claim) -> None:
-        """Let a record stand elsewhere than it says."""
+        """Put a record elsewhere than it claims."""
         self.misfit(claim, f"its queue entry is at {queue_offset}: the queue offset in the record is wrong")
         self._put(queue_offset, claim.unit)
 
@@ -195,12 +195,12 @@ class QueueCheck:
         return bool(judge_units(self.key[0], wanted, there, self._ext).right[0])
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
-        """Return the unit on the disk, None where there is no file."""
+        """Return the entry on disk, or None without a file."""
         data = self._files.read(queue_offset * UNIT_SIZE, UNIT_SIZE)
         return _UNIT.decode(data) if len(data) == UNIT_SIZE else None
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Return the units on the disk; zeros where there are none."""
+        """Return the entries on disk; zeros where there is no file."""
         position, end = queue_offset * UNIT_SIZE, (queue_offset + count) * UNIT_SIZE
         parts = []
         while position < end:
@@ -210,16 +210,16 @@ class QueueCheck:
         return b"".join(parts)
 
     def replace(self, queue_offset: int, units: bytes) -> None:
-        """Write units that differ from those on the disk."""
+        """Write entries that differ from those on disk."""
         self.wrong_units += len(units) // UNIT_SIZE
         self._write(queue_offset * UNIT_SIZE, units)
 
     def clear(self, queue_offset: int, count: int) -> None:
-        """Write zeros over units that stand behind the end."""
+        """Write zeros over entries after the end."""
         self._write(queue_offset * UNIT_SIZE, bytes(count * UNIT_SIZE))
 
     def _compare(self, queue_offset: int, units: Any) -> None:
-        """Compare the units of records whose offsets follow each other with those on the disk."""
+        """Compare the entries of records with consecutive offsets with those on disk."""
         import numpy as np
 
         from rmqtool.audit.queues import judge_units
@@ -234,10 +234,10 @@ class QueueCheck:
         self._last_end = int(units["physical_offset"][-1]) + int(units["size"][-1])
 
     def _fill_head(self, claim: Claim) -> None:
-        """Fill the places before the first record, in its file: a broker reads a file from its beginning."""
+        """Fill the entries before the first record in its file: a broker reads a file from its beginning."""
         first = claim.queue_offset
         if not self._log.log.min_offset and self._is_explained(claim, 0):
-            # No message was removed yet: those before are lost to damage.
+            # No message was removed from this log yet: the messages before are lost to damage.
             self._fill_gap(0, claim)
             return
         per_file = self._files.file_size // UNIT_SIZE
@@ -246,7 +246,7 @@ class QueueCheck:
             self._fill_before(begin, claim)
 
     def _fill_before(self, begin: int, claim: Claim) -> None:
-        """Fill what is not written, and what leads to the first record or behind it: it is gone, too."""
+        """Fill what is not written, and what points to the first record or after it: those messages are lost too."""
         for at in range(begin, claim.queue_offset, _CHUNK):
             count = min(_CHUNK, claim.queue_offset - at)
             for number, unit in enumerate(_UNIT.iter_decode(self.read(at, count))):
@@ -254,25 +254,25 @@ class QueueCheck:
                     self.replace(at + number, FILLER_UNIT)
 
     def _fill_gap(self, begin: int, following: Claim) -> None:
-        """Look after the places of messages that are lost: a unit that may be theirs stays."""
+        """Fill the entries of lost messages; an entry that may belong to one of them stays."""
         for queue_offset in range(begin, following.queue_offset):
             unit = self.read_unit(queue_offset)
             bridge = self._log.damage.find_last_bridge(self._last_end, following.unit.physical_offset)
             stand_in = self._stand_in(bridge)
             if unit is not None and bridge is not None and unit.size == FILLER_SIZE:
-                # It was filled before there was a bridge.
+                # It was filled before the bridge was written.
                 if _UNIT.encode(unit) != stand_in:
                     self.replace(queue_offset, stand_in)
             elif unit is None or not self.may_stay(queue_offset, unit):
                 self.replace(queue_offset, stand_in)
 
     def _stand_in(self, bridge: Bridge | None) -> bytes:
-        """Return the unit of a message that is lost: it leads to what bridges the place where that stood.
+        """Return the entry of a lost message: it points to the bridge over its record.
 
-        upstream: DefaultMessageStore.getMessage passes over the rest of a segment behind a unit that leads to nothing.
-        Not so where delays and timers are read, which cannot take a record that is none of theirs: they pass over what
-        is too short to be one. A filler would claim the first 2 GiB of the log, and at the end of a queue a start takes
-        that for how far the log was dispatched.
+        upstream: after an entry that points nowhere, DefaultMessageStore.getMessage skips the rest of the segment. The
+        readers of delays and timers skip an entry that is too short for a record, but cannot take a record that is not
+        theirs. A filler claims the first 2 GiB of the log, and at the end of a queue a start takes that for the end of
+        the dispatched log.
         """
         if bridge is None:
             return FILLER_UNIT
@@ -280,7 +280,10 @@ class QueueCheck:
         return _UNIT.encode(ConsumeQueueUnit(bridge.physical_offset, size, 0))
 
     def may_stay(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
-        """Tell whether a unit that no record claims is that of a message that is lost, gone, or names another place."""
+        """Return whether an entry that no record claims may stay.
+
+        It may if its message is lost or removed, or is a record that claims another place.
+        """
         if not is_written(unit):
             return False
         at = unit.physical_offset
@@ -299,7 +302,7 @@ class QueueCheck:
         return True
 
     def settle_last(self) -> None:
-        """Decide about a last record that still waits; the log was read to its end."""
+        """Decide about a record that still waits at the end of the log."""
         pending = self._pending
         if pending is not None and self.expected is not None and self._is_explained(pending, self.expected):
             self._pending = None
@@ -307,7 +310,7 @@ class QueueCheck:
         self._settle(None)
 
     def place_stray(self, claim: Claim) -> None:
-        """Find a place for a record that no other one of its queue confirms; it was not found standing anywhere."""
+        """Find a place for a stray that no entry points to."""
         topic, queue_id = self.key
         offset, expected = claim.queue_offset, self.expected
         if not is_directory_name(topic) or not 0 <= queue_id <= INT_MAX:

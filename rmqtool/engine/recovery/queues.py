@@ -1,22 +1,13 @@
-"""All queues of a store while the log is read, and what is decided when it was read to its end.
+"""Compares all queues of a store with the log: simple queues, batch queues, and queues in RocksDB.
 
-Where each queue ends once the log was read: units behind its last record that no record claims.
+Some entries after the last record of a queue belong to lost or removed messages, and keep their queue offsets. Others
+are damage, or left over from a log that lost its end. Those are overwritten with zeros, so that no later start finds
+them. upstream: ConsumeQueue.truncateDirtyLogicFiles moves a position, and a later start finds the entries again.
 
-Some of them belong to messages that are lost or gone, and keep their numbers. The others were left by a log that has
-lost its end, or are damage. What this recovery takes from a queue becomes zeros, so that nothing brings it back.
+Entries of batch queues have their own queue offsets and are back to back. upstream: BatchConsumeQueue.recover.
 
-upstream: ConsumeQueue.truncateDirtyLogicFiles moves a position; the units stay, and a later start finds them again.
-
-Batch consume queues compared with the log. Their units lie one behind the other and say themselves what they hold.
-
-upstream: BatchConsumeQueue.recover.
-
-Queues in RocksDB compared with the log. They are only read: their own broker writes them.
-
-A broker dispatches again what lies behind the last record that its queues know. Whatever else is not in them as the
-log says cannot be served, and is named.
-
-upstream: RocksDBConsumeQueueStore.
+Queues in RocksDB are only read: their own broker writes them. It dispatches everything after the last record that is in
+its queues. Any other difference is reported. upstream: RocksDBConsumeQueueStore.
 """
 
 from __future__ import annotations
@@ -53,28 +44,29 @@ if TYPE_CHECKING:
     from rmqtool.columns.queues import QueueRun
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
+# Entries that are read at once after the end of a queue.
 _CHUNK = 256
 
 
 @dataclass
 class QueueEnd:
-    """One queue, the files it had when the recovery began, and where its units end."""
+    """The end of one queue, and the files that it had when the recovery began."""
 
     check: QueueCheck
     segments: Sequence[Segment]
-    # The first unit that no record claims, and the end.
+    # The first entry that no record claims, and the end.
     unclaimed: int
     end: int
 
     @classmethod
     def begin(cls, check: QueueCheck, segments: Sequence[Segment]) -> Self:
-        """Return the end behind the last record."""
+        """Return the end after the last record."""
         first = segments[0].base_offset // UNIT_SIZE if segments else 0
         unclaimed = first if check.expected is None else check.expected
         return cls(check, segments, unclaimed, unclaimed)
 
     def find(self) -> None:
-        """Go over the units that no record claims, to the first that cannot stay."""
+        """Move the end over entries that no record claims, to the first one that cannot stay."""
         is_real = self.check.expected is not None
         for unit in self.units_behind():
             if not self.check.may_stay(self.end, unit):
@@ -82,16 +74,16 @@ class QueueEnd:
             is_real = is_real or unit.size != FILLER_SIZE
             self.end += 1
         if not is_real:
-            # upstream: 4.9 takes the size of a filler for the end of the log, and dispatches no message any more.
+            # upstream: 4.9 takes the size of a filler for the end of the log, and then dispatches no message.
             self.end = self.unclaimed
 
     def settle(self) -> None:
-        """Let further records of the queue stand behind its end."""
+        """Add strays of this queue after its end."""
         if self.check.expected is not None or self.end > self.unclaimed:
             self.check.expected = self.end
 
     def units_behind(self) -> list[ConsumeQueueUnit]:
-        """Return the written units from the end on."""
+        """Return the written entries from the end on."""
         found: list[ConsumeQueueUnit] = []
         while True:
             for unit in _UNIT.iter_decode(self.check.read(self.end + len(found), _CHUNK)):
@@ -100,7 +92,10 @@ class QueueEnd:
                 found.append(unit)
 
     def clear(self, remove: Callable[[str], None], log_end: int, *, thorough: bool) -> list[Finding]:
-        """Clear what stands behind the end, unless it is as a broker left it: units beyond a log that ends in peace."""
+        """Remove the entries after the end.
+
+        They stay if they are as a broker left them: all past the end of a log that ends well.
+        """
         if self.check.expected is not None:
             self.end = max(self.end, self.check.expected)
         behind = self.units_behind()
@@ -121,7 +116,7 @@ class QueueEnd:
         return findings
 
     def _zero(self) -> None:
-        """Zero the rest of the file that the queue ends in."""
+        """Write zeros to the end of the file that the queue ends in."""
         position = self.end * UNIT_SIZE
         holding = next((one for one in self.segments if one.base_offset < position < one.end_offset), None)
         if holding is not None:
@@ -143,11 +138,11 @@ class BatchQueueCheck:
         self._expected: list[BatchConsumeQueueUnit] = []
 
     def take(self, units: Sequence[BatchConsumeQueueUnit]) -> None:
-        """Take the units of some records, in the order of the log."""
+        """Take the entries that some records are due, in the order of the log."""
         self._expected += units
 
     def finish(self, log: LogPass, log_end: int) -> bool:
-        """Write the units from the first wrong one on; return whether there was one."""
+        """Write the entries from the first wrong one on; return whether there was one."""
         expected = sorted({unit.physical_offset: unit for unit in (*self._lost(log), *self._expected)}.values())
         gone = [unit for unit in self._found if unit.physical_offset < log.log.min_offset]
         wanted = gone + expected
@@ -166,19 +161,19 @@ class BatchQueueCheck:
         return True
 
     def _lost(self, log: LogPass) -> list[BatchConsumeQueueUnit]:
-        """Return the units of messages whose records are damaged: they keep their places."""
+        """Return the entries of messages whose records are damaged: they stay."""
         return [unit for unit in self._found if log.damage.covers(unit.physical_offset)]
 
 
 def _are_alike(one: BatchConsumeQueueUnit, other: BatchConsumeQueueUnit) -> bool:
-    """Return whether two units say the same; not every version writes all that they may hold."""
+    """Return whether two entries are equal in the fields that every version writes."""
     from rmqtool.audit.queues import BATCH_FIELDS
 
     return all(getattr(one, name) == getattr(other, name) for name in BATCH_FIELDS)
 
 
 class ListedStore(NamedTuple):
-    """Where the databases of a store are found."""
+    """A store as ``open_database`` needs it."""
 
     root: str
     filesystem: ReadableFileSystem
@@ -186,23 +181,23 @@ class ListedStore(NamedTuple):
 
 
 class DatabaseQueuesCheck:
-    """The rows of all queues while the log is read."""
+    """The rows of all queues in RocksDB while the log is read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._bounds = _last_places(database)
         self._dispatched = max(self._bounds.values(), default=-1)
-        # Messages that a broker dispatches at its next start: how many, and the first one's place.
+        # Messages that a broker dispatches at its next start: count, and place of the first.
         self._waiting: list[int] = [0, -1]
         self._misfits: list[Misfit] = []
 
     @property
     def is_behind(self) -> bool:
-        """Whether a broker has something to dispatch."""
+        """Whether a broker has messages to dispatch."""
         return self._waiting[0] > 0
 
     def take(self, batch: Batch) -> None:
-        """Take the records of a part of the log."""
+        """Take the records of one batch."""
         from rmqtool.columns.queues import runs_of
 
         for run in runs_of(batch.entries):
@@ -211,7 +206,7 @@ class DatabaseQueuesCheck:
     def _take_run(self, run: QueueRun) -> None:
         offsets, units = run.queue_offsets.tolist(), run.units.tolist()
         key = (run.topic, run.queue_id)
-        # What stands for the tags there hangs on a setting that no file of the store tells.
+        # The tags code of a delayed message depends on a setting that is not in the store.
         is_delayed = run.topic == SCHEDULE_TOPIC
         rows = dict(self._rows(key, offsets[0], max(offsets))) if offsets else {}
         for offset, unit in zip(offsets, units, strict=True):
@@ -235,7 +230,7 @@ class DatabaseQueuesCheck:
             yield row.queue_offset, ConsumeQueueUnit(*row.value[:3])
 
     def finish(self, report: RecoveryReport, log_end: int) -> None:
-        """Name what the log does not say."""
+        """Report where the rows differ from the log."""
         for (topic, queue_id), place in sorted(self._bounds.items()):
             if place >= log_end:
                 text = (
@@ -256,12 +251,12 @@ class DatabaseQueuesCheck:
 
 
 def _last_places(database: Database) -> dict[QueueKey, int]:
-    """Return the place of the last message of each queue, as the database says."""
+    """Return the physical offset of each queue's last message, by the database."""
     return {queue: offset.physical_offset for queue, bound, offset in iter_bound_rows(database) if bound == "max"}
 
 
 class QueuesCheck:
-    """The queues of a store. Every queue that a record names is looked at; the others at the end."""
+    """The queues of a store. Queues of records are compared while the log is read, the others at the end."""
 
     def __init__(
         self,
@@ -289,7 +284,7 @@ class QueuesCheck:
         self._batch: dict[QueueKey, BatchQueueCheck] = {}
 
     def take(self, batch: Batch) -> None:
-        """Take the records of a part of the log."""
+        """Take the records of one batch."""
         from rmqtool.columns.queues import runs_of
 
         for run in runs_of(batch.entries):
@@ -301,7 +296,7 @@ class QueuesCheck:
                 self._batch_check((run.topic, run.queue_id)).take(units)
 
     def _is_queue(self, run: QueueRun) -> bool:
-        """Return whether a queue can have this name; the records of a name that none can have are misfits."""
+        """Return whether a queue can have this name. If not, its records are misfits."""
         if is_directory_name(run.topic) and 0 <= run.queue_id <= INT_MAX:
             return True
         places = run.units["physical_offset"].tolist()
@@ -343,11 +338,11 @@ class QueuesCheck:
         return write
 
     def has_unit_at(self, physical_offset: int) -> bool:
-        """Tell whether any unit behind the last record of its queue names one place."""
+        """Return whether an entry after the last record of its queue points to ``physical_offset``."""
         return any(unit.physical_offset == physical_offset for end in self._ends() for unit in end.units_behind())
 
     def have_units_since(self, physical_offset: int) -> bool:
-        """Tell whether any queue knows of a record at an offset or behind it."""
+        """Return whether an entry points to ``physical_offset`` or later."""
         for queue in self._simple_on_disk:
             units = QueueEnd.begin(self._simple_check(queue), self._simple_on_disk[queue].segments).units_behind()
             if any(unit.physical_offset >= physical_offset and unit.size != FILLER_SIZE for unit in units):
@@ -365,7 +360,7 @@ class QueuesCheck:
         return found
 
     def finish(self, report: RecoveryReport, log_end: int, *, thorough: bool) -> None:
-        """Decide about everything that the log did not decide on the way, and write it."""
+        """Decide everything that is open at the end of the log, write it, and report."""
         for check in self._simple.values():
             check.settle_last()
         ends = self._ends()
@@ -408,7 +403,7 @@ class QueuesCheck:
         return Place(segment.path, at, topic=misfit.topic, queue_id=misfit.queue_id)
 
     def _contradict(self, ends: dict[QueueKey, QueueEnd], strays: set[int]) -> None:
-        """Take away units that no record claims and that lead to a record which stands elsewhere."""
+        """Remove entries that no record claims and that point to a record with an entry elsewhere."""
         for place, standing in self._evidence.standing.items():
             if place in strays:
                 continue
@@ -420,7 +415,7 @@ class QueuesCheck:
                     end.check.replace(queue_offset, FILLER_UNIT)
 
     def _place_strays(self) -> None:
-        """Find the place of every record that names one which nothing confirms."""
+        """Find the place of each stray."""
         for check, claim in self._evidence.strays:
             stands = self._evidence.standing.get(claim.unit.physical_offset)
             if stands is None:

@@ -1,12 +1,11 @@
-"""The whole of a recovery, from the lock to the mark that the store is closed.
+"""Recovers a store, from taking the lock to removing the mark of an open store.
 
-The log is the truth and is read through; queues and index are compared with it on the way. What differs is written at
-once, behind the mark that the store is open, so a recovery that is cut short is simply done again. Nothing is written
-to a store in which nothing differs.
+The log decides and is read once; queues and index are compared with it meanwhile. Differences are written at once,
+after the store is marked as open, so an interrupted recovery is simply repeated. A store without differences is not
+written.
 
-The checkpoint after a recovery: everything is durable, up to the last record.
-
-upstream: a recovery never corrects it, and the next crash believes it again.
+The checkpoint is written last: everything is durable, up to the last record. upstream: a recovery never corrects it,
+and the next crash trusts it again.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from rmqtool.audit.extract import LogExtract, LogReading
     from rmqtool.audit.log_pass import LogPass, LogTail
 
-# The clock of a broker may be set back; no clock is set back by more than this without anybody noticing.
+# A clock that is set back by more than this (ms) is noticed, so a checkpoint further ahead of the log is wrong.
 _AHEAD_MS = 3_600_000
 
 
@@ -67,9 +66,9 @@ def heal_checkpoint(
     abnormal: bool,
     has_queues: bool,
 ) -> None:
-    """Write what a clean stop would have written, if the store was not closed or the file cannot be right.
+    """Write the checkpoint of a clean stop, if the store was not closed or the file cannot be right.
 
-    Queues that are in RocksDB (``has_queues`` is False) are not ours, and how far they go we do not say.
+    Without ``has_queues`` the queues are in RocksDB, and their time is not changed.
     """
     data = _read(files)
     fields = decode_checkpoint(data or b"")
@@ -77,12 +76,12 @@ def heal_checkpoint(
     times = fields.physic_msg_timestamp, fields.logics_msg_timestamp, fields.index_msg_timestamp
     is_wrong = data is None or check_checkpoint(data) is not None or max(times) > newest + _AHEAD_MS
     is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
-    # A clean stop writes the time of the last record, whatever the clock did before.
+    # A clean stop writes the time of the last record, even if the clock ran backwards before.
     last = min(reading.last_timestamp, newest)
     indexed = min(max(fields.index_msg_timestamp, 0), last)
     ends = _iter_index_ends(files)
     if fields.index_msg_timestamp > next(ends, fields.index_msg_timestamp):
-        # What it was about is gone from the index. A clean stop leaves the end of the last file that is full.
+        # Its entry is not in the index any more. A clean stop leaves the end of the last full file.
         indexed, is_wrong = next(ends, 0), True
     if not (is_wrong or abnormal):
         return
@@ -105,7 +104,7 @@ def heal_checkpoint(
 
 
 def _iter_index_ends(files: WritableFileSystem) -> Iterator[int]:
-    """Yield when the newest entry of each index file was stored, the newest file first, where it has any."""
+    """Yield the end time of each index file with entries, newest file first."""
     for entry in reversed(files.listdir(INDEX) if files.is_directory(INDEX) else []):
         if entry.kind is not Kind.FILE:
             continue
@@ -123,16 +122,17 @@ def _read(files: WritableFileSystem) -> bytes | None:
 
 
 Advance = Callable[[int], None]
+# Bytes that are zeroed at once.
 _ZEROS = 1 << 20
 
 
 def recover(
     setup: Setup, advance: Advance | None = None, extract: LogExtract | None = None, *, room: int = 0
 ) -> RecoveryReport:
-    """Make a store whole that nobody has open, and leave it closed. ``advance`` is told the bytes of log read first.
+    """Recover a store that is not open anywhere, and leave it closed. ``advance`` is called with the bytes of log read.
 
-    What ``extract`` has of the log is not read again. Where fewer than ``room`` bytes are free and something is to be
-    written, nothing is.
+    Segments that ``extract`` has kept are not read again. If a write is necessary and less than ``room`` bytes are
+    free, nothing is written.
     """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
@@ -189,7 +189,7 @@ class _Recovery:
         return list_store(self.files, [*where, *read_only_directories(self.setup)])
 
     def _before_write(self, path: str, action: str) -> None:
-        """Let a later start see that this was not finished, before the first change, for which there must be room."""
+        """Record a write. Before the first one check the free space, and mark the store as open."""
         if self.room:
             require_room(self.files, self.room, "the recovery")
             self.room = 0
@@ -204,7 +204,7 @@ class _Recovery:
         return bool(found)
 
     def _restore_files(self, listing: StoreListing) -> tuple[StoreListing, int]:
-        """Put names and sizes of files right; return what is there then, and the size of a segment."""
+        """Repair names and sizes of files; return the new listing, and the size of a segment."""
         key = "mappedFileSizeCommitLog"
         configured = self.config.mapped_file_size_commit_log
         size = segment_size_of(listing.log_segments, configured if key in self.config.origins else None) or configured
@@ -225,7 +225,7 @@ class _Recovery:
         return (self._list() if changed else listing), size
 
     def _source(self, listing: StoreListing) -> LogReading:
-        """Return what reads the log."""
+        """Return the reader of the log."""
         from rmqtool.audit.due import Wanted, rules_for
         from rmqtool.audit.extract import LogReading
 
@@ -240,7 +240,7 @@ class _Recovery:
 
     @contextmanager
     def _database(self, listing: StoreListing) -> Iterator[DatabaseQueuesCheck | None]:
-        """Open the queues that are in RocksDB; what hinders is told, and the rest goes on."""
+        """Open the queues in RocksDB. If that fails, report why and continue."""
         store = ListedStore(self.files.shown(""), self.files, listing)
         if paths.CONSUME_QUEUE not in listing.databases() or not has_rows(store, paths.CONSUME_QUEUE):
             yield None
@@ -257,7 +257,7 @@ class _Recovery:
             yield check
 
     def _has_file_queues(self, listing: StoreListing) -> bool:
-        """Return whether queues are kept in files: all brokers do, unless they have them in RocksDB alone."""
+        """Return whether there are queues in files, as with all brokers but those that have them in RocksDB alone."""
         if any(listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)):
             return True
         in_database = paths.CONSUME_QUEUE in listing.databases() or self.config.store_type != "default"
@@ -270,7 +270,7 @@ class _Recovery:
         derived: DerivedFiles,
         database: DatabaseQueuesCheck | None,
     ) -> None:
-        """Read the log, and put queues, index and checkpoint right."""
+        """Read the log, and repair queues, index and checkpoint."""
         from rmqtool.audit.log_pass import LogPass
 
         report, source = self.report, self._source(listing)
@@ -292,14 +292,14 @@ class _Recovery:
         if index is not None:
             self._finish_index(*index, LogPass(log, self.setup.clock.now(), source))
         was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
-        # Units may lead to bytes that a broker has cut off and left. Where nothing is left, the log has lost its end.
+        # Entries may point to bytes that a broker cut off. If there are no such bytes, the log has lost its end.
         thorough = was_cut or report.abnormal or tail.stale is None
         if has_queues:
             queues.finish(report, tail.offset, thorough=thorough)
         has_lost_end = thorough and any(finding.code == "CQ-AHEAD" for finding in report.findings)
         if database is not None:
             database.finish(report, tail.offset)
-        # Only a recovery of its own lets the broker complete queues that we cannot write.
+        # The mark stays: only after a crash does the broker complete queues that we cannot write.
         self._stays_open = not has_queues and report.abnormal and (database is None or database.is_behind)
         derived.flush()
         is_abnormal = report.abnormal or has_lost_end
@@ -338,7 +338,7 @@ class _Recovery:
             self.report.findings.append(new_finding("IX-MISSING", text, Place(INDEX), keys=check.left_out))
 
     def _refuse_without_records(self, reading: LogPass, queues: QueuesCheck) -> None:
-        """Refuse a log without a single valid record whose queues know of some: that is no log of these queues."""
+        """Refuse a log without a valid record if queues have entries: it is not the log of these queues."""
         if not reading.records and queues.have_units_since(reading.log.min_offset):
             raise Refused(
                 "no record of the commit log is valid, but queues exist: they would be emptied",
@@ -347,10 +347,10 @@ class _Recovery:
             )
 
     def _cut(self, log: SegmentQueue, tail: LogTail, is_known: bool) -> bool:
-        """Clear a torn end that this crash left, and segments behind it; return whether a record was cut."""
+        """Clear a torn record at the end, and remove the segments after it; return whether a record was cut."""
         if tail.stale is not None:
             self.report.findings.append(_finding_of(tail.stale))
-        # What cannot be read may be valid: another disk, or another day, may read it.
+        # Unreadable bytes may be valid: a later read may succeed.
         can_cut = bool(tail.torn) and not any(damage.flaw.code == "ST-READ" for damage in tail.torn)
         was_cut = can_cut and (self.report.abnormal or tail.has_torn_record or is_known)
         if was_cut:
@@ -358,7 +358,7 @@ class _Recovery:
         for segment in log:
             directory = next((one for one in self.directories if one.filesystem is segment.filesystem), None)
             if segment.path in self._dledger:
-                # Only the group may cut its log: its member does so at a start, and takes what is missing from others.
+                # Only a DLedger group may cut its log. Its member does that at start, and fetches what is missing.
                 continue
             if directory is None or segment.end_offset <= tail.offset or tail.stale is not None:
                 continue
@@ -371,7 +371,7 @@ class _Recovery:
         return was_cut
 
     def _zero(self, directory: LogDirectory, segment: Segment, start: int) -> None:
-        """Clear what stands behind the end of the log, so that no later start takes it for records."""
+        """Write zeros after the end of the log, so that no later start finds records there."""
         with directory.filesystem.open_write(segment.path) as file:
             walk = SegmentWalk(file, segment.base_offset)
             while (at := walk.find_nonzero(start)) is not None:
@@ -382,7 +382,7 @@ class _Recovery:
             file.fdatasync()
 
     def _close(self) -> None:
-        """Take the mark away: everything is durable."""
+        """Remove the mark: everything is durable."""
         if not self._is_marked or self._stays_open:
             return
         if self.report.abnormal:
@@ -395,7 +395,7 @@ class _Recovery:
 
 
 def _finding_of(damage: Damage, code: str | None = None) -> Finding:
-    """Return the finding of a span of the log; what looks like a torn end is none where records follow."""
+    """Return the finding of a damaged range. A torn record inside the log is damage like any other."""
     own = {"CL-TORN": "CL-MID"}.get(damage.flaw.code, damage.flaw.code)
     if damage.segment is None:
         return new_finding(own, damage.flaw.message, Place(None, damage.start, damage.end - damage.start))

@@ -1,4 +1,4 @@
-"""What a recovery found and did, as a value."""
+"""The result of a recovery as a value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rmqtool.findings import Finding
 
 
 class Change(NamedTuple):
-    """One file that was written: ``action`` is one of create, modify, resize, rename and delete."""
+    """One file that was written; ``action`` is create, modify, resize, rename or delete."""
 
     path: str
     action: str
 
 
 class Misfit(NamedTuple):
-    """A valid record that cannot stand in the queue at the offset it names, and why."""
+    """A valid record that cannot be at the queue offset that it claims, and why."""
 
     physical_offset: int
     topic: str
@@ -26,7 +26,7 @@ class Misfit(NamedTuple):
     reason: str
 
     def as_json(self) -> dict[str, object]:
-        """Return the record as an object of the JSON output."""
+        """Return the JSON form."""
         return {
             "commitLogOffset": self.physical_offset,
             "topic": self.topic,
@@ -38,7 +38,7 @@ class Misfit(NamedTuple):
 
 @dataclass
 class RecoveryReport:
-    """The outcome of one recovery; ``changes`` is empty when nothing had to be written."""
+    """The result of one recovery; ``changes`` is empty if nothing had to be written."""
 
     abnormal: bool
     min_offset: int = 0
@@ -47,11 +47,11 @@ class RecoveryReport:
     findings: list[Finding] = field(default_factory=list)
     misfits: list[Misfit] = field(default_factory=list)
     changes: dict[str, Change] = field(default_factory=dict)
-    # Why a part could not be looked at.
+    # Why a part of the store was not compared.
     missing: OptionalMissing | None = None
 
     def note(self, path: str, action: str) -> None:
-        """Remember that a file was written; what was done to it first says the most."""
+        """Record that a file was written. The first action on a file tells most, so later ones do not replace it."""
         if action == "delete" and path in self.changes:
             before = self.changes.pop(path)
             if before.action == "create":
@@ -59,7 +59,7 @@ class RecoveryReport:
         self.changes.setdefault(path, Change(path, action))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of the JSON output."""
+        """Return the JSON form."""
         return {
             "mode": "abnormal" if self.abnormal else "normal",
             "applied": True,
