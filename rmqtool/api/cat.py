@@ -1,4 +1,4 @@
-"""``cat``: messages, in any order, with damage in its place; as objects, as lines of JSON, as columns."""
+"""``cat``: read messages in any order, with damage in its place: as objects, as lines of JSON, as columns."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from rmqtool.log.sources import Source
     from rmqtool.log.stream import Request
 
-# How often a followed log is looked at, in seconds.
+# Seconds between two looks at a log that is followed.
 _PAUSE = 0.1
 
 
 class OrderBy(StrEnum):
-    """In which order messages come."""
+    """The order in which messages come."""
 
     LOG = "log"
     QUEUE = "queue"
@@ -50,7 +50,7 @@ class OrderBy(StrEnum):
 
 
 class BodyStyle(StrEnum):
-    """How bodies are shown."""
+    """How a body is shown."""
 
     TEXT = "text"
     JSON = "json"
@@ -61,7 +61,7 @@ class BodyStyle(StrEnum):
 
 
 class Form(StrEnum):
-    """What a stream yields: messages as objects, whole lines of JSON, or nothing but their number."""
+    """The form of the events: messages as objects, whole lines of JSON, or only their number."""
 
     OBJECTS = "objects"
     LINES = "lines"
@@ -69,11 +69,12 @@ class Form(StrEnum):
 
 
 class How(TypedDict, total=False):
-    """Which messages, beside ``Which``, and how they come.
+    """Which messages, in addition to ``Which``, and how they come.
 
-    ``offset`` is the first queue offset; -N takes the last N. ``limit`` ends the stream, ``sample`` takes so many at
-    random. ``unread_by`` names a group: only what it has not consumed. ``body_re`` is found in bodies. ``follow`` waits
-    for more; ``carve`` reads the records that are in any file. ``decode`` is a program for bodies ("cmd:PROGRAM").
+    ``offset`` is the first queue offset; -N takes the last N. ``limit`` ends the stream; ``sample`` is the size of a
+    random sample. ``unread_by`` names a group: only messages that it has not consumed. ``body_re`` is a pattern that
+    bodies must contain. ``follow`` waits for more; ``carve`` reads the records that are in any file. ``decode`` is a
+    program for bodies ("cmd:PROGRAM").
     """
 
     order: str
@@ -90,17 +91,17 @@ class How(TypedDict, total=False):
 
 
 class Lines(NamedTuple):
-    """Whole lines of JSON, damage among them."""
+    """Whole lines of JSON, lines of damage among them."""
 
     data: Sequence[Buffer]
 
 
 @dataclass
 class Reading:
-    """A log open for reading: iterate over what is found; ``damages`` and ``messages`` count it as it comes.
+    """A log open for reading: iterate over its events. ``damages`` and ``messages`` grow as they come.
 
-    An event is ``Lines``, a message (an object), damage (an object of the single key "damage"), a text that is to be
-    said, or None: there is no more for now.
+    An event is ``Lines``, a message (an object), damage (an object with the single key "damage"), a text for the user,
+    or None when there is no more for now.
     """
 
     events: Iterator[Lines | Json | str | None]
@@ -115,12 +116,12 @@ class Reading:
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         known = Exit.DONE if self.unknown is None else self.unknown.status
         return worst(known, Exit.SKIPPED if self.damages else Exit.DONE)
 
     def count(self, event: Any) -> None:
-        """Count what a range was found to have."""
+        """Add what was found in a range to the counts."""
         self.messages += event.found.messages
         self.damages += event.found.damages
 
@@ -128,7 +129,7 @@ class Reading:
 def scan(
     store: Place, *, order: str = "log", limit: int | None = None, jobs: int = 1, **which: Unpack[Which]
 ) -> Iterator[Message | DamageJson]:
-    """Yield messages as ``cat --jsonl`` prints them; damage is an object of the single key "damage", in its place.
+    """Yield messages as ``cat --jsonl`` prints them, and damage in its place: an object with the single key "damage".
 
     ``order`` is "log", "queue" or "time".
     """
@@ -148,7 +149,7 @@ def batches(
 ) -> pyarrow.RecordBatchReader:
     """Return messages as a reader of Arrow batches, with the columns of ``export``.
 
-    It has a ``schema``, and whatever takes Arrow streams takes it. Damage is left out; ``check`` finds it.
+    It has a ``schema``, and every library that reads Arrow streams can read it. Damage is left out; ``check`` finds it.
     """
     import pyarrow
 
@@ -176,7 +177,7 @@ def _iter_batches(
 
 @contextmanager
 def reading(store: Place, how: How, work: Working | None = None, **which: Unpack[Which]) -> Iterator[Reading]:
-    """Open what a path leads to, and read the messages of it."""
+    """Open the store, queue or file at a path, and read its messages."""
     require_known("reading", which)
     _refuse_clashes(how)
     request = _request(how, which)
@@ -197,7 +198,7 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
 def _to_the_end(
     found: Reading, events: Iterator[Lines | Json | str | None], source: Source, request: Request
 ) -> Iterator[Lines | Json | str | None]:
-    """Yield what comes; at the end say whether no message matched."""
+    """Yield the events; at the end note whether no message matched."""
     yield from events
     if not found.messages and found.unknown is None and request.limit != 0:
         found.is_unmatched, found.there = True, count_there(source.store, request.selection)
@@ -211,7 +212,7 @@ _ALL = ("--count cannot be combined with --limit", _LEAVE)
 
 
 def _refuse_clashes(how: How) -> None:
-    """Refuse what contradicts each other."""
+    """Raise UsageError for options that exclude each other."""
     arranged = how.get("order", "log") != "log" or how.get("sample") is not None
     counts, follows = how.get("form") is Form.COUNT, how.get("follow", False)
     unread, has_offset = how.get("unread_by") is not None, how.get("offset") is not None
@@ -350,7 +351,7 @@ def _iter_rows(found: Reading, part: Part, style: BodyStyle, program: BodyProgra
 
 
 def _shaped(fields: Json, style: BodyStyle, program: BodyProgram | None) -> Json:
-    """Return a message with its body as it is wanted."""
+    """Return a message with its body in the given style."""
     from rmqtool.formats.message_json import NONE, UTF8, read_body, spell_body
 
     if program is not None and fields["bodyLength"] is not None:

@@ -1,4 +1,4 @@
-"""``check``: is a store sound? Every byte of the log, and every file against every other."""
+"""``check``: compare every byte of the log, and every file with every other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class How(TypedDict, total=False):
-    """What is checked and how closely.
+    """How closely a store is checked.
 
-    ``quick`` leaves out the messages, ``deep`` inflates every body and follows every timer. ``only`` names families or
-    codes. After ``max_time`` ("90s") a check ends early, and ``resume`` goes on where one did.
+    ``quick`` does not read messages; ``deep`` inflates every body and follows every timer. ``only`` names families or
+    codes. After ``max_time`` ("90s") a check ends early, and ``resume`` continues it.
     """
 
     quick: bool
@@ -43,7 +43,7 @@ class Checking:
 
 
 def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
-    """Compare every part of a store with every other. Iterating yields each ``Finding``; ``summary`` is whole then."""
+    """Compare every part of a store with every other. Iterate to get each ``Finding``; then ``summary`` is complete."""
     from rmqtool.checks.check import Check
 
     require_known("check", how, tuple(How.__annotations__))
@@ -54,7 +54,7 @@ def check(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> Check:
 
 @contextmanager
 def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> Iterator[Checking]:
-    """Check a store that is open for it; of one file only what it says by itself is checked."""
+    """Check a store and keep it open meanwhile. Of a single file only its own records are checked."""
     from rmqtool.checks.check import Check
 
     named, options = store_of(store), _options(how)
@@ -66,7 +66,7 @@ def checking(store: Place, work: Working | None = None, **how: Unpack[How]) -> I
 
 
 def explain(word: str) -> tuple[CodeEntry | None, list[CodeEntry]]:
-    """Return what a code of findings means; or the codes of a family, all of them for "all"."""
+    """Return the meaning of one code, or the codes of a family; "all" means every code."""
     from rmqtool.findings import find_code, iter_codes
 
     entry = find_code(word)
@@ -95,7 +95,7 @@ def _options(how: How) -> CheckOptions:
 
 
 def _of_one_file(store: Store, name: str, options: CheckOptions) -> tuple[CheckOptions, str]:
-    """Return what can be checked of one file: the records of a log, without what other files say of them."""
+    """Return the options for a single file: the records of a log, without what other files say about them."""
     from rmqtool.formats.paths import FileKind
 
     hint = f"rmqtool check {quote(store.root)}"

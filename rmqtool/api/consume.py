@@ -1,4 +1,4 @@
-"""``consume``: messages as a group gets them."""
+"""``consume``: read messages as a consumer group."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from rmqtool.broker.consumer.progress import ReachedProgress
     from rmqtool.engine.interrupts import Stop
 
-# How often a followed store is looked at, in seconds.
+# Seconds between two looks at a store that is followed.
 _PAUSE = 0.2
-# Where programs write while stdout holds rows for other programs.
+# The descriptor that programs write to while stdout holds rows for other programs.
 _STDERR = 2
 Event = Lines | Json | str | None
 
 
 class Topics(TypedDict, total=False):
-    """Which messages a group gets: of topics, of a queue, by tags or by SQL."""
+    """Which messages a group gets: of topics, of one queue, by tags or by SQL."""
 
     topics: str | list[str] | None
     queue: int | None
@@ -43,11 +43,12 @@ class Topics(TypedDict, total=False):
 class How(TypedDict, total=False):
     """How a group consumes.
 
-    ``start`` is "first", "last", an offset or a time; ``follow`` waits for more. With ``commit`` progress is stored,
+    ``start`` is "first", "last", an offset or a time; ``follow`` waits for more. With ``commit`` offsets are committed,
     under the store's lock. ``members`` share the queues, ``orderly`` takes each queue strictly in order, ``broadcast``
     gives all messages to each member. With ``pop`` messages are hidden for ``invisible`` ("60s") and come back unless
-    they are consumed. ``exec`` is a program that consumes each message, killed after ``timeout``; ``programs`` run at
-    once, and ``shows`` yields what came of each message. With ``obeys`` Ctrl-C is heard, and obeyed between messages.
+    they are consumed. ``exec`` is a program that consumes each message; it is killed after ``timeout``. ``programs`` is
+    how many run at once, and ``shows`` yields the result for each message. With ``obeys`` Ctrl-C ends the run between
+    two messages.
     """
 
     start: str | None
@@ -70,9 +71,9 @@ class How(TypedDict, total=False):
 
 @dataclass
 class Consuming:
-    """A group that consumes: iterate over what it gets. A message is consumed when the next event is asked for.
+    """A group that consumes: iterate over its events. A message is consumed when the next event is asked for.
 
-    Events are those of ``cat``; None says that what was yielded should reach its reader now.
+    Events are those of ``cat``; None means that the events so far should be flushed to the reader now.
     """
 
     events: Iterator[Event]
@@ -84,9 +85,9 @@ class Consuming:
 
 
 def consume(store: Place, group: str = "", *, limit: int | None = None, **which: Unpack[Topics]) -> Iterator[Message]:
-    """Yield the messages that a group gets next, and store that it consumed each when the next one is asked for.
+    """Yield the next messages of a group; each is committed as consumed when the next one is asked for.
 
-    Without a group nothing is stored, and every message comes from the first one on.
+    Without a group nothing is stored, and messages start with the first one.
     """
     require_known("consume", which, tuple(Topics.__annotations__))
     how: How = {"commit": bool(group), "limit": limit}
@@ -100,7 +101,7 @@ def _iter_messages(store: Place, group: str, how: How, which: Topics) -> Iterato
                 yield event
 
 
-# How long a program may take.
+# How long a program may run for one message.
 _TIMEOUT = "15m"
 
 
@@ -108,7 +109,7 @@ _TIMEOUT = "15m"
 def consuming(
     store: Place, group: str, how: How, work: Working | None = None, **which: Unpack[Topics]
 ) -> Iterator[Consuming]:
-    """Open a group; with ``commit`` the store belongs to it until it is closed."""
+    """Open a group. With ``commit`` the store is locked until the group is closed."""
     from rmqtool.broker.consumer.programs import check_program
     from rmqtool.broker.groups import named_group
     from rmqtool.engine.interrupts import Stop, stopping
@@ -181,7 +182,7 @@ def _asked(group: str, how: How, which: Topics) -> Asked:
 
 @dataclass
 class _Run:
-    """One run of a group, from the members' coming to their going."""
+    """One run of a group, from the start of its members to their end."""
 
     found: Consuming
     opened: Opened
@@ -191,7 +192,7 @@ class _Run:
     work: Working
 
     def iter_events(self) -> Iterator[Event]:
-        """Let the members come, and go at the end; each gets its share of the queues, and gives it back."""
+        """Start the members, share the queues among them, yield the events, and end the members."""
         consumer, clients = self.opened.consumer, self.opened.asked.client_ids
         for number, client in enumerate(clients, 1):
             yield from change_words(self.opened, f"member {number} joined", consumer.join(client))
@@ -214,14 +215,14 @@ class _Run:
         return self._iter_lines() if self._is_made_of_columns() else self._iter_shown()
 
     def _is_made_of_columns(self) -> bool:
-        """Return whether messages come as lines of JSON, all there are, all chosen alike: made many at a time."""
+        """Return whether lines of JSON can be made for many messages at a time, because all are treated alike."""
         asked, consumer = self.opened.asked, self.opened.consumer.how
         alike = asked.wanted.is_everything or all(one is asked.wanted for one in consumer.subscriptions.values())
         whole = asked.members == 1 and self.extent.limit is None and not self.extent.follows
         return whole and alike and self.how.get("form") is Form.LINES
 
     def _iter_lines(self) -> Iterator[Event]:
-        """Yield what the group gets, in the order of the log; it is consumed when it was handed to the reader."""
+        """Yield lines in the order of the log; they count as consumed once the reader has them."""
         from rmqtool.broker.consumer.progress import ReachedProgress
         from rmqtool.log.ranges import Answered
         from rmqtool.log.read import Note
@@ -250,13 +251,13 @@ class _Run:
         self.found.status = Exit.SKIPPED if damages else Exit.DONE
 
     def _reach(self, reached: ReachedProgress, end: int) -> Iterator[None]:
-        """Store how far the reader is."""
+        """Store the offset that the reader has reached."""
         if self.opened.asked.keeps and end:
             yield None
             reached.reach(end)
 
     def _iter_shown(self) -> Iterator[Event]:
-        """Yield what the group gets; it is consumed when it was handed to the reader."""
+        """Yield messages one by one; each counts as consumed once the reader has it."""
         from rmqtool.broker.consumer.programs import iter_shown
 
         consumed = damages = 0
@@ -277,7 +278,7 @@ class _Run:
         self._end(consumed)
 
     def _nothing_words(self, consumed: int) -> Iterator[str]:
-        """Yield that there was nothing to show, and where the group is."""
+        """Yield the text for a group that got no message: where it is."""
         group, store = self.opened.asked.group, quote(self.opened.stored.store.root)
         if not consumed and group:
             yield f"no new messages for {group}; its offsets: rmqtool info {store} groups -g {quote(group)}"
@@ -307,7 +308,7 @@ class _Run:
             yield from change_words(self.opened, None, changes)
 
     def _end(self, consumed: int) -> None:
-        """Say what was done when somebody pressed Ctrl-C."""
+        """After Ctrl-C raise the error that says what was done."""
         if self.stop.is_asked:
             kept = "; offsets are committed" if self.opened.asked.keeps else ""
             raise Interrupted(
@@ -315,7 +316,7 @@ class _Run:
             )
 
     def _iter_executed(self) -> Iterator[Event]:
-        """Have a program consume the messages."""
+        """Run the program for each message."""
         from rmqtool.broker.consumer.programs import Programs, iter_executed
         from rmqtool.engine.clock import SystemClock
         from rmqtool.times import parse_span
@@ -343,7 +344,7 @@ class _Run:
         self._end(consumed)
 
     def _ended(self, ended: Ended) -> Iterator[Json | str]:
-        """Yield what came of a message."""
+        """Yield the result of a program for its message."""
         delivered = ended.delivered
         if self.how.get("shows"):
             yield from self._rows(delivered, {"exitStatus": ended.status, "isConsumed": ended.is_ok})
@@ -356,7 +357,7 @@ class _Run:
 
 
 def _lost_words(consumer: GroupConsumer) -> Iterator[str]:
-    """Yield which units led to no message."""
+    """Yield the queue entries whose message could not be read."""
     for queue, offset, place in consumer.lost:
         yield f"{queue.topic}/{queue.queue_id}@{offset}: there is no message at {place} of the log"
 

@@ -1,4 +1,4 @@
-"""``copy``: messages of stores into a new one: salvage, split, merge, purge or move."""
+"""``copy``: copy messages of stores into a new one, to salvage, split, merge, purge or move them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 class How(TypedDict, total=False):
     """How the copy differs from its sources.
 
-    ``salvage`` copies every valid message of a damaged log. ``purge`` leaves out topics, ``redact`` bodies ("body") or
-    properties. ``renumber`` counts queue offsets from 0, ``rehost`` names another broker ("10.1.2.3:10911"). ``ids`` is
-    a file for old and new ids. ``unread_by`` names a group: only what it has not consumed.
+    ``salvage`` copies every valid message of a damaged log. ``purge`` leaves out topics; ``redact`` removes bodies
+    ("body") or properties. ``renumber`` counts queue offsets from 0, ``rehost`` names another broker
+    ("10.1.2.3:10911"). ``ids`` is a file for old and new ids. ``unread_by`` names a group: only messages that it has
+    not consumed.
     """
 
     salvage: bool
@@ -47,7 +48,7 @@ class How(TypedDict, total=False):
 
 
 class Done(NamedTuple):
-    """What became of a copy: the object of the contract, what is to be said, and what was skipped of damaged logs."""
+    """The result of a copy: the object of the contract, notes for the user, what was skipped of damaged logs."""
 
     shown: Copied
     said: list[Said]
@@ -56,14 +57,14 @@ class Done(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         return Exit.SKIPPED if self.skipped else Exit.DONE
 
 
 def copy(
     stores: Place | Iterable[Place], to: str | os.PathLike[str], how: How | None = None, **which: Unpack[Which]
 ) -> Copied:
-    """Copy messages of stores into a new one, which appears whole or not at all; the sources are only read."""
+    """Copy messages into a new store, which appears whole or not at all. The sources are only read."""
     require_known("copy", which)
     listed = [stores] if isinstance(stores, str | os.PathLike) or not isinstance(stores, Iterable) else list(stores)
     return copied(listed, to, how or {}, **which).shown
@@ -76,7 +77,7 @@ def copied(
     work: Working | None = None,
     **which: Unpack[Which],
 ) -> Done:
-    """Copy messages; the answer has what is to be said of it."""
+    """Copy messages; the result also has the notes for the user."""
     from rmqtool.repairs.copy import run_copy
 
     request = _request(os.fspath(to), how, which)
@@ -109,7 +110,7 @@ def _unread(group: str, selection: Selection, store: Store) -> Selection:
 
 
 def _store_host(text: str | None) -> tuple[bytes, int] | None:
-    """Return the broker of --rehost."""
+    """Return the broker that --rehost names."""
     from rmqtool.formats.hosts import parse_host
 
     host = parse_host(text) if text is not None else None

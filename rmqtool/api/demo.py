@@ -1,4 +1,4 @@
-"""What ``demo`` shows: its steps, and what it does to a store that no command does."""
+"""The steps of ``demo``, and the changes to its store that no command makes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rmqtool.errors import Exit, OptionalMissing
 _ORDERS = 200
 _DAMAGED_ORDER = "order-4705"
 _LOST_QUEUE = "consumequeue/Orders/2"
-# Behind the lengths and places of a record stands its body.
+# From the start of a record; its body begins after 88 bytes of fixed fields.
 _INTO_THE_BODY = 100
 _SEGMENT = 65536
-# As a broker writes it: nobody subscribes here, so nobody else does.
+# As a broker writes it. It is needed because no client subscribes in the demo.
 _GROUPS = """{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":0},"subscriptionGroupTable":{"shipping":{
 "brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,"groupName":"shipping",
 "groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,
@@ -28,7 +28,7 @@ FROM parquet.`{lake}` WHERE topic = 'Orders' GROUP BY tags ORDER BY messages DES
 
 
 class Step(NamedTuple):
-    """One command of the tour, with the exit status it must have; ``act`` is something that no command does."""
+    """One command of the tour, with the exit status it must have; ``act`` does what no command does."""
 
     says: str
     command: str = ""
@@ -96,7 +96,7 @@ def live(store: str, say: Callable[[str], None]) -> None:
         sample_life.live(services, _ORDERS)
     say(f"$ rmqtool produce {store} -t Orders --tag late < orders.txt   # and kill -9, in the middle")
     words = [sys.executable, "-m", "rmqtool", "produce", store, "-t", "Orders", "--tag", "late"]
-    # It stores a thousand lines at a time, and shows them when there are enough; for the next one it waits in vain.
+    # The command stores a thousand lines at a time; then it waits for a line that never comes.
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as writer:  # noqa: S603  (ourselves)
         assert writer.stdin is not None
@@ -125,7 +125,7 @@ def damage(store: str, say: Callable[[str], None]) -> None:
 
 
 def ask(lake: str, say: Callable[[str], None]) -> None:
-    """Ask the export in Spark SQL, where there is Spark."""
+    """Run a Spark SQL query over the export, where Spark is installed."""
     import tempfile
 
     from rmqtool.spark import session

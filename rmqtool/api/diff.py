@@ -1,4 +1,4 @@
-"""``diff``: what two stores do not have in common."""
+"""``diff``: compare two stores."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SOURCES = ("auto", "file", "rocksdb")
 
 
 class How(TypedDict, total=False):
-    """What counts as the same: the place, the queue offset or the key; of which topics; where queues are taken from.
+    """The identity of a message (place, queue offset or key), and what is compared.
 
-    ``cq`` is one of auto, file and rocksdb, or one for each store: "file,rocksdb". With ``summary`` there are counts
-    for each topic, and no rows.
+    ``cq`` says where queues are read from: auto, file or rocksdb, or one for each store: "file,rocksdb". With
+    ``summary`` there are counts for each topic, and no rows.
     """
 
     by: str
@@ -32,7 +32,7 @@ class How(TypedDict, total=False):
 
 
 class Compared(NamedTuple):
-    """Two stores compared: the object of the contract without its rows, then these as they are read."""
+    """Two stores compared: the object of the contract without its rows, and the rows, read lazily."""
 
     head: Json
     rows: Iterator[Json]
@@ -40,13 +40,13 @@ class Compared(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         skipped = Exit.DONE if self.head["complete"] else Exit.SKIPPED
         return worst(Exit.DONE if self.head["same"] else Exit.NO, skipped)
 
 
 def diff(a: Place, b: Place, *, jobs: int = 1, **how: Unpack[How]) -> shapes.Differences:
-    """Compare what the queues of two stores serve; by "log" the bytes of their logs, by "message" their messages."""
+    """Compare the messages in the queues of two stores; by "log" the bytes of their logs, by "message" all messages."""
     require_known("diff", how, tuple(How.__annotations__))
     with compare(a, b, {"jobs": jobs}, **how) as found:
         return cast("shapes.Differences", {**found.head, "rows": list(found.rows)})

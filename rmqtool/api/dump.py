@@ -1,4 +1,4 @@
-"""``dump``: every byte of a file or a record, named."""
+"""``dump``: name every byte of a file or a record."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """A target that is open: the head of its object, then its regions as they are read, or the rows of a database.
+    """An open target: the head of its object, and its regions, read lazily, or the rows of a database.
 
-    ``read`` gives bytes of the file; ``refs`` are the places that point at the record, where they were asked for.
+    ``read`` returns bytes of the file; ``refs`` are the places that point at the record, if they were asked for.
     """
 
     head: Json
@@ -32,7 +32,8 @@ class Opened(NamedTuple):
 def dump(target: str | os.PathLike[str], *, refs: bool = False, as_declared: bool = False) -> shapes.Dump:
     """Name every byte of a file, of a part of it ("FILE@START-END"), or of the record at "STORE@OFFSET".
 
-    With ``as_declared`` the layouts of ``rmqtool.formats.declarations`` parse it; what has none is refused.
+    With ``as_declared`` the layouts of ``rmqtool.formats.declarations`` parse it; a file without such a layout is
+    refused.
     """
     if as_declared:
         with open_declared_dump(target, refs=refs) as found:
@@ -45,7 +46,7 @@ def dump(target: str | os.PathLike[str], *, refs: bool = False, as_declared: boo
 
 @contextmanager
 def open_dump(target: str | os.PathLike[str], *, refs: bool = False) -> Iterator[Opened]:
-    """Open what is to be dumped; with ``refs`` also list what points at the record: queues, index, timers."""
+    """Open a target; with ``refs`` also list what points at the record: queues, index, timers."""
     from rmqtool.look.dump import open_target, parse_target
 
     with open_target(parse_target(os.fspath(target))) as shown:
@@ -56,7 +57,7 @@ def open_dump(target: str | os.PathLike[str], *, refs: bool = False) -> Iterator
 
 @contextmanager
 def open_declared_dump(target: str | os.PathLike[str], *, refs: bool = False) -> Iterator[Declared]:
-    """Open what is to be parsed with the declared layouts."""
+    """Open a target to be parsed with the declared layouts."""
     from rmqtool.look.as_declared import open_declared
     from rmqtool.look.dump import parse_target
 

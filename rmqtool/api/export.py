@@ -1,4 +1,4 @@
-"""``export``: stores as Parquet, through Spark or without."""
+"""``export``: write messages as Parquet, with Spark or without."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class How(TypedDict, total=False):
-    """What is written, and who does the work.
+    """The form of the export, and who does the work.
 
-    ``body`` is "inflated", "raw" or "none"; ``partition_by`` "day", "topic" or both; ``on_corrupt`` "fail", "skip" or
-    "emit"; ``split_size`` how much of the log is one task, in bytes or as "128m".
+    ``body`` is "inflated", "raw" or "none"; ``partition_by`` is "day", "topic" or both; ``on_corrupt`` is "fail",
+    "skip" or "emit"; ``split_size`` is the size of one task's part of the log, in bytes or as "128m".
 
-    ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local". ``mode`` says what becomes of a
-    target that is there: "error", "append" or "overwrite"; ``since_last`` adds what is new since the last export to it.
+    ``engine`` is "spark", with its ``master`` and settings (``conf``), or "local". ``mode`` says what happens to an
+    existing target: "error", "append" or "overwrite"; ``since_last`` adds what is new since the last export to it.
     """
 
     columns: str | Iterable[str] | None
@@ -42,7 +42,7 @@ class How(TypedDict, total=False):
 
 
 class Written(NamedTuple):
-    """What an export did."""
+    """The result of an export."""
 
     shown: Exported
     notes: list[str]
@@ -52,12 +52,12 @@ class Written(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         return Exit.SKIPPED if self.is_damaged else Exit.DONE
 
 
 class Splits(NamedTuple):
-    """What an export would read: a row for each split, and how many bytes of log that is."""
+    """The plan of an export: a row for each split, and the total size of the log in bytes."""
 
     rows: list[Json]
     bytes: int
@@ -84,7 +84,7 @@ def write(
     work: Working | None = None,
     **which: Unpack[Where],
 ) -> Written:
-    """Write messages; the target has everything afterwards, or is as it was."""
+    """Write messages. Afterwards the target has all of them, or is as it was."""
     from rmqtool.exports.choice import local_path
 
     choice = _choice(how, which)
@@ -99,7 +99,7 @@ def write(
 
 
 def columns(how: How | None = None) -> list[dict[str, str]]:
-    """Return the columns of an export: name, type, and what each is."""
+    """Return the columns of an export: name, type and meaning."""
     from rmqtool.exports.choice import column_rows
 
     return list(column_rows(_choice(how or {}, {})))
@@ -114,7 +114,7 @@ def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
 
 
 def paths_of(stores: Paths) -> tuple[str, ...]:
-    """Return stores as paths of this machine, also where they are spelled as Spark spells them."""
+    """Return stores as local paths; Spark's spelling ("file:/...") is accepted."""
     from rmqtool.exports.choice import local_path
 
     listed = [stores] if isinstance(stores, str | os.PathLike) else stores
@@ -216,7 +216,7 @@ def _split_rows(sources: list[Any]) -> Iterator[Json]:
 
 
 def _unknown(request: Request, which: Where) -> Said | None:
-    """Return which of the wanted topics none of the stores knows, where nothing was found of them."""
+    """Return a note about wanted topics that no store has, if no message was found."""
     from contextlib import ExitStack
 
     from rmqtool.filters.wanted import want

@@ -1,4 +1,4 @@
-"""A group opened over a store: its queues and progress, under the lock where the broker's file is to be written."""
+"""A consumer group opened over a store: its queues and offsets, with the lock if the broker's file will be written."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Opened:
     known: Known
     progress: Progress
     consumer: GroupConsumer
-    # What a failing program's messages are sent back to, and what lets things happen while the store is followed.
+    # Takes the messages that a program failed on, and delivers what is due while the store is followed.
     broker_side: BrokerSide | None = None
-    # The file of topics at the last look.
+    # The state of the topics' file at the last look.
     topics_file: Status | None = None
 
     @property
@@ -48,7 +48,7 @@ class Opened:
 
 
 def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Start:
-    """Return where to begin; somebody without a group looks from the first message on."""
+    """Return where the group begins; without a group that is the first message."""
     from rmqtool.broker.consumer.progress import Start
     from rmqtool.broker.consumer.subscription import ConsumeFromWhere
 
@@ -60,7 +60,7 @@ def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Star
     if text == "last":
         return Start(ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, **chosen)
     assert text is not None
-    # Epoch milliseconds have 13 digits.
+    # A shorter number is an offset: epoch milliseconds have 13 digits.
     if text.isdecimal() and len(text) < 12:
         return Start(offset=int(text), **chosen)
     moment = parse_time(text, now=now_ms(), zone=parse_zone(zone))
@@ -69,7 +69,7 @@ def parse_start(text: str | None, group: str, zone: str, *, keeps: bool) -> Star
 
 @contextmanager
 def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) -> Iterator[Opened]:
-    """Open the store, under its lock where the broker's file is to be written, and the group."""
+    """Open the store and the group, with the store's lock if the broker's file will be written."""
     from rmqtool.broker.consumer.group import Known, group_progress, open_group
     from rmqtool.broker.groups import refuse_reading
     from rmqtool.engine.clock import SystemClock
@@ -95,7 +95,7 @@ def open_group_of(store: Store, asked: Asked, *, serves: bool, follows: bool) ->
 
 
 def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side: BrokerSide | None) -> None:
-    """Make known who consumes, now that nothing is refused any more."""
+    """Make the consumer known to the store, once nothing can be refused any more."""
     from rmqtool.broker.groups import register_group
 
     if held is not None:
@@ -105,7 +105,7 @@ def _register(asked: Asked, store: OpenStore, held: Closable | None, broker_side
 
 
 def _send_back(broker_side: BrokerSide | None, *, follows: bool) -> tuple[SendBack | None, int]:
-    """Return who takes messages that failed, and how often an ordered consumer tries them."""
+    """Return the function that takes failed messages, and how often an ordered consumer tries one."""
     if broker_side is None:
         return None, -1
     return None if broker_side.waits_in_place and not follows else broker_side.send_back, broker_side.most_tries
@@ -118,7 +118,7 @@ def _back(
     held: Closable,
     stack: ExitStack,
 ) -> BrokerSide:
-    """Return the broker behind the group."""
+    """Return the broker's side of the group."""
     from rmqtool.broker.consumer.broker_side import BrokerSide
     from rmqtool.broker.offsets import ConsumerOffsets
 
@@ -129,7 +129,7 @@ def _back(
 
 
 def _hold(open_store: Callable[[], OpenStore], stack: ExitStack) -> Closable:
-    """Take the lock until the stack is closed, and return it."""
+    """Take the store's lock until the stack is closed, and return it."""
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.store.listing import lock_store
 
@@ -142,7 +142,7 @@ def _hold(open_store: Callable[[], OpenStore], stack: ExitStack) -> Closable:
 def _offsets(
     asked: Asked, stored: StoredQueues, table: Mapping[tuple[str, str], Mapping[int, int]], stack: ExitStack
 ) -> ConsumerOffsets | dict[str, LocalOffsets]:
-    """Return the table of the broker, or the files of broadcasting members; what is only looked at is a copy."""
+    """Return the broker's table, or the files of broadcasting members. Without ``commit`` it is a copy in memory."""
     from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.engine.clock import SystemClock
 
@@ -159,7 +159,7 @@ def _offsets(
 
 
 def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
-    """Return the broker's table, to be written; refuse where that would not be safe or of no use."""
+    """Return the broker's table for writing; refuse if that would not be safe or would have no effect."""
     from rmqtool.broker.offsets import ConsumerOffsets, progress_file
     from rmqtool.engine.clock import SystemClock
     from rmqtool.engine.load import refuse_unsupported, refuse_without_log, require_closed
@@ -208,7 +208,7 @@ def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict
 
 
 def selection_of(opened: Opened, reached: ReachedProgress) -> Selection:
-    """Return what is asked of the log for a group."""
+    """Return the selection that reads the group's messages from the log."""
     from glob import escape
 
     from rmqtool.filters.patterns import parse_patterns
@@ -225,7 +225,7 @@ def selection_of(opened: Opened, reached: ReachedProgress) -> Selection:
 
 
 def look_for_queues(opened: Opened) -> list[Change]:
-    """Take queues, and topics that a pattern wants, that there are since the last look; return what went to whom."""
+    """Assign queues, and topics that match a pattern, that were created since the last look; return the changes."""
     from rmqtool.broker.consumer.group import subscribe
     from rmqtool.formats.paths import TOPICS, config_path
     from rmqtool.store.config_files import read_configs
@@ -243,7 +243,7 @@ def look_for_queues(opened: Opened) -> list[Change]:
 
 
 def change_words(opened: Opened, what: str | None, changes: list[Change]) -> Iterator[str]:
-    """Yield what a member did, and who has which queues now, unless there is only one member."""
+    """Yield what a member did and which queues each member has now; nothing if there is only one member."""
     clients = opened.asked.client_ids
     if len(clients) == 1:
         return

@@ -1,4 +1,4 @@
-"""``info``: a store at a glance, and what is listed of it."""
+"""``info``: a store at a glance, and lists of its parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class View(StrEnum):
-    """What of a store is listed."""
+    """The parts of a store that can be listed."""
 
     TOPICS = "topics"
     QUEUES = "queues"
@@ -29,10 +29,10 @@ class View(StrEnum):
 
 
 class Glance(NamedTuple):
-    """What ``info`` knows: the object of the contract, what is wrong, and of a view its rows.
+    """The result of ``info``: the object of the contract, the findings, and the rows of a view.
 
-    ``own_groups`` are groups that a broker or a client keeps for itself. ``missing`` is the optional part without which
-    something of the store was not seen.
+    ``own_groups`` are groups that a broker or a client keeps for itself. ``missing`` is the optional library without
+    which a part of the store could not be read.
     """
 
     root: str
@@ -45,18 +45,18 @@ class Glance(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command: findings are no failure, files that could not be read are."""
+        """Return the exit status: findings do not change it, files that could not be read do."""
         unread = any(finding.code == "ST-READ" for finding in self.findings)
         return worst(Exit.DONE, *(one.status for one in self.said), Exit.SKIPPED if unread else Exit.DONE)
 
 
 def info(store: Place) -> Info:
-    """Return the store at a glance: files, topics, queues, groups with their lag, what is wrong at first sight."""
+    """Return the store at a glance: files, topics, queues, groups with their lag, problems at first sight."""
     return cast("Info", glance(store).shown)
 
 
 def glance(store: Place, view: str | None = None, *, group: str | None = None, **which: Unpack[Where]) -> Glance:
-    """Look at a store; with a ``view`` list its topics, queues, groups, files or settings."""
+    """Look at a store; with a ``view`` also list its topics, queues, groups, files or settings."""
     from rmqtool.checks import quick
     from rmqtool.formats.config_shapes import is_own_group
     from rmqtool.look.overview import read_overview
@@ -89,7 +89,7 @@ def _rows(view: View, store: Store, overview: Overview) -> Iterator[Json]:
 
 
 def _kept(rows: Iterator[Json], group: str | None, which: Where) -> Iterator[Json]:
-    """Yield the rows that are asked for."""
+    """Yield the rows that were asked for."""
     from rmqtool.filters.patterns import parse_patterns
 
     asked, groups = wanted_of(which), parse_patterns([group] if group else ())
@@ -103,7 +103,7 @@ def _kept(rows: Iterator[Json], group: str | None, which: Where) -> Iterator[Jso
 
 
 def _said(store: Store, overview: Overview, group: str | None, which: Where) -> Iterator[Said]:
-    """Yield that a topic, a queue or a group that is asked for is not there."""
+    """Yield a note for each topic, queue or group that was asked for and does not exist."""
     from difflib import get_close_matches
 
     from rmqtool.filters.patterns import parse_patterns
@@ -172,7 +172,7 @@ def _file_rows(store: Store) -> Iterator[Json]:
 
 
 def _config_rows(store: Store, overview: Overview) -> Iterator[Json]:
-    """Yield the settings; what the store shows by itself stands in place of mere defaults."""
+    """Yield the settings; a value that the files of the store show replaces a default."""
     from rmqtool.config import Origin
     from rmqtool.upstream.settings import with_found_settings
 

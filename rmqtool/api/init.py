@@ -1,4 +1,4 @@
-"""``init``: a new, empty store."""
+"""``init``: create an empty store."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from rmqtool.api.store import Settings, assignments_of, parse_version
 
 
 class Made(NamedTuple):
-    """A new store: where it is, and for which broker."""
+    """A new store: its directory, and the broker version it is for."""
 
     store: str
     version: str
 
 
 def init(path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None) -> Made:
-    """Make an empty store with a broker.conf; a directory that is not empty is refused."""
+    """Create an empty store with a broker.conf; a directory that is not empty is refused."""
     from rmqtool.config import StoreConfig, Version
     from rmqtool.engine.load import create_store
     from rmqtool.files.posix_write import PosixWritableFileSystem

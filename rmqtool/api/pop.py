@@ -1,4 +1,4 @@
-"""``consume`` with ``pop``: messages that come back unless they are acked in time."""
+"""``consume`` with ``pop``: messages come back unless they are acked in time."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from rmqtool.engine.interrupts import Stop
     from rmqtool.filters.wanted import Wanted
 
-# How often a followed store is looked at, in seconds, and how many messages are popped at once.
+# Seconds between two looks at a store that is followed, and how many messages one pop takes.
 _PAUSE, _AT_ONCE = 0.2, 32
 _STDERR = 2
 
 
 @contextmanager
 def popping(store: Store, group: str, how: How, which: Topics, stop: Stop) -> Iterator[Consuming]:
-    """Open the store under its lock, and pop messages for a group; what is consumed is acked."""
+    """Open the store under its lock, and pop messages for a group; consumed messages are acked."""
     from rmqtool.api.consume import Consuming
     from rmqtool.broker.groups import register_group
     from rmqtool.broker.services.tick import serving
@@ -62,7 +62,7 @@ def _refuse_others(how: How) -> None:
 
 
 def _queues(services: Services, wanted: Wanted) -> dict[str, list[int]]:
-    """Return the queues of the topics that are wanted."""
+    """Return the queues of the wanted topics."""
     from rmqtool.config import Version
 
     config = services.store.setup.config
@@ -108,7 +108,7 @@ class _Run:
     timeout: int
 
     def iter_events(self) -> Iterator[Event]:
-        """Yield what is popped; what failed comes back, and is a dead letter in the end."""
+        """Yield the popped messages. A failed one comes back later, and after too many attempts is a dead letter."""
         consumed = failed = 0
         for topic, popped in self._iter_popped():
             ended = [True] * len(popped)
@@ -131,7 +131,7 @@ class _Run:
             )
 
     def _iter_popped(self) -> Iterator[tuple[str, list[Popped]]]:
-        """Yield what is popped, topic after topic, until there is no more; what is due happens in between."""
+        """Yield the popped messages topic by topic until there are no more; due messages are delivered in between."""
         services, left, follows = self.services, self.how.get("limit"), self.how.get("follow", False)
         wanted = _filter(self.wanted)
         while not self.stop.is_asked and left != 0:
@@ -151,7 +151,7 @@ class _Run:
                 time.sleep(_PAUSE)
 
     def _execute(self, popped: list[Popped], ended: list[bool]) -> Iterator[Event]:
-        """Have a program consume messages; ``ended`` says which are consumed."""
+        """Run the program for popped messages; ``ended`` says which of them are consumed."""
         from rmqtool.broker.consumer.programs import Programs
         from rmqtool.engine.clock import SystemClock
 
@@ -190,7 +190,7 @@ def _delivered(one: Popped) -> Delivered:
 
     record = one.record
     queue = MessageQueue(record.topic, one.receipt.broker_name, record.queue_id)
-    # By its place in the log: a pop takes from several queues.
+    # Identified by its place in the log: one pop takes from several queues.
     cached = CachedMessage(record.physical_offset, len(record.raw_body), record, record.reconsume_times)
     return Delivered("", queue, cached)
 
@@ -204,7 +204,7 @@ def _row(one: Popped, more: Json) -> Json:
 
 
 def _settle(services: Services, group: str, topic: str, one: Popped, is_ok: bool) -> None:
-    """Ack what is consumed; what failed too often becomes a dead letter, and is acked then; the rest comes back."""
+    """Ack a consumed message. One that failed too often becomes a dead letter and is acked; others come back."""
     if not is_ok:
         if one.record.reconsume_times < services.retry.most_retries(group):
             return

@@ -1,4 +1,4 @@
-"""``produce``: messages stored as a broker would store them; ``put`` for a program that has them at hand."""
+"""``produce``: store messages as a broker stores them; ``put`` does it for a program that has them at hand."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ STDIN = "-"
 class How(TypedDict, total=False):
     """How messages are made and sent.
 
-    What every message carries that does not say it itself: ``topic``, which goes before that of an object, ``queue``,
-    ``tag``, ``keys``, ``shard``, ``properties`` by name or as "name=value". With ``keep_ids`` unique keys stay.
+    Defaults for each message: ``topic``, which also overrides the topic of an object, ``queue``, ``tag``, ``keys``,
+    ``shard``, ``properties`` by name or as "name=value". With ``keep_ids`` unique keys stay.
 
-    How they are sent: ``create`` makes topics that are not there, ``batch`` sends so many as a client's batch, ``rate``
-    so many a second, ``flush`` is "sync" or "async". ``on_error``: "skip" or "stop" at input that is no message.
+    Sending: ``create`` creates missing topics, ``batch`` is the size of a client's batch in messages, ``rate`` is in
+    messages per second, ``flush`` is "sync" or "async". ``on_error`` is "skip" or "stop", for input that is not a
+    message.
 
-    When they are delivered: ``delay`` is a level or a span ("90s"), ``at`` a time. ``tx`` sends each as a transaction
-    of the producer ``group``: commit, rollback or pending.
+    Delivery: ``delay`` is a level or a span ("90s"), ``at`` a time. ``tx`` sends each message as a transaction of the
+    producer ``group``: commit, rollback or pending.
 
-    With ``obeys`` Ctrl-C is heard, and obeyed where nothing is half done.
+    With ``obeys`` Ctrl-C ends the run at the next point where nothing is half done.
     """
 
     topic: str | None
@@ -67,7 +68,7 @@ class How(TypedDict, total=False):
 class Given(NamedTuple):
     """Where messages come from: bodies, else files, else standard input.
 
-    As "bodies" a file is a body, and standard input has one in each line; as "jsonl" and "csv" both are read.
+    As "bodies" a file is one body, and each line of standard input is one; "jsonl" and "csv" are read from both.
     """
 
     bodies: Sequence[str] = ()
@@ -77,7 +78,7 @@ class Given(NamedTuple):
 
 @dataclass
 class Producing:
-    """A store open for a producer: iterate over what becomes of the messages; a text is something to be said."""
+    """A store open for a producer: iterate over the results; a text is a note for the user."""
 
     run: Run
     messages: Iterable[NewMessage | Bad]
@@ -108,7 +109,7 @@ class Producing:
             yield f"--topic goes first: {sum(self.moved.values())} lines name {topics}"
 
     def end(self) -> Exit:
-        """Return how it went, once all is closed; or raise what stopped it, how far it came and how to go on."""
+        """Return the exit status after everything is closed; or raise what stopped the run, with how to continue."""
         run, done = self.run, f"{self.run.stored} messages are stored"
         if self.stop.is_asked:
             raise Interrupted(f"stopped: {done}, of {run.taken} read", hint=f"continue with: tail -n +{run.taken + 1}")
@@ -124,10 +125,10 @@ class Producing:
 def put(
     store: Place, messages: Mapping[str, Any] | Iterable[Mapping[str, Any]], *, create: bool = False
 ) -> list[Stored]:
-    """Store messages, objects as ``produce --jsonl`` takes them; on return they are on the disk, with their queues.
+    """Store messages, objects as ``produce --jsonl`` takes them; on return they are on disk, with their queue entries.
 
-    One message may come alone, and bodies may be bytes. What is no message is refused before anything is stored. With
-    ``create`` topics that are not there are made, as a broker makes them.
+    A single message may be given without a list, and bodies may be bytes. If one of them is not a message, nothing is
+    stored. With ``create`` missing topics are created, as a broker creates them.
     """
     from rmqtool.broker.producer.send import open_producer
 
@@ -141,7 +142,7 @@ def put(
 
 
 def produce(store: Place, given: Given | None = None, **how: Unpack[How]) -> Iterator[Stored]:
-    """Store what is read, and yield what became of each message; raise what stopped it."""
+    """Store what is read, and yield the result of each message; raise what stopped it."""
     require_known("produce", how, tuple(How.__annotations__))
     return _produced(store, given or Given(), how)
 
@@ -156,7 +157,7 @@ def _produced(store: Place, given: Given, how: How) -> Iterator[Stored]:
 
 @contextmanager
 def producing(store: Place, given: Given, progress: Progress | None = None, **how: Unpack[How]) -> Iterator[Producing]:
-    """Open a store for a producer, and close it once all is durable, in queues and index too."""
+    """Open a store for a producer; on closing everything is on disk, queues and index too."""
     from rmqtool.broker.producer.run import Run
     from rmqtool.engine.clock import SystemClock
     from rmqtool.engine.interrupts import Stop, stopping
@@ -186,7 +187,7 @@ def producing(store: Place, given: Given, progress: Progress | None = None, **ho
 
 
 def _members(how: How) -> Members:
-    """Return what holds for all messages."""
+    """Return the defaults for all messages."""
     from rmqtool.broker.producer.lines import Wanted as Members
 
     keys = how.get("keys")
@@ -214,7 +215,7 @@ def _properties(given: Mapping[str, str] | Iterable[str] | None) -> dict[str, st
 
 
 class _When(TypedDict):
-    """When messages are to be delivered, and what becomes of them as transactions."""
+    """When messages are delivered, and the outcome of their transactions."""
 
     wish: Wish
     outcome: Outcome | None
@@ -251,7 +252,7 @@ def _when(how: How) -> _When:
 
 
 def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int) -> None:
-    """Refuse a batch that is to be delivered later, or a transaction: a client has no such thing."""
+    """Refuse to combine a batch with a delay or a transaction: no client can send that."""
     if batch > 1 and (delay, at, tx) != (None, None, None):
         name = "--tx" if tx is not None else "--at" if at is not None else "--delay"
         raise UsageError(
@@ -261,16 +262,16 @@ def _refuse_batch(delay: str | None, at: str | None, tx: str | None, batch: int)
 
 
 class _Input(NamedTuple):
-    """Messages, and what their lines are read from."""
+    """Messages, and the lines they are read from."""
 
     messages: Iterable[NewMessage | Bad]
     lines: Lines | None = None
-    # Lines that named another topic than --topic, by that topic.
+    # How many lines named another topic than --topic, by that topic.
     moved: Mapping[str, int] = {}
 
 
 def _input(given: Given, members: Members) -> _Input:
-    """Return the messages that are given, of files, or of standard input."""
+    """Return the messages from words, files, or standard input."""
     from rmqtool.broker.producer.lines import Lines, Objects, iter_bodies, iter_table
 
     words, files = given.bodies, given.files
@@ -301,7 +302,7 @@ def _read(path: str) -> bytes:
 
 
 def _streams(files: Sequence[str]) -> Iterator[IO[bytes]]:
-    """Yield files, standard input if there are none."""
+    """Yield the files; without files standard input."""
     if not files:
         if sys.stdin is None:
             raise UsageError("standard input is closed", hint="name a file, or redirect one: < FILE")
@@ -323,7 +324,7 @@ def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
 
 
 def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWork] | None:
-    """Return what makes columns of lines; its libraries are loaded when there are many."""
+    """Return the function that turns lines into columns; it loads the large libraries when it is first called."""
     from rmqtool.broker.producer.lines import GIVEN_BY_BROKERS, OF_RETRIES, OVER, OWN, Objects
 
     if not isinstance(messages, Objects):
@@ -357,7 +358,7 @@ def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator
 
 
 def _level_notes(level: int | None, levels: str) -> list[str]:
-    """Say how long a level is; one above the last is taken for the last one, as brokers do."""
+    """Return a note about how long a delay level is; brokers use the last level for numbers above it."""
     delays = levels.split()
     if level is None or not delays:
         return []
@@ -370,7 +371,7 @@ def _level_notes(level: int | None, levels: str) -> list[str]:
 
 
 def _message_of(message: Mapping[str, Any], number: int) -> NewMessage:
-    """Return the message that a dictionary describes; raise UsageError for what would be passed over, too."""
+    """Return the message that a dictionary describes; raise UsageError for a member that would be ignored."""
     from rmqtool.broker.producer.lines import MEMBERS, message_of
     from rmqtool.formats.message_json import FIELDS
 

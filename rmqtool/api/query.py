@@ -1,4 +1,4 @@
-"""``query``: find a message by whatever is known of it, and say what proves the answer."""
+"""``query``: find a message by id, key or place, and show the evidence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES = f"WHAT is {WHAT}"
 
 
 class How(TypedDict, total=False):
-    """What is told beside the message, and how what is asked is taken."""
+    """The parts of the answer, and how the question is understood."""
 
     kind: str | None
     boundary: str | None
@@ -37,9 +37,9 @@ class How(TypedDict, total=False):
 
 @dataclass
 class Found:
-    """An answer: the object of the contract without its messages, then these as they are read.
+    """An answer: the object of the contract without its messages, and the messages, read lazily.
 
-    ``decoded`` is what an id says by itself, where there was no store to look into.
+    ``decoded`` is the content of an id that was decoded without a store.
     """
 
     head: Json
@@ -52,7 +52,7 @@ class Found:
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         if self.is_found:
             return Exit.DONE
         return worst(Exit.NO, Exit.DONE if self.head["complete"] else Exit.SKIPPED)
@@ -67,9 +67,9 @@ def query(
     limit: int | None = None,
     **which: Unpack[Where],
 ) -> Answer:
-    """Find a message by an id, a key, "TOPIC/QUEUE@OFFSET" or "@OFFSET", and say what proves the answer.
+    """Find a message by an id, a key, "TOPIC/QUEUE@OFFSET" or "@OFFSET", and return the evidence with it.
 
-    Of ``which``, topics, queue and times narrow the search. With ``history`` the answer tells the message's story.
+    Of ``which``, topics, queue and times narrow the search. With ``history`` the answer has the message's history.
     """
     require_known("query", which, WHERE)
     with find(store, what, {"kind": kind, "history": history, "limit": limit}, **which) as found:
@@ -80,7 +80,7 @@ def query(
 def find(
     store: Place | None, what: str, how: How, work: Working | None = None, **which: Unpack[Where]
 ) -> Iterator[Found]:
-    """Find a message, and keep the store open while its messages are read; without a store an id is taken apart."""
+    """Find a message, and keep the store open while the messages are read; without a store only decode the id."""
     from rmqtool.engine.clock import SystemClock
     from rmqtool.formats.message_json import message_json
     from rmqtool.look.lookup import Lookup, answer_head
@@ -123,7 +123,7 @@ def _question(what: str, how: How, narrowed: Wanted) -> Question:
 
 
 def _refuse_idle(question: Question, how: How, narrowed: Wanted) -> None:
-    """Refuse what has no effect on the answer: somebody who asked for it expects something of it."""
+    """Refuse options that would have no effect on the answer."""
     from rmqtool.formats.ids import decode_pop_receipt
 
     group, history = how.get("group"), how.get("history", False)
@@ -157,7 +157,7 @@ def _boundary(text: str | None, question: Question, store: Store, notes: list[st
 
 
 def _decoded(question: Question) -> Found:
-    """Return what an id says by itself: there is no store to look into."""
+    """Return the content of an id, without a store."""
     from rmqtool.look.question import decoded_json
     from rmqtool.times import now_ms
 

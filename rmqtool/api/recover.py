@@ -1,4 +1,4 @@
-"""``recover``: what a broker would do at its next start, and our own recovery, which keeps every valid message."""
+"""``recover``: rehearse a broker's next start; and rmqtool's own recovery, which keeps every valid message."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from rmqtool.upstream.rehearsal import Rehearsal
 
 _WHOLE = "a rehearsal needs a whole store"
-# What must be free before a recovery begins: it makes index and queues again, and deletes the old ones first.
+# Free space that a recovery needs at its start; it deletes index and queues before it writes them again.
 _ROOM = 1 << 20
 
 
 class Foretold(NamedTuple):
-    """A start that was rehearsed: the object of the contract, and what the answer takes for granted."""
+    """A rehearsed start: the object of the contract, and the version and sizes that were assumed."""
 
     root: str
     shown: Rehearsed
@@ -31,19 +31,19 @@ class Foretold(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         return Exit.DONE if self.loses_nothing else Exit.NO
 
 
 class Mended(NamedTuple):
-    """A store that was recovered; ``missing`` is the optional part without which something was never cleared."""
+    """A recovered store; ``missing`` is the optional library without which a part was not cleared."""
 
     shown: Recovered
     missing: OptionalMissing | None
 
 
 def recover(store: Place, *, to: str | os.PathLike[str] | None = None) -> Rehearsed:
-    """Say what the next start of the store's broker would do and destroy. Nothing is changed.
+    """Return what the next start of the store's broker would do and destroy. Nothing is changed.
 
     With ``to`` the store as that broker would leave it is written into a new directory.
     """
@@ -51,7 +51,7 @@ def recover(store: Place, *, to: str | os.PathLike[str] | None = None) -> Rehear
 
 
 def recover_apply(store: Place, *, progress: Progress | None = None) -> Recovered:
-    """Make the store whole with our own recovery: no valid message is lost. It cannot be undone."""
+    """Recover the store with rmqtool's own rules: no valid message is lost. It cannot be undone."""
     done = mend(store, progress=progress)
     if done.missing is not None:
         raise done.missing
@@ -88,13 +88,13 @@ def mend(store: Place, *, progress: Progress | None = None) -> Mended:
 
 
 def _holes(store: OpenStore) -> list[dict[str, int]]:
-    """Return the stretches of the log that no file holds."""
+    """Return the ranges of the log that no file holds."""
     gaps = store.commit_log.gaps()
     return [{"offset": gap.start_offset, "length": gap.end_offset - gap.start_offset} for gap in gaps]
 
 
 def _iter_taken(store: OpenStore, by_default: dict[str, object]) -> Iterator[str]:
-    """Yield which broker and sizes the answer is about, where nobody stated them."""
+    """Yield the assumed version and sizes, where the user named none."""
     from rmqtool.formats.paths import CONSUME_QUEUE_EXT, LOCK
 
     if store.version_reason != "as asked":
@@ -135,7 +135,7 @@ def _recover(opened: OpenStore, advance: Any) -> RecoveryReport:
 
 
 def _broker_start(store: Store) -> dict[str, object] | None:
-    """Return what the next start of a broker would do to the recovered store; None where that cannot be known."""
+    """Return what the next broker start would do to the recovered store; None if that cannot be rehearsed."""
     from rmqtool.upstream.rehearsal import rehearse
 
     with store.reopen() as opened:

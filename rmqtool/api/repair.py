@@ -1,4 +1,4 @@
-"""``repair``: put a store right. Plan it, apply the plan, take it back, list what was done."""
+"""``repair``: plan a repair, apply it, undo it, list past repairs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ PARTS = ("queues", "index", "checkpoint", "abort", "offsets", "config", "timers"
 
 
 class How(TypedDict, total=False):
-    """What is repaired, and how.
+    """The parts to repair, and how.
 
-    ``parts`` are of ``PARTS``, none: everything that can be. ``allow`` takes "state" (offsets and configuration) and
-    "primary" (the commit log). ``bridge`` keeps all after damage of the log, ``truncate`` cuts the log there. Offsets
-    of a ``group`` are set ``to`` a time, an offset, "min" or "max", or as the copy has them (``from_bak``).
+    ``parts`` are of ``PARTS``; without them everything that can be repaired is. ``allow`` takes "state" (offsets and
+    configuration) and "primary" (the commit log). ``bridge`` keeps all messages after damage of the log, ``truncate``
+    cuts the log there. Offsets of a ``group`` are set ``to`` a time, an offset, "min" or "max", or as in the backup
+    (``from_bak``).
 
-    With ``apply`` the plan is done, if it is still the ``plan`` of that id; old bytes go to a journal, in the directory
-    ``journal``, before they are changed.
+    With ``apply`` the plan is done, provided its id is still ``plan`` if one is given. Old bytes go to an undo journal,
+    in the directory ``journal``, before they are changed.
     """
 
     parts: Sequence[str]
@@ -45,7 +46,7 @@ class How(TypedDict, total=False):
 
 
 class Repaired(NamedTuple):
-    """A plan, done or not; ``words`` name what was asked for on a command line."""
+    """A plan, done or not; ``words`` are the command-line words that ask for it."""
 
     store: Store
     plan: Plan
@@ -54,11 +55,11 @@ class Repaired(NamedTuple):
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         return Exit.NO if self.plan.left or (self.plan.steps and not self.plan.applied) else Exit.DONE
 
     def next_commands(self) -> list[str]:
-        """Return what to type: to do exactly what the plan says; to see what is left to do; to see what stays wrong."""
+        """Return the commands to type next: to apply this plan, to see what remains, to see what stays wrong."""
         plan, store = self.plan, quote(self.store.path)
         if len(plan.allowed) == len(plan.steps) and (plan.applied or not plan.steps):
             return self._beyond(store)
@@ -69,16 +70,17 @@ class Repaired(NamedTuple):
         return [f"{command} --apply{allow} --plan {plan.id}"]
 
     def undo_command(self) -> str | None:
-        """Return what takes back what was done."""
+        """Return the command that undoes this repair, if it was applied."""
         if self.plan.undo is None:
             return None
         return f"rmqtool repair {quote(self.store.path)}{self.store.options()} --undo {quote(self.plan.undo)}"
 
     def _beyond(self, store: str) -> list[str]:
-        """Return what to type about what this repair did not mend: the repair of timers, which is done only by name.
+        """Return the command for what this repair did not fix.
 
-        Else the fix of the first finding that has another one than a repair; else, where something was repaired, a
-        closer look, and where only parts were to be, a repair of all. Where all is done there is nothing to type.
+        The repair of timers comes first: it is done only by name. Then the fix of the first finding that is not fixed
+        by a repair. If something was repaired, a closer check; if only parts were repaired, a repair of everything. If
+        nothing remains, there is no command.
         """
         from rmqtool.findings import is_command
 
@@ -95,20 +97,20 @@ class Repaired(NamedTuple):
 
 
 class Past(NamedTuple):
-    """The repairs of a store, the newest first, and what is said of journals that are not believed."""
+    """The repairs of a store, the newest first, and notes about journals that cannot be used."""
 
     rows: list[shapes.PastRepair]
     notes: list[str]
 
 
 def repair(store: Place, *, jobs: int = 1, **how: Unpack[How]) -> shapes.Plan:
-    """Plan what puts a store right; with ``apply`` do it. Every old byte goes into a journal beside the store first."""
+    """Plan a repair; with ``apply`` do it. Every old byte goes into an undo journal beside the store first."""
     require_known("repair", how, tuple(How.__annotations__))
     return cast("shapes.Plan", repaired(store, {"jobs": jobs}, **how).plan.as_json())
 
 
 def repaired(store: Place, work: Working | None = None, **how: Unpack[How]) -> Repaired:
-    """Plan a repair, and do it where that is asked for."""
+    """Plan a repair, and apply it if that was asked for."""
     from dataclasses import replace
 
     from rmqtool.repairs import run
@@ -132,7 +134,7 @@ def repaired(store: Place, work: Working | None = None, **how: Unpack[How]) -> R
 
 
 def undo(store: Place, which: str | os.PathLike[str] = "last") -> shapes.Undone:
-    """Take back one repair of a store: the newest that can be, or that of a journal."""
+    """Undo one repair of a store: the last one that can be undone, or that of a journal."""
     from rmqtool.repairs.run import undo_repair
 
     directory, undone = undo_repair(store_of(store).reopen, os.fspath(which))
@@ -140,7 +142,7 @@ def undo(store: Place, which: str | os.PathLike[str] = "last") -> shapes.Undone:
 
 
 def store_of_journal(which: str) -> str:
-    """Return the store that a journal is beside; a journal never names it."""
+    """Return the store that a journal belongs to, from the directory it is in: a journal never names its store."""
     from rmqtool.repairs.journals import store_beside
 
     found = store_beside(which)
@@ -170,7 +172,7 @@ def _risks(allow: str | Iterable[str] | None) -> list[str]:
 
 
 def _edit(how: How) -> GroupOffsets | None:
-    """Return what is to be done to offsets, when that is asked for."""
+    """Return the change of offsets that was asked for."""
     group, topics, to, from_bak = how.get("group"), how.get("topics"), how.get("to"), how.get("from_bak", False)
     if group is None and not topics and to is None and not from_bak:
         return None
@@ -213,7 +215,7 @@ def _request(how: How, allowed: Sequence[str], damaged: Damaged | None) -> Reque
 
 
 def _words(request: Request, edit: GroupOffsets | None) -> str:
-    """Return the words of a command line that ask for the same."""
+    """Return the command-line words that ask for the same."""
     words = "".join(f" {part}" for part in sorted(request.parts))
     words += f" --{request.damaged}" if request.damaged is not None else ""
     return words + (f" {edit}" if edit is not None else "")

@@ -1,4 +1,4 @@
-"""What JSON shows, as types: each has the members that its schema names (``rmqtool man json``)."""
+"""The shapes of JSON output as types. Each has the members that its schema names (``rmqtool man json``)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Message(TypedDict):
 
 
 class DamagedRange(TypedDict):
-    """A range that holds no message that can be shown."""
+    """A range without a message that can be shown."""
 
     code: str
     file: str
@@ -48,13 +48,13 @@ class DamagedRange(TypedDict):
 
 @final
 class Damage(TypedDict):
-    """A damaged range, a line among the messages of `cat --jsonl`."""
+    """A damaged range: a line among the messages of `cat --jsonl`."""
 
     damage: DamagedRange
 
 
 class FindingJson(TypedDict):
-    """What a check found: one line of `check --jsonl`, an entry of `info --json`."""
+    """A finding: one line of `check --jsonl`, an entry of `info --json`."""
 
     code: str
     severity: str
@@ -71,13 +71,13 @@ class FindingJson(TypedDict):
 
 
 class InfoBroker(TypedDict):
-    """The broker that wrote it."""
+    """The broker that wrote the store."""
 
     host: NotRequired[str]
 
 
 class InfoCommitLog(TypedDict):
-    """The log."""
+    """The commit log of a store."""
 
     files: int
     fileSize: int | None
@@ -112,14 +112,14 @@ class InfoIndex(TypedDict):
 
 
 class GroupPlace(TypedDict):
-    """A group's place in a queue."""
+    """The committed offset of a group in a queue."""
 
     committed: int
     lag: int | None
 
 
 class InfoDisk(TypedDict):
-    """The fullest disk of the store that a broker looks at."""
+    """The fullest disk of the store, among those that a broker watches."""
 
     path: str
     usedRatio: float
@@ -146,7 +146,7 @@ class Info(TypedDict):
 
 
 class AnswerHistory(TypedDict):
-    """Something that happened to the message."""
+    """An event in the history of a message."""
 
     event: str
     timestamp: int | None
@@ -175,7 +175,7 @@ class Answer(TypedDict):
 
 
 class CountsTotal(TypedDict):
-    """Of all that was counted."""
+    """The totals of a count."""
 
     messages: int
     bytes: int
@@ -185,7 +185,7 @@ class CountsTotal(TypedDict):
 
 
 class CountsDamaged(TypedDict):
-    """What could not be counted."""
+    """Damaged ranges, which could not be counted."""
 
     bytes: int
     places: int
@@ -201,7 +201,7 @@ class Counts(TypedDict):
 
 
 class Region(TypedDict):
-    """A stretch of a file and what it is."""
+    """A range of a file and its meaning."""
 
     offset: int
     length: int
@@ -244,7 +244,7 @@ class Differences(TypedDict):
 
 
 class RehearsedFile(TypedDict):
-    """What happens to a file."""
+    """A file that the start changes."""
 
     path: str
     action: str
@@ -268,7 +268,7 @@ class RehearsedConfig(TypedDict):
 
 
 class RehearsedHole(TypedDict):
-    """A stretch of the log that no file holds."""
+    """A range of the log that no file holds."""
 
     offset: int
     length: int
@@ -296,14 +296,14 @@ Rehearsed = TypedDict(
 
 
 class RecoveredFile(TypedDict):
-    """What was done to a file."""
+    """A file that the recovery changed."""
 
     path: str
     action: str
 
 
 class RecoveredNotRestored(TypedDict):
-    """A valid record that cannot be in its queue."""
+    """A valid record that cannot be restored to its queue."""
 
     commitLogOffset: int
     topic: str
@@ -352,7 +352,7 @@ PlanStep = TypedDict(
 
 
 class Plan(TypedDict):
-    """The one object of `repair --json`: the plan, whether it was done, and what stays wrong."""
+    """The one object of `repair --json`: the plan, whether it was applied, and the remaining problems."""
 
     plan: str
     steps: list[PlanStep]
@@ -363,7 +363,7 @@ class Plan(TypedDict):
 
 
 class PastRepair(TypedDict):
-    """One repair of the past: an element of the array of `repair --list --json`, the newest first."""
+    """A past repair: an element of the array of `repair --list --json`, the newest first."""
 
     undo: str
     plan: str
@@ -382,14 +382,14 @@ class Undone(TypedDict):
 
 
 class CopiedSkipped(TypedDict):
-    """What was left out of damaged logs."""
+    """The ranges that were left out of damaged logs."""
 
     ranges: int
     bytes: int
 
 
 class Copied(TypedDict):
-    """The one object of `copy --json`: what the new store has, and what was left out of it."""
+    """The one object of `copy --json`: the content of the new store, and what was left out."""
 
     to: str
     messages: int
@@ -417,7 +417,7 @@ class Stored(TypedDict):
 
 
 class ExportedDamaged(TypedDict):
-    """What was left out because it is damaged."""
+    """Damaged ranges that were left out."""
 
     ranges: int
     bytes: int
@@ -479,14 +479,14 @@ class TickCount(TypedDict):
 
 
 class TickWaiting(TypedDict):
-    """What waits for its time."""
+    """Messages that wait for their time."""
 
     count: int
     nextDue: int | None
 
 
 class TickExpired(TypedDict):
-    """What a broker would delete now because it is old, or because the disk is full: `tick --expire` deletes it."""
+    """Segments that a broker would delete now because of their age or a full disk: `tick --expire` deletes them."""
 
     segments: int
     messages: int
@@ -497,7 +497,7 @@ class TickExpired(TypedDict):
 
 
 class Tick(TypedDict):
-    """What happened, counted, and what still waits."""
+    """The counts of events, and what still waits."""
 
     now: int
     counts: list[TickCount]
@@ -512,7 +512,7 @@ class TickSummary(TypedDict):
 
 
 class Topic(TypedDict):
-    """A row of `topic list`, and what `topic` made of one."""
+    """A row of `topic list`, and the result of `topic create`, `alter` and `delete`."""
 
     topic: str
     readQueueNums: int | None

@@ -1,4 +1,4 @@
-"""Sizes as people type them. The units are powers of 1024, with or without their ``i``: so are a broker's own."""
+"""Sizes as people type them. The units are powers of 1024, with or without the ``i``, as in a broker's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stat``: who stores what, when, how much; what waits or is deleted next; what lies where in the log."""
+"""``stat``: count messages and bytes; report what waits or is deleted next; map the log."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day"
 REPORTS = ("delay", "tx", "retry", "retention")
 DUPLICATES = {"uniq": ("topic", "uniqKey"), "body": ("topic", "body")}
 OVER_TIME = "over time"
-# How many groups a chart shows.
+# Number of groups in a chart.
 TOP = 20
 
 
 class How(TypedDict, total=False):
-    """What is counted: by which dimensions, what is stored twice, one of the reports, or a map of the log.
+    """The kind of count: by which dimensions, duplicates, one of the reports, or a map of the log.
 
-    ``top`` is how many of the largest groups are shown. With ``charts`` what a page of charts needs is counted too.
+    ``top`` is the number of groups shown, the largest first. With ``charts`` everything for a page of charts is
+    counted.
     """
 
     by: str | Sequence[str] | None
@@ -55,7 +56,7 @@ class How(TypedDict, total=False):
 
 
 class Chart(NamedTuple):
-    """What a page shows under a title."""
+    """The content of a page under one title."""
 
     title: str
     counts: Json
@@ -64,9 +65,9 @@ class Chart(NamedTuple):
 
 @dataclass
 class Counted:
-    """What was counted: the object of the contract, with the ``span`` of a cell and the ``lines`` of a map.
+    """The counts: the object of the contract, with the ``span`` of a cell and the ``lines`` of a map.
 
-    ``unknown`` says that no such topic or queue is there; ``there`` is how many messages there are where none matched.
+    ``unknown`` says that a topic or queue does not exist; ``there`` is the number of messages if none of them matched.
     """
 
     root: str
@@ -83,7 +84,7 @@ class Counted:
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command."""
+        """Return the exit status of the command."""
         said = [*([self.unknown] if self.unknown else []), *self.unread]
         return worst(*(one.status for one in said), Exit.SKIPPED if self.is_damaged else Exit.DONE)
 
@@ -95,7 +96,7 @@ def stat(store: Place, by: str | Sequence[str] = "topic", *, jobs: int = 1, **wh
 
 
 def count(store: Place, how: How, work: Working | None = None, **which: Unpack[Which]) -> Counted:
-    """Count the messages of a store, and what that answer lacks."""
+    """Count the messages of a store, and note what could not be counted."""
     from rmqtool.log.select import Selection
 
     wanted, wish = wanted_of(which), _wish(how)
@@ -164,7 +165,7 @@ def _statistics(store: Store, selection: Selection, effort: Effort, wish: Wish, 
 
 
 def _charts(store: Store, selection: Selection, effort: Effort, wish: Wish) -> list[Chart]:
-    """Count what a page shows: what was asked for, then all else that there is to count by."""
+    """Count for a page: what was asked for, then by every other dimension."""
     from rmqtool.look.statistics import Wish, read_statistics
 
     zone, top = wish.zone, wish.top if wish.top is not None else TOP

@@ -1,4 +1,4 @@
-"""A store by its name, as one broker has it; and opened, for several questions."""
+"""``Store``: a store by its path and a broker version; opened once, it answers several questions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Settings = Mapping[str, str] | Iterable[str]
 class Store:
     """A store. ``open`` opens it for several questions, and a context manager closes it; else each verb opens it.
 
-    ``version`` is the broker whose rules answer ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
+    ``version`` is the broker whose rules are used ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
     broker.conf, by name or as "name=value".
     """
 
@@ -83,12 +83,12 @@ class Store:
 
     @property
     def version(self) -> str:
-        """The broker whose rules answer."""
+        """The broker whose rules are used."""
         with opened(self) as store:
             return store.version.value
 
     def options(self, assumed: Mapping[str, object] | None = None) -> str:
-        """Return the options of a command line that say which broker's rules and settings were taken."""
+        """Return the command-line options for the broker's rules and settings that were used."""
         version = "" if self.as_version is None else f" --as {self.as_version}"
         stated = [*self.assignments, *(f"{name}={value}" for name, value in (assumed or {}).items())]
         return version + "".join(f" --conf {quote(one)}" for one in stated)
@@ -100,21 +100,21 @@ class Store:
         return self
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the store if it is open."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
 
     def reopen(self, path: str | None = None) -> OpenStore:
-        """Open the store as it is now, for one question; ``path`` is where it is known to be."""
+        """Open the store as it is now, for one question; ``path`` is its root if that is known already."""
         from rmqtool.store.open import open_store
 
         return open_store(path or self.path, version=self.as_version, assignments=self.assignments)
 
     def located(self) -> tuple[str, StoreConfig]:
-        """Return root and settings of a store that is opened for writing next.
+        """Return root and settings of a store that will be opened for writing.
 
-        That lists the whole store. Here its queues and index are left out: they tell nothing of either.
+        Opening for writing lists the whole store. Here queues and index are left out: settings do not depend on them.
         """
         from rmqtool.formats.paths import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX
         from rmqtool.store.open import open_store
@@ -125,7 +125,7 @@ class Store:
 
     @contextmanager
     def use(self) -> Iterator[OpenStore]:
-        """Give the open store, or one that is open for now."""
+        """Yield the open store, or open it for the time of the context."""
         if self._opened is not None:
             yield self._opened
             return
@@ -187,13 +187,13 @@ class Store:
         return diff(self, other, jobs=jobs, **how)
 
     def recover(self, *, to: str | os.PathLike[str] | None = None) -> Rehearsed:
-        """Say what the next start of a broker would do; see ``rmqtool.recover``."""
+        """Return what the next start of a broker would do; see ``rmqtool.recover``."""
         from rmqtool.api.recover import recover
 
         return recover(self, to=to)
 
     def recover_apply(self, *, progress: Progress | None = None) -> Recovered:
-        """Make the store whole with our own recovery; see ``rmqtool.recover_apply``."""
+        """Recover the store with rmqtool's own rules; see ``rmqtool.recover_apply``."""
         from rmqtool.api.recover import recover_apply
 
         return recover_apply(self, progress=progress)
@@ -205,13 +205,13 @@ class Store:
         return repair(self, jobs=jobs, **how)
 
     def undo(self, which: str | os.PathLike[str] = "last") -> Undone:
-        """Take back a repair; see ``rmqtool.undo``."""
+        """Undo a repair; see ``rmqtool.undo``."""
         from rmqtool.api.repair import undo
 
         return undo(self, which)
 
     def past_repairs(self) -> Past:
-        """Return the repairs that were done; see ``rmqtool.past_repairs``."""
+        """Return the past repairs; see ``rmqtool.past_repairs``."""
         from rmqtool.api.repair import past_repairs
 
         return past_repairs(self)
@@ -247,13 +247,13 @@ class Store:
         return produce(self, given, **how)
 
     def consume(self, group: str = "", *, limit: int | None = None, **which: Unpack[Topics]) -> Iterator[Message]:
-        """Yield the messages that a group gets next; see ``rmqtool.consume``."""
+        """Yield the next messages of a group; see ``rmqtool.consume``."""
         from rmqtool.api.consume import consume
 
         return consume(self, group, limit=limit, **which)
 
     def tick(self, *, expire: bool = False) -> TickSummary:
-        """Do what is due; see ``rmqtool.tick``."""
+        """Deliver and expire what is due; see ``rmqtool.tick``."""
         from rmqtool.api.tick import tick
 
         return tick(self, expire=expire)
@@ -273,27 +273,27 @@ Place = str | os.PathLike[str] | Store
 def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None) -> Store:  # noqa: A001
     """Open a store for reading, once for several questions. A context manager closes it.
 
-    ``version`` is the broker whose rules answer ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
+    ``version`` is the broker whose rules are used ("4.9", "5.3", "5.4"; default: guessed), ``conf`` has settings as in
     broker.conf.
     """
     return Store(path, version=version, conf=conf).open()
 
 
 def store_of(place: Place) -> Store:
-    """Return the store that is meant."""
+    """Return a place as a ``Store``."""
     return place if isinstance(place, Store) else Store(place)
 
 
 @contextmanager
 def opened(place: Place) -> Iterator[OpenStore]:
-    """Open a store; one that is open already is left so."""
+    """Open a store for the time of the context; one that is open already stays open."""
     with store_of(place).use() as store:
         yield store
 
 
 @contextmanager
 def source_at(place: Place) -> Iterator[Source]:
-    """Open what a path leads to: the log of a store, one queue, or one file of a log."""
+    """Open the log at a path: of a store, of one queue, or one file."""
     from rmqtool.log.sources import open_source, source_of
 
     store = store_of(place)
@@ -305,7 +305,7 @@ def source_at(place: Place) -> Iterator[Source]:
 
 
 def parse_version(text: str | None) -> Version | None:
-    """Return the broker that is meant."""
+    """Return the broker version for its name."""
     if text is None:
         return None
     if text not in list(Version):
@@ -314,21 +314,21 @@ def parse_version(text: str | None) -> Version | None:
 
 
 def assignments_of(conf: Settings | None) -> tuple[str, ...]:
-    """Return settings as a person types them."""
+    """Return settings in the form "name=value"."""
     if isinstance(conf, Mapping):
         return tuple(f"{name}={value}" for name, value in conf.items())
     return tuple(conf or ())
 
 
 def is_one_file(path: str) -> bool:
-    """Return whether a path is a file, and none that names a store."""
+    """Return whether a path is a file of a store; a configuration file names a store and does not count."""
     from rmqtool.store.open import CONF_ENDINGS
 
     return os.path.isfile(path) and not path.endswith(CONF_ENDINGS)
 
 
 def require_whole(store: Store, command: str, why: str) -> None:
-    """Raise UsageError for one file of a store: ``why`` says what ``command`` needs the whole for."""
+    """Raise UsageError if the path is one file of a store: ``why`` says what ``command`` needs the whole store for."""
     if is_one_file(store.path):
         from rmqtool.formats.paths import FileKind
         from rmqtool.store.open import locate

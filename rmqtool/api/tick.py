@@ -1,4 +1,4 @@
-"""``tick``: what a broker would have done by now is done."""
+"""``tick``: deliver and expire what is due, as a running broker would have done."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rmqtool.broker.services.tick import Services
 
 FIELDS = ("service", "event", "topic", "queueId", "queueOffset", "commitLogOffset", "uniqKey", "dueTimestamp")
-# What a broker would only log.
+# Events that a broker only logs.
 _PASSED_OVER = frozenset({"skipped", "stuck", "dropped"})
 
 
 @dataclass
 class Ticking:
-    """A store that is being served: iterate over what happens, then ``finish`` it.
+    """A store whose services run: iterate over the events, then ``finish`` it.
 
-    ``full`` says why nothing may be written: what is due stays so.
+    ``full`` is the reason why nothing may be written; due messages then stay.
     """
 
     services: Services
@@ -42,7 +42,7 @@ class Ticking:
             yield one.as_json()
 
     def finish(self) -> TickSummary:
-        """Save how far the services are; return what happened, counted, and what waits for its time."""
+        """Save the progress of the services; return the counts of events, and what still waits."""
         if self.full is None:
             self.services.save()
         found = {
@@ -57,7 +57,7 @@ class Ticking:
         return cast("TickSummary", {"summary": found})
 
     def require_room(self) -> None:
-        """Raise NoSpace where nothing could be delivered."""
+        """Raise NoSpace if nothing could be delivered."""
         if self.full is not None:
             raise NoSpace(
                 f"nothing was delivered: {self.full}", hint="make room on that disk, then run the command again"
@@ -65,22 +65,22 @@ class Ticking:
 
     @property
     def status(self) -> Exit:
-        """What that makes of the command: messages that were passed over are skipped."""
+        """Return the exit status: events that a broker only logs count as skipped."""
         return Exit.SKIPPED if any(event in _PASSED_OVER for _, event, _ in self.counts) else Exit.DONE
 
 
 def tick(store: Place, *, expire: bool = False) -> TickSummary:
-    """Deliver what is due, check transactions, revive; with ``expire`` delete what is old. Return the summary."""
+    """Deliver due messages, check transactions, revive; with ``expire`` delete old segments. Return the summary."""
     with ticking(store, expire=expire) as found:
         found.require_room()
         for _ in found:
-            pass  # each thing happens as it is asked for
+            pass  # the loop does the work: each event happens when it is asked for
         return found.finish()
 
 
 @contextmanager
 def ticking(store: Place, *, expire: bool = False) -> Iterator[Ticking]:
-    """Open a store under its lock, with everything that a broker does by itself."""
+    """Open a store under its lock, with all services of a broker."""
     from rmqtool.broker.services.tick import serving
 
     root, config = store_of(store).located()

@@ -1,4 +1,4 @@
-"""``topic``: what topics a store has, and changing that."""
+"""``topic``: list, create, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What to do."""
+    """An action on topics."""
 
     LIST = "list"
     CREATE = "create"
@@ -40,7 +40,7 @@ def topics(store: Place) -> list[Topic]:
 
 
 def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings]) -> list[Topic]:
-    """List the topics of a store; create or alter the one of a name; or delete it with its queues."""
+    """List the topics of a store; create, alter or delete one."""
     from rmqtool.broker.topics import TopicConfigs
     from rmqtool.engine.clock import SystemClock
     from rmqtool.engine.retention import remove_queues

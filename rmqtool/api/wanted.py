@@ -1,6 +1,6 @@
-"""Which messages are wanted, as keywords: ``filters.wanted``, with times as people and programs have them.
+"""The question "which messages" as keywords; times may be given as people or programs have them.
 
-What a store says to such a question by itself: that it has no such topic, that nothing matched.
+Also the notes that a store has about such a question: there is no such topic, no message matched.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Which(TypedDict, total=False):
 
 
 class Where(TypedDict, total=False):
-    """Which messages by where and when they were stored: all that some verbs can be asked."""
+    """Which messages, by place and store time only: for verbs that cannot look into messages."""
 
     topics: str | Sequence[str] | None
     queue: int | None
@@ -47,7 +47,7 @@ class Where(TypedDict, total=False):
 
 _WHICH = tuple(Which.__annotations__)
 WHERE = tuple(Where.__annotations__)
-# What other tools and our own command line call them.
+# Names that other tools, or the command line, use for a keyword.
 _MEANT = {
     "topic": "topics",
     "tag": "tags",
@@ -89,52 +89,52 @@ def milliseconds(time: Time | None) -> int | None:
 
 
 def require_known(function: str, given: Mapping[str, Any], known: Sequence[str] = _WHICH) -> None:
-    """Raise TypeError for a keyword that would have no effect, and say which one is meant."""
+    """Raise TypeError for an unknown keyword, and suggest the nearest one."""
     for name in given:
         if name not in known:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant(name, known)}")
 
 
 def meant(name: str, known: Sequence[str]) -> str:
-    """Return what to say of an unknown name: the one that is meant, or those that there are."""
+    """Return the end of an error about an unknown name: the nearest known one, or all of them."""
     near = _MEANT.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
     return f"; did you mean {near!r}?" if near in known else f"; it takes {', '.join(known)}"
 
 
 class Working(TypedDict, total=False):
-    """How many processes work, and who is told how far they are."""
+    """The number of processes, and the progress to report to."""
 
     jobs: int
     progress: Progress
 
 
 def expect_processes() -> None:
-    """Load what several processes need so that they can be made; to be called before anything else is loaded."""
+    """Load the libraries of worker processes without starting threads; call this before anything else loads them."""
     from rmqtool import kernel
     from rmqtool.log.workers import load_without_threads
 
-    # By the kernel most work needs no Arrow; what stands in for it needs it at once, and shared by all.
+    # With the kernel most work needs no Arrow. Without it every worker does, so it is loaded before they are copied.
     load_without_threads(with_arrow=kernel.NATIVE is None)
 
 
 def effort_of(jobs: int = 1, progress: Progress | None = None) -> Effort:
-    """Return how many processes work, and who is told how far they are."""
+    """Return the number of processes with the progress to report to."""
     from rmqtool.log.ranges import Effort
 
     return Effort(jobs) if progress is None else Effort(jobs, progress)
 
 
 class Said(NamedTuple):
-    """What a store says to a question by itself, and what that makes of the answer."""
+    """A note of the store about a question, and the exit status that goes with it."""
 
     text: str
     status: Exit
 
 
 def unknown_places(stores: Iterable[Store | None], wanted: Wanted) -> Said | None:
-    """Return which of the wanted topics, or that the wanted queue, no store knows; then the answer is no.
+    """Return a note if none of the wanted topics, or not the wanted queue, exists in any store.
 
-    Nothing is found of a name that is misspelt, and nothing found must not look like nothing there.
+    A misspelt name finds nothing; without the note that would look like an empty topic.
     """
     from rmqtool.look.topic_names import describe_unknown, describe_unknown_queue
 
@@ -146,7 +146,7 @@ def unknown_places(stores: Iterable[Store | None], wanted: Wanted) -> Said | Non
 
 
 def unread_configs(store: Store) -> list[Said]:
-    """Return which configuration files could not be read: what they would tell is not in the answer."""
+    """Return a note for each configuration file that could not be read: the answer lacks its content."""
     from rmqtool.errors import OptionalMissing
     from rmqtool.store.config_files import read_configs
 
@@ -158,14 +158,14 @@ def unread_configs(store: Store) -> list[Said]:
 
 
 def count_there(store: Store | None, wanted: Wanted) -> int | None:
-    """Return how many messages there are in the wanted topics and queues; None where that is not known."""
+    """Return how many messages the wanted topics and queues have; None if that is not known."""
     from rmqtool.look.queue_bounds import count_messages
 
     return None if store is None else count_messages(store, wanted.topics, wanted.queue_id)
 
 
 def unread_by(store: Store, group: str, selection: Selection) -> Selection:
-    """Return what a group has not consumed: of every topic it has an offset in, each queue from that offset on."""
+    """Return a selection of what a group has not consumed: from each of its committed offsets on."""
     from dataclasses import replace
 
     from rmqtool.store.config_files import read_configs

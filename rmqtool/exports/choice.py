@@ -1,11 +1,10 @@
-"""What is exported or read: which messages, which columns, what becomes of damage, how large the pieces are.
+"""The choice of an export or a read: which messages, which columns, how damage is treated, how large a task is.
 
-What each column is: for people who ask before they export.
+Also the list of columns for users, and the paths of stores and targets: local paths, in Spark's and pyarrow's spelling
+too.
 
-Where stores and exports are: a path of this machine, also where it is spelled as Spark and pyarrow spell it.
-
-Other filesystems are not spoken to. An export appears by one rename, under a lock: an object store has neither, so its
-readers would see a part of an export, and two exports would mix.
+Other file systems are refused. An export appears by one rename, under a lock. An object store has neither, so readers
+would see part of an export, and two exports would mix.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rmqtool.errors import UsageError
 from rmqtool.filters.wanted import Wanted, want
 from rmqtool.log.select import Selection
 
-# An Arrow type, and what SQL engines call it.
+# Arrow types and their names in SQL engines.
 SQL_TYPES = {
     "string": "string",
     "int32": "int",
@@ -60,12 +59,12 @@ ABOUT = {
 
 
 def sql_type(arrow_type: object) -> str:
-    """Return what SQL engines call an Arrow type of the schema."""
+    """Return the SQL name of an Arrow type of the schema."""
     return SQL_TYPES[str(arrow_type).replace(" ('entries')", "")]
 
 
 def column_rows(choice: Choice) -> Iterator[dict[str, str]]:
-    """Yield the columns of an export with these choices."""
+    """Yield the columns of an export with this choice."""
     for field in choice.projection(None, "ms").schema():
         yield {"column": field.name, "type": sql_type(field.type), "about": ABOUT[field.name]}
 
@@ -75,7 +74,7 @@ _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def local_path(text: str) -> str:
-    """Return the path that is meant; raise UsageError for what lies on another filesystem."""
+    """Return a local path; raise UsageError for a path on another file system."""
     here = _HERE.fullmatch(text)
     if here is not None:
         return here[1]
@@ -95,7 +94,7 @@ TimeUnit = Literal["ms", "us"]
 
 
 class OnCorrupt(StrEnum):
-    """What becomes of damage: it ends the work, it is left out, or it is left out and told of."""
+    """The treatment of damage: end the work, leave the damage out, or leave it out and report it."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -104,9 +103,9 @@ class OnCorrupt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A plain value: it goes to other processes. Offsets are queue offsets; times are store times; both half-open.
+    """A plain value that is sent to other processes. Offsets are queue offsets, times are store times; both half-open.
 
-    ``physical_begin`` and ``physical_end`` bound where in the log a message may lie.
+    ``physical_begin`` and ``physical_end`` bound the physical offsets of the messages.
     """
 
     topics: tuple[str, ...] = ()
@@ -124,21 +123,21 @@ class Choice:
 
     @classmethod
     def of(cls, wanted: Wanted, **more: Any) -> Choice:
-        """Return the choice of the messages that a question asks for, by where and when they were stored."""
+        """Return the choice of the messages that match a question by place and store time."""
         topics, queue_id = wanted.topics.patterns, wanted.queue_id
         return cls(topics=topics, queue_id=queue_id, begin=wanted.begin, end=wanted.end, **more)
 
     def selection(self) -> Selection:
-        """Return the question that is asked of every record."""
+        """Return the question for a single record."""
         wanted = want(topics=self.topics, queue=self.queue_id, begin=self.begin, end=self.end)
         return Selection.of(wanted, least_offset=self.start_offset, physical_from=self.physical_begin)
 
     def projection(self, broker: str | None, time_unit: TimeUnit) -> Projection:
-        """Return how the batches of one broker's messages look."""
+        """Return the columns of the batches of one broker's messages."""
         return Projection(columns=self.columns, body=self.body, time_unit=time_unit, broker=broker)
 
     def as_json(self) -> dict[str, Any]:
-        """Return which messages and columns these are; how damage is met and the work is cut is no part of it."""
+        """Return the chosen messages and columns; the treatment of damage and the size of tasks are not included."""
         return {
             "topics": list(self.topics),
             "queueId": self.queue_id,
@@ -155,7 +154,7 @@ DEFAULT = Choice()
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the named columns in the order of the schema; raise UsageError for one that is not there."""
+    """Return the named columns in the order of the schema; raise UsageError for an unknown one."""
     wanted = set(names)
     for name in sorted(wanted - set(COLUMNS)):
         near = get_close_matches(name, COLUMNS, n=1)
@@ -167,7 +166,7 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_body(text: str) -> Body:
-    """Return how bodies are shown; raise UsageError for another word."""
+    """Return the form of bodies; raise UsageError for an unknown word."""
     for word in get_args(Body):
         if word == text:
             found: Body = word
@@ -176,7 +175,7 @@ def check_body(text: str) -> Body:
 
 
 def check_split_size(size: int) -> int:
-    """Return the size; raise UsageError for one with which planning would be most of the work."""
+    """Return the size; raise UsageError for one that is too small: planning would be most of the work."""
     if size < LEAST_SPLIT_SIZE:
         raise UsageError(f"a split of {size} bytes is too small", hint=f"the minimum is {LEAST_SPLIT_SIZE} bytes")
     return size

@@ -1,4 +1,4 @@
-"""What an export did: its files, how far it read each store, and under which choices. One JSON file for each export."""
+"""The manifest of an export, one JSON file: its files, how far it read each store, and with which choice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a store has been read: from one physical offset up to another."""
+    """The part of a store that was read: from one physical offset up to another."""
 
     store: str
     start: int
@@ -25,7 +25,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One export. ``read`` is by broker, and goes on from export to export; ``choices`` are what must not change."""
+    """One export. ``read`` is by broker and continues from export to export; ``choices`` must stay the same."""
 
     number: int
     written_by: str
@@ -65,7 +65,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, path: str) -> Manifest:
-    """Read the bytes back; raise StoreError, naming ``path``, for what no export wrote."""
+    """Return the manifest in ``data``; raise StoreError, naming ``path``, for bytes that no export wrote."""
     try:
         found = json.loads(data)
         if found["manifestVersion"] != VERSION:

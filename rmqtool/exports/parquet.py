@@ -1,6 +1,6 @@
-"""Parquet files of one task: batches in, a file for each partition out, in the order of the log.
+"""The Parquet files of one task: batches in, a file for each partition out, in the order of the log.
 
-What the operating system refuses while an export is written, as errors with a sentence.
+Also the errors for what the operating system refuses while an export is written.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def writing(path: str) -> Iterator[None]:
         ) from error
 
 
-# A row group is held twice while it is written: as columns and as pages.
+# A row group is held twice while it is written, as columns and as pages, so it is kept small.
 MOST_ROWS = 100_000
 MOST_BYTES = 64 << 20
-# All partitions of a task together hold as much; with more files open at once the one longest unused is closed.
+# Bytes held by all partitions of a task together; beyond that the file that was unused for longest is closed.
 MOST_HELD = 96 << 20
 MOST_OPEN = 64
 
@@ -62,32 +62,32 @@ _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
 
 _CODEC = "zstd"
 _LEVEL = 1
-# Where values repeat; elsewhere a dictionary is built only to be given up.
+# Columns whose values repeat. A dictionary for any other column is built and then given up.
 _REPEATING = ("topic", "queue_id", "tags", "born_host", "store_host", "body_codec", "sys_flag", "flag", "broker")
 _OF_PROPERTIES = ("properties.key_value.key",)
-# Nobody prunes by these, and the greatest body would stand in every footer.
+# No reader skips row groups by these, and the greatest body would be in every footer.
 _WITHOUT_STATISTICS = ("body", "properties")
 
 
 class PartitionBy(StrEnum):
-    """What files can be set apart by: each word, and the column that the directories give."""
+    """The words of --partition-by, each with the column that the directories give."""
 
     DAY = "day"
     TOPIC = "topic"
 
     @property
     def column(self) -> str:
-        """The name in the directories: none that is a column of the files, which keep their own."""
+        """The name in the directories. No column of the files has it: those keep theirs."""
         return {"day": "dt", "topic": "topic_part"}[self.value]
 
     @property
     def source(self) -> str:
-        """The column that the partition is made of."""
+        """The column that the partition is computed from."""
         return {"day": "store_timestamp", "topic": "topic"}[self.value]
 
 
 class PartFile(NamedTuple):
-    """A file that was written: its path beneath the target, its rows and its bytes."""
+    """A file that was written: its path in the target, its rows and its bytes."""
 
     path: str
     rows: int
@@ -96,7 +96,7 @@ class PartFile(NamedTuple):
 
 @dataclass(eq=False)
 class _Part:
-    """One partition of one task: what waits to be written, and the file that is open."""
+    """One partition of one task: the rows that wait to be written, and the open file."""
 
     directory: str
     files: int = 0
@@ -109,7 +109,7 @@ class _Part:
 
 
 class PartWriter:
-    """Writes the batches of one task beneath ``root``; ``stem`` begins the names of its files."""
+    """Writes the batches of one task below ``root``; the names of its files begin with ``stem``."""
 
     def __init__(self, root: str, stem: str, schema: pa.Schema, partition_by: Sequence[PartitionBy] = ()) -> None:
         self.root = root
@@ -117,12 +117,12 @@ class PartWriter:
         self.schema = schema
         self.partition_by = tuple(partition_by)
         self._parts: dict[str, _Part] = {}
-        self._open: dict[str, _Part] = {}  # the one used last stands last
+        self._open: dict[str, _Part] = {}  # the one used last is at the end
         self._held = 0
         self._written: list[PartFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; memory stays bounded whatever comes."""
+        """Add a batch. Memory stays bounded for any number of partitions."""
         for directory, rows in _split(batch, self.partition_by):
             part = self._parts.setdefault(directory, _Part(directory))
             part.waiting.append(rows)
@@ -135,7 +135,7 @@ class PartWriter:
             self._flush(max(self._parts.values(), key=lambda part: part.waiting_bytes))
 
     def close(self) -> list[PartFile]:
-        """Write what is left; return every file, durable, in the order of the names."""
+        """Write the rest; return every file, durable, in the order of the names."""
         for part in self._parts.values():
             if part.waiting:
                 self._flush(part)
@@ -144,7 +144,7 @@ class PartWriter:
         return sorted(self._written)
 
     def _flush(self, part: _Part) -> None:
-        """Write what waits as one row group."""
+        """Write the waiting rows as one row group."""
         writer = self._writer(part)
         with writing(os.path.join(self.root, part.path)):
             writer.write_table(pa.Table.from_batches(part.waiting), row_group_size=part.waiting_rows)
@@ -181,7 +181,7 @@ class PartWriter:
 
 
 def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
-    """Return a writer of a new file with the codec and encodings of every file of an export."""
+    """Return a writer of a new file, with the codec and encodings of all files of an export."""
     names = [name for name in schema.names if name not in _WITHOUT_STATISTICS]
     return pq.ParquetWriter(
         path,
@@ -194,7 +194,7 @@ def open_writer(path: str, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def make_durable(path: str) -> None:
-    """Bring a file, or the names in a directory, to the disk."""
+    """Force a file, or the names in a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -203,7 +203,7 @@ def make_durable(path: str) -> None:
 
 
 def _split(batch: pa.RecordBatch, partition_by: Sequence[PartitionBy]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each partition in their order, with the directory they belong in."""
+    """Yield the rows of each partition in their order, with their directory."""
     if not partition_by:
         yield "", batch
         return
@@ -221,7 +221,7 @@ def _split(batch: pa.RecordBatch, partition_by: Sequence[PartitionBy]) -> Iterat
 
 
 def _days(times: pa.Array) -> pa.Array:
-    """Return the UTC day of each time, null where there is none that a reader of dates could spell."""
+    """Return the UTC day of each time; null for a time after the year 9999, which readers of dates refuse."""
     unit = _PER_DAY[times.type.unit]
     days = pc.cast(times, pa.int64()).to_numpy(zero_copy_only=False) // unit
     absent = times.is_null().to_numpy(zero_copy_only=False) | (days > _LATEST_DAY)
@@ -236,6 +236,6 @@ def _directory_name(by: PartitionBy, value: Any) -> str:
     name = f"{by.column}={quote(value, safe=_SAFE)}"
     if len(name) <= _NAME_LIMIT:
         return name
-    # No directory bears so long a name. The files keep the whole topic.
+    # A directory name cannot be that long. The files keep the whole topic.
     digest = hashlib.sha256(value.encode("utf-8")).hexdigest()[:_HASH_LENGTH]
     return f"{by.column}={quote(value[:_BEGIN_LENGTH], safe=_SAFE)}~{digest}"

@@ -1,6 +1,6 @@
-"""Which ranges of which stores are read: known before a byte of a message is.
+"""The plan of an export: the ranges of each store that will be read, known before a message is read.
 
-The work of one task: a range of a log into Parquet files. It runs in this process, a pool, or Spark's executors.
+Also the work of one task, a range of a log into Parquet files: in this process, a pool, or Spark's executors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rmqtool.log.sources import StoreLog, broker_names, read_store_log
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One store: its broker's name, its log as it was when it was planned, and the choice with this store's bounds."""
+    """One store: its broker's name, its log at the time of the plan, and the choice with this store's bounds."""
 
     broker: str
     log: StoreLog
@@ -35,7 +35,7 @@ class Source:
 
     @property
     def bytes(self) -> int:
-        """How many bytes of the log are read; what was only reserved behind its end does not count."""
+        """The bytes of the log that are read, without the space reserved after its end."""
         end = self.log.end.physical_offset
         return sum(min(range_length(one), max(end - one.file.base_offset - one.start, 0)) for one in self.ranges)
 
@@ -43,13 +43,13 @@ class Source:
 def plan_sources(
     paths: Sequence[str], choice: Choice, starts: Mapping[str, int] | None = None, *, settled: bool = False
 ) -> list[Source]:
-    """Plan the stores at ``paths``. ``starts`` gives brokers whose log is read from a record's end on, exactly there.
+    """Plan the stores at ``paths``. ``starts`` names brokers whose log is read from the end of a record on.
 
-    With ``settled``, and wherever a broker is writing, nothing behind the record that is the last one now is read.
+    With ``settled``, and for a store that a broker is writing to, nothing after the current last record is read.
     """
     if not paths:
         raise UsageError("no store is given", hint="give the storePathRootDir of at least one broker")
-    # Who reads may be a process of another machine, which has another current directory.
+    # An absolute path: tasks may run on another machine, in another directory.
     logs = [read_store_log(os.path.abspath(path)) for path in paths]
     names = broker_names(logs)
     sources = []
@@ -65,7 +65,7 @@ def plan_sources(
 
 
 def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = None, end: int | None = None) -> Source:
-    """Plan one store, from a record's end at ``start`` on, and up to a record's end."""
+    """Plan one store; ``start`` and ``end`` are ends of records."""
     missing = None
     files = log.files
     if start is not None:
@@ -77,17 +77,17 @@ def plan_source(broker: str, log: StoreLog, choice: Choice, start: int | None = 
             missing = Damage("CL-GAP", files[0].name, 0, length, text)
     if end is not None:
         choice = replace(choice, physical_end=end if choice.physical_end is None else min(choice.physical_end, end))
-    # What is written meanwhile is read the next time: its queues tell nothing of what is missing now.
+    # Records written meanwhile are left to the next export; until then queues that lack them are not damage.
     plan = read_plan(files, choice.selection(), log.queues, live=log.live or end is not None)
     ranges = tuple(part for file in plan.wanted for part in _ranges(file, choice, start, log.end.physical_offset))
     return Source(broker, log, plan, choice, ranges, missing)
 
 
 def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> Iterator[Range]:
-    """Yield the ranges of a file within the bounds of the choice; ``start`` is where a record is due.
+    """Yield the ranges of a file within the bounds of the choice; ``start`` is the start of a record.
 
-    Nothing is cut behind ``log_end``: that the records there are older ones, which a recovery left behind, is only
-    seen by who comes from the last record.
+    No range begins after ``log_end``. The records there may be old ones that a recovery left, and only a reader that
+    comes from the last record can tell.
     """
     begin = max(choice.physical_begin - file.base_offset, 0)
     end = file.size if choice.physical_end is None else min(choice.physical_end - file.base_offset, file.size)
@@ -109,7 +109,7 @@ def _ranges(file: LogFile, choice: Choice, start: int | None, log_end: int) -> I
 
 
 class Written(NamedTuple):
-    """What a task wrote, in a directory of its own beneath the staging one; where its last message ends in the log."""
+    """The result of a task: its files in its own staging directory, and the end of its last message in the log."""
 
     directory: str
     files: list[PartFile]
@@ -119,10 +119,10 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class WriteWork:
-    """Writes ranges of one store. A plain value that goes to other processes.
+    """Writes ranges of one store. A plain value that is sent to other processes.
 
-    Each try writes into a directory of its own: one that fails, or whose answer is thrown away, leaves nothing that
-    counts. ``prefix`` begins the names of the files; the place in the log follows, so names sort as the log does.
+    Each attempt writes into a directory of its own, so an attempt that fails, or whose answer is dropped, does no harm.
+    Names of files begin with ``prefix`` and go on with the place in the log, so that they sort in the order of the log.
     """
 
     staging: str
@@ -133,7 +133,7 @@ class WriteWork:
     partition_by: tuple[PartitionBy, ...] = ()
 
     def __call__(self, asked: Range, write: Callable[[bytes], object] | None = None) -> Answered:  # noqa: ARG002
-        """Write the messages of a range; the answer's ``found`` is what was ``Written``."""
+        """Write the messages of a range; ``found`` of the answer is ``Written``."""
         projection = self.choice.projection(self.broker, "ms")
         reader = BatchReader(asked, self.choice, projection, self.queues)
         directory = uuid4().hex

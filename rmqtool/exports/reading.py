@@ -1,4 +1,4 @@
-"""A range of a log as Arrow batches and damage: what export writes and Spark is handed."""
+"""A range of a log as Arrow batches and damage, for export and for Spark."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rmqtool.log.select import Selection
 
 
 class Messages(NamedTuple):
-    """A batch of messages, and the damage of those rows whose bodies did not inflate: they hold them as stored."""
+    """A batch of messages, and the damage of rows whose body is not inflated: they hold the stored bytes."""
 
     batch: pa.RecordBatch
     damages: list[tuple[int, Damage]]
 
 
 def require_same_view(asked: Range) -> None:
-    """Raise unless the file of a range is here what it was where the range was planned.
+    """Raise unless the file of a range is the same here as where the range was planned.
 
-    A machine that does not share the disk, or holds an old copy, knows nothing of damage.
+    A machine that does not share the disk, or holds an old copy, must not report this as damage.
     """
     file = asked.file
     hint = "every machine must have the store at this path; if its broker deleted the file, read it again"
@@ -45,7 +45,7 @@ def require_same_view(asked: Range) -> None:
 
 
 class BatchReader:
-    """One range being read; afterwards ``reader`` knows where it began and ended."""
+    """The reader of one range; after the read ``reader`` has its real begin and end."""
 
     def __init__(self, asked: Range, choice: Choice, projection: Projection, queues: Sequence[QueueFiles] = ()) -> None:
         self.asked = asked
@@ -67,9 +67,9 @@ class BatchReader:
                 yield from self._spell(part)
 
     def check_landing(self, following: Range) -> None:
-        """Raise unless this range ended where the ``following`` one begins: that is found by the same search.
+        """Raise unless this range ended where the ``following`` one begins, found by the same search.
 
-        By induction no record is lost and none is read twice, however wrong a guess was.
+        By induction no record is lost and none is read twice, even if the guess of a begin was wrong.
         """
         file, reached = following.file, self.reader.reached
         if self.reader.began is None or reached is None:
@@ -91,7 +91,7 @@ class BatchReader:
 
     @property
     def left_over(self) -> Damage | None:
-        """What stands behind the last record of the file, when it lies within the bounds."""
+        """Return the damage after the last record of the file, if it is within the bounds."""
         found = self.reader.left_over
         return found if found is not None and self._counts(found) else None
 
@@ -107,7 +107,7 @@ class BatchReader:
         return end is None or self.asked.file.base_offset + damage.file_offset < end
 
     def _bounded(self, records: Records) -> Records:
-        """Return the records that lie before the ends of the choice."""
+        """Return the records within the bounds of the choice."""
         wanted = np.ones(len(records), np.bool_)
         if self.choice.physical_end is not None:
             wanted &= records.column("physical_offset") < self.choice.physical_end
@@ -117,7 +117,7 @@ class BatchReader:
 
 
 def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) -> int | None:
-    """Return where who reads the range begins; None when nothing in it is for him to read."""
+    """Return where a reader of the range begins; None if the range has nothing for it."""
     file, start, stop, _ = following
     if queues:
         end = file.size if stop is None else stop
@@ -130,7 +130,7 @@ def _begin_of(following: Range, choice: Choice, queues: Sequence[QueueFiles]) ->
 
 
 def _is_record(file: LogFile, file_offset: int | None) -> bool:
-    """Return whether a right record stands there, and not the blank at the end."""
+    """Return whether a sound record begins there; the blank record at the end does not count."""
     if file_offset is None:
         return False
     probe = RangeReader(Range(file, file_offset, file_offset + 1), Selection())

@@ -1,4 +1,4 @@
-"""One export from the plan to the manifest, whoever does the work."""
+"""One export, from the plan to the manifest, for any engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqtool.log.follow import LastRecord, Mark, is_cut_back
 from rmqtool.log.ranges import Answered, Effort, run_ranges
 from rmqtool.log.read import Damage, Note
 
-# Compressed as it is, an export of text has a third of the log's bytes; with less room than this it cannot fit.
+# A compressed export of text has a third of the log's bytes; with less than a quarter free it cannot fit.
 _LEAST_SHARE = 4
 
 DAMAGE_SCHEMA = pa.schema(
@@ -38,20 +38,20 @@ DAMAGE_SCHEMA = pa.schema(
 
 
 class Job(NamedTuple):
-    """One store's share of an export."""
+    """The part of an export that reads one store."""
 
     source: Source
     work: WriteWork
 
 
 Answers = Generator[Answered | Damage | Note]
-# Who does the work: for each job, in their order, the answers to its ranges in the order of the log.
+# Runs the tasks: for each job in order, yields the answers to its ranges in the order of the log.
 Engine = Callable[[Sequence[Job]], Generator[Answers]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person asked for."""
+    """The request of a user."""
 
     paths: tuple[str, ...]
     directory: str
@@ -61,13 +61,13 @@ class Request:
     since_last: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return what of it stands in the manifest."""
+        """Return the part of the request that the manifest records."""
         return {**self.choice.as_json(), "partitionBy": [by.value for by in self.partition_by]}
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What an export did."""
+    """The result of an export."""
 
     number: int
     files: list[PartFile] = field(default_factory=list)
@@ -78,16 +78,16 @@ class Outcome:
 
     @property
     def rows(self) -> int:
-        """How many messages were written."""
+        """The number of messages written."""
         return sum(file.rows for file in self.files)
 
     @property
     def bytes(self) -> int:
-        """How large the new files are."""
+        """The size of the new files."""
         return sum(file.bytes for file in self.files)
 
     def as_json(self, directory: str) -> dict[str, Any]:
-        """Return the object of the contract; ``directory`` is where the files are."""
+        """Return the object of the contract; ``directory`` is the target."""
         return {
             "to": directory,
             "export": self.number if self.changed else None,
@@ -100,7 +100,7 @@ class Outcome:
 
 
 def local_engine(effort: Effort) -> Engine:
-    """Return the engine that needs no Spark: processes on this machine."""
+    """Return the engine without Spark: processes on this machine."""
 
     def run(jobs: Sequence[Job]) -> Generator[Answers]:
         for job in jobs:
@@ -113,7 +113,7 @@ def local_engine(effort: Effort) -> Engine:
 
 
 def run_export(request: Request, engine: Engine) -> Outcome:
-    """Export; the target has all of it afterwards, or is as it was."""
+    """Run an export. Afterwards the target has all of it, or is as it was."""
     with opened_target(request.directory, Mode.APPEND if request.since_last else request.mode) as target:
         previous = target.previous[-1] if target.previous else None
         _require_same(request, previous)
@@ -139,7 +139,7 @@ def _job(request: Request, target: Target, source: Source, at: int) -> Job:
 
 
 def _require_same(request: Request, previous: Manifest | None) -> None:
-    """Raise UsageError where what is added would not fit what is there."""
+    """Raise UsageError if the request does not match the earlier exports in the target."""
     if previous is None:
         return
     before, now = {**previous.choices, "schemaVersion": previous.schema_version}, request.as_json()
@@ -159,7 +159,7 @@ def _spelled(value: object) -> str:
 
 
 def _require_unbroken(source: Source, before: Progress | None, directory: str) -> None:
-    """Raise Refused when the log is not the one that was exported: a broker cut it back and wrote on from there."""
+    """Raise Refused if the log is not the one that was exported: a broker truncated it and wrote on from there."""
     log = source.log
     if before is None:
         return
@@ -186,7 +186,7 @@ def _require_space(target: Target, sources: Sequence[Source]) -> None:
 
 
 class _Collected:
-    """What comes back from the work, store by store, until it is committed."""
+    """The answers of the tasks, store by store, until they are committed."""
 
     def __init__(self, target: Target, request: Request, read: Mapping[str, Progress]) -> None:
         self.target = target
@@ -233,13 +233,13 @@ class _Collected:
         self.outcome.damages.append((source.broker, damage))
 
     def commit(self) -> Outcome:
-        """Let what was written appear."""
+        """Make the export appear."""
         outcome = self.outcome
         if self.request.choice.on_corrupt is OnCorrupt.EMIT and outcome.damages:
             self.damage = "damage.parquet"
             self._write(self.damage, damage_table(outcome.damages))
         if not outcome.files and self.target.is_new and not self.request.partition_by:
-            # Readers take the schema from a file: there is one, also without a message.
+            # Readers take the schema from a file, so there is one even without messages.
             empty = self.request.choice.projection(None, "ms").schema().empty_table()
             path = f"part-{outcome.number:06}.parquet"
             self._write("empty.parquet", empty)
@@ -273,7 +273,7 @@ class _Collected:
 
 
 def damage_error(damage: Damage) -> StoreError:
-    """Return the error that damage is to who wanted none."""
+    """Return the error for a damage when damage ends the export."""
     return StoreError(
         f"{damage.code}: {damage.message} ({damage.length} bytes)",
         file=damage.file,
@@ -283,7 +283,7 @@ def damage_error(damage: Damage) -> StoreError:
 
 
 def damage_table(damages: Sequence[tuple[str, Damage]]) -> pa.Table:
-    """Return the table of the damage of several brokers' stores."""
+    """Return a table of the damage in the stores of several brokers."""
     rows = [
         (damage.file, damage.file_offset, damage.length, damage.code, damage.message, broker)
         for broker, damage in damages

@@ -1,12 +1,12 @@
-"""Where an export appears: whole or not at all, whatever stops it.
+"""The target of an export: the export appears whole or not at all, also if it is killed.
 
-Nothing but data lies under a target, so ``TARGET/**/*.parquet`` is what was exported. What an export did is in the
-sibling ``TARGET_manifest``, one file for each; damaged ranges are in the sibling ``TARGET_damage``. Everything is
-built in ``.TARGET.rmqtool``, which is the lock too. A list of renames is made durable there before the first of them,
-and whoever comes next finishes what a kill cut short. A new target, or one that replaces another, takes one rename.
+A target holds data only, so ``TARGET/**/*.parquet`` is what was exported. Manifests, one for each export, are in the
+sibling ``TARGET_manifest``; damaged ranges are listed in the sibling ``TARGET_damage``. Everything is built in
+``.TARGET.rmqtool``, which is also the lock. The list of renames is made durable there before the first of them, and the
+next export finishes the renames of one that was killed. A new target, or one that replaces another, needs one rename.
 
-Earlier versions kept ``_manifests``, ``_damage`` and ``_SUCCESS`` under the target: such a target is continued, and
-what was added so moves to the new places with the next export.
+Earlier versions kept ``_manifests``, ``_damage`` and ``_SUCCESS`` in the target. Such a target is continued, and the
+next export moves these to the new places.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from rmqtool.exports.parquet import make_durable, writing
 _PENDING = "pending.json"
 _TREE = "tree"
 _OLD = "old"
-# What stood under a target before: where it goes now is in ``_old_places``.
+# Names that earlier versions used in a target; ``_old_places`` moves them.
 _OLD_MANIFESTS, _OLD_DAMAGE, _OLD_SUCCESS, _OLD_STAGING = "_manifests", "_damage", "_SUCCESS", "_staging"
 _OURS_BESIDE = {"manifest": re.compile(r"[0-9]{6,}\.json"), "damage": re.compile(r"part-[0-9]{6,}\.parquet")}
 
-# From a place to another, both as names beneath the directory that holds the target.
+# From one path to another, both relative to the directory that holds the target.
 Move = tuple[str, str]
 
 
 class Mode(StrEnum):
-    """What becomes of a target that is there already."""
+    """What to do with a target that exists."""
 
     ERROR = "error"
     APPEND = "append"
@@ -44,22 +44,22 @@ class Mode(StrEnum):
 
 
 def manifest_directory(directory: str) -> str:
-    """Return where what the exports into ``directory`` did is written down."""
+    """Return the directory of the manifests of exports into ``directory``."""
     return f"{os.path.abspath(directory)}_manifest"
 
 
 def damage_directory(directory: str) -> str:
-    """Return where the damaged ranges that exports into ``directory`` left out are named."""
+    """Return the directory of the lists of damaged ranges of exports into ``directory``."""
     return f"{os.path.abspath(directory)}_damage"
 
 
 class Target:
-    """One export's way to its directory. Use ``opened_target``."""
+    """The target of one export. Use ``opened_target``."""
 
     def __init__(self, directory: str, mode: Mode) -> None:
         self.directory = os.path.abspath(directory)
         self.parent, self._name = os.path.split(self.directory)
-        # The directory that tasks write beneath; nothing in it is the target's before ``commit``.
+        # The directory that tasks write to; nothing in it belongs to the target before ``commit``.
         self.staging = os.path.join(self.parent, f".{self._name}.rmqtool")
         self.manifests = manifest_directory(directory)
         self.damage = damage_directory(directory)
@@ -73,7 +73,7 @@ class Target:
         return self.previous[-1].number + 1 if self.previous else 1
 
     def prepare(self, locks: ExitStack) -> None:
-        """Finish what a killed export had announced, take the target, and see whether it may be written."""
+        """Finish a killed export, lock the target, and check that it may be written."""
         if not os.path.lexists(self.staging):
             self._require_ours()
         locks.enter_context(_locked(self.staging, self.directory))
@@ -82,11 +82,11 @@ class Target:
             _clear(self.staging)
         self._require_ours()
         self.is_new = not os.path.lexists(self.directory) or self.mode is Mode.OVERWRITE
-        # Of a directory that was emptied by hand nothing was exported, whatever is beside it.
+        # If the target was emptied by hand, its manifests no longer count.
         self.previous = [] if self.is_new or not os.listdir(self.directory) else read_manifests(self.directory)
 
     def _require_ours(self) -> None:
-        """Raise Refused for a target that must not be touched."""
+        """Raise Refused for a target that must not be changed."""
         self._require_siblings()
         if not os.path.lexists(self.directory):
             return
@@ -120,7 +120,7 @@ class Target:
             )
 
     def _require_siblings(self) -> None:
-        """Raise Refused where a name beside the target that we need is somebody else's."""
+        """Raise Refused if a sibling that this export needs exists and was not made by an export."""
         for kind, path in (("manifest", self.manifests), ("damage", self.damage)):
             if not os.path.lexists(path):
                 continue
@@ -133,9 +133,9 @@ class Target:
                 )
 
     def commit(self, manifest: Manifest, files: dict[str, str], damage: str | None = None) -> None:
-        """Let the export appear: ``files`` says for each path beneath the target where in ``staging`` it lies.
+        """Make the export appear: ``files`` gives for each path in the target the file in ``staging``.
 
-        ``damage`` is where the file that names damaged ranges lies there.
+        ``damage`` is the file in ``staging`` that lists damaged ranges.
         """
         moves = self._old_places() if self.previous else self._out_of_the_way()
         if damage is not None:
@@ -148,7 +148,7 @@ class Target:
                 moves += [(self._staged(staged), f"{self._name}/{path}") for path, staged in files.items()]
             written = _file_name(manifest.number)
             _write(os.path.join(self.staging, written), encode_manifest(manifest))
-            # The last rename: who reads the manifest finds all that it names.
+            # The manifest is renamed last, so that all files it names exist.
             moves.append((self._staged(written), f"{self._name}_manifest/{written}"))
             _write(os.path.join(self.staging, _PENDING), json.dumps(moves).encode("utf-8", "surrogateescape"))
             make_durable(self.staging)
@@ -170,14 +170,14 @@ class Target:
         return f"{os.path.basename(self.staging)}/{path}"
 
     def _out_of_the_way(self) -> list[Move]:
-        """Return the moves that take away what is replaced, and what a target that is gone left beside its place."""
+        """Return the moves that remove what is replaced, and the siblings that a deleted target left."""
         names = [f"{self._name}_manifest", f"{self._name}_damage", *([self._name] if self.is_new else [])]
         return [
             (name, self._staged(f"{_OLD}/{name}")) for name in names if os.path.lexists(os.path.join(self.parent, name))
         ]
 
     def _old_places(self) -> list[Move]:
-        """Return the moves that bring what earlier versions kept under the target to where it is now."""
+        """Return the moves from the places of earlier versions to the new ones."""
         moves = (
             (_OLD_MANIFESTS, f"{self._name}_manifest"),
             (_OLD_DAMAGE, f"{self._name}_damage"),
@@ -193,7 +193,7 @@ class Target:
 
 @contextmanager
 def opened_target(directory: str, mode: Mode) -> Iterator[Target]:
-    """Give a target that is ours alone; what was staged and not committed is gone afterwards."""
+    """Yield a locked target; staged files that were not committed are removed afterwards."""
     target = Target(directory, mode)
     with ExitStack() as locks:
         target.prepare(locks)
@@ -201,7 +201,7 @@ def opened_target(directory: str, mode: Mode) -> Iterator[Target]:
 
 
 def read_manifests(directory: str) -> list[Manifest]:
-    """Return what the exports into ``directory`` did, in their order."""
+    """Return the manifests of the exports into ``directory``, in their order."""
     places = (manifest_directory(directory), os.path.join(directory, _OLD_MANIFESTS))
     manifests = next((path for path in places if os.path.isdir(path)), None)
     found = []
@@ -215,7 +215,7 @@ def read_manifests(directory: str) -> list[Manifest]:
 
 @contextmanager
 def _locked(staging: str, directory: str) -> Iterator[None]:
-    """Make the directory ``staging`` and hold it against every other export; remove it afterwards."""
+    """Make the directory ``staging`` and lock it against other exports; remove it afterwards."""
     while True:
         with writing(directory):
             os.makedirs(staging, exist_ok=True)
@@ -231,21 +231,21 @@ def _locked(staging: str, directory: str) -> Iterator[None]:
             ) from None
         if _is_still(staging, descriptor):
             break
-        os.close(descriptor)  # the one before removed it just now
+        os.close(descriptor)  # the export before this one removed it just now
     try:
         yield
     finally:
-        # What was announced and could be neither finished nor undone the next export takes up.
+        # Renames that could be neither finished nor undone are left to the next export.
         if not os.path.exists(os.path.join(staging, _PENDING)):
-            # A task of an export that was killed may be writing there still: what it leaves the next export clears.
+            # A task of a killed export may still be writing there; the next export removes what it leaves.
             shutil.rmtree(staging, ignore_errors=True)
         os.close(descriptor)
 
 
 def _clear(staging: str) -> None:
-    """Remove what a killed export left, the directory itself excepted: it is the lock.
+    """Remove the files of a killed export, but not the directory: it is the lock.
 
-    A task of that export, on another machine perhaps, may be writing there still. It does so in a directory of its own.
+    A task of that export, perhaps on another machine, may still be writing in a directory of its own.
     """
     with os.scandir(staging) as entries:
         for entry in entries:
@@ -267,7 +267,7 @@ def _file_name(number: int) -> str:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Write a small file so that its name stands for all of it."""
+    """Write a small file: once its name exists, its content is complete."""
     new = f"{path}.new"
     with open(new, "wb") as file:
         file.write(data)
@@ -282,7 +282,7 @@ def _move(source: str, path: str) -> None:
 
 
 def _read_pending(staging: str) -> list[Move]:
-    """Return the renames that were announced, as paths; none where nothing was."""
+    """Return the announced renames as paths, or none."""
     pending, parent = os.path.join(staging, _PENDING), os.path.dirname(staging)
     if not os.path.exists(pending):
         return []
@@ -292,7 +292,7 @@ def _read_pending(staging: str) -> list[Move]:
 
 
 def _finish(staging: str, directory: str) -> None:
-    """Carry out the renames that were announced and are not done yet."""
+    """Do the announced renames that are not done yet."""
     with writing(directory):
         moves = _read_pending(staging)
         if not moves:
@@ -307,7 +307,7 @@ def _finish(staging: str, directory: str) -> None:
 
 
 def _undo(staging: str, directory: str) -> None:
-    """Take back the renames that were carried out; what cannot be taken back stays announced."""
+    """Undo the renames that were done; one that cannot be undone stays announced."""
     with suppress(OSError):
         for source, path in reversed(_read_pending(staging)):
             if os.path.lexists(path) and not os.path.lexists(source):

@@ -1,4 +1,4 @@
-"""RocketMQ stores for Spark. Everything of the project that imports pyspark lies here.
+"""RocketMQ stores for Spark. All modules of the project that import pyspark are here.
 
 import rmqtool.spark
 

@@ -1,4 +1,4 @@
-"""Export by Spark's hands: Spark schedules the tasks, which write with pyarrow. The driver judges and commits."""
+"""Export with Spark: Spark schedules the tasks, which write with pyarrow; the driver checks and commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PACKED = (
     "pack an environment for them (docs/spark.md, On a cluster): --conf spark.archives=environment.tar.gz#environment "
     "--conf spark.pyspark.python=./environment/bin/python"
 )
-# What Spark says of workers that cannot work, and what that means.
+# Messages of Spark about workers that cannot run, and what to do.
 _NO_WORKER = (
     (re.compile(r"(?:ModuleNotFoundError|ImportError): ([^\n]*)"), "a package is missing in the executors' Python: {}"),
     (re.compile(r"(PYTHON_VERSION_MISMATCH[^\n]*)"), "the executors run another Python than this one: {}"),
@@ -38,7 +38,7 @@ Task = tuple[int, Range]
 
 
 def run_spark_export(request: Request, master: str, conf: Mapping[str, str], effort: Effort) -> Outcome:
-    """Export on a session of its own at ``master``; nothing of what the JVM says reaches the terminal."""
+    """Export in a Spark session at ``master``; output of the JVM is kept off the terminal."""
     return run_export(request, partial(_run_jobs, master, conf, effort))
 
 
@@ -56,7 +56,7 @@ def _in_order(job: Job, answers: Iterator[Answered]) -> Answers:
 def _run_tasks(
     master: str, conf: Mapping[str, str], effort: Effort, works: list[WriteWork], tasks: list[Task]
 ) -> list[Answered]:
-    """Return the answers to all tasks, in their order; raise the first error that one of them met."""
+    """Return the answers to all tasks, in their order; raise the first error of a task."""
     with _context(master, conf) as context:
         tried = context.parallelize(tasks, len(tasks)).mapPartitions(partial(_try_all, works))
         results = _collect(context, tried, len(tasks), effort)
@@ -67,7 +67,10 @@ def _run_tasks(
 
 
 def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answered | RmqtoolError]:
-    """Do tasks in an executor. What is wrong with a store or a disk is an answer: trying again would not mend it."""
+    """Do tasks in an executor.
+
+    A problem of a store or disk is an answer, because a second attempt would fail in the same way.
+    """
     for number, asked in tasks:
         try:
             require_same_view(asked)
@@ -78,7 +81,7 @@ def _try_all(works: Sequence[WriteWork], tasks: Iterable[Task]) -> Iterator[Answ
 
 @contextmanager
 def _context(master: str, conf: Mapping[str, str]) -> Iterator[SparkContext]:
-    """Give the context of the session that is active, or of one that lives as long as the export."""
+    """Yield the context of the active session, or of one that lives as long as the export."""
     require_pyspark()
     from pyspark import SparkContext
 
@@ -93,7 +96,7 @@ def _context(master: str, conf: Mapping[str, str]) -> Iterator[SparkContext]:
 
 
 def _collect(context: SparkContext, tried: RDD[Any], count: int, effort: Effort) -> list[Any]:
-    """Return what the tasks give, telling of the progress meanwhile; an interrupt ends them."""
+    """Return the answers of the tasks and report progress meanwhile; an interrupt ends the tasks."""
     from pyspark import InheritableThread
 
     progress = effort.progress
@@ -137,7 +140,7 @@ def _stages(info: SparkJobInfo | None) -> list[int]:
 
 
 def _in_a_sentence(error: Exception) -> RmqtoolError:
-    """Return what made Spark give up, without the stacks of two machines."""
+    """Return Spark's error in one sentence, without the stack traces of two machines."""
     text = str(error)
     for expression, sentence in _NO_WORKER:
         found = expression.search(text)

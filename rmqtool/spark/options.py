@@ -30,9 +30,9 @@ NAMES = (
     "safetyLag",
     "failOnDataLoss",
 )
-# Options that Spark itself adds.
+# Options that Spark adds to those of the user.
 _OF_SPARK = ("paths",)
-# What CREATE TABLE adds.
+# Options that CREATE TABLE adds.
 _OF_TABLES = ("owner", "location", "provider", "external", "is_managed_location")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIZE = re.compile(r"([0-9]+) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -44,7 +44,7 @@ _BITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How a stream follows a log: so much at a time, so long after it was stored (ms), and what becomes of a loss."""
+    """How a stream follows a log: bytes per batch, delay after the store time (ms), what to do if data is gone."""
 
     max_bytes: int | None = None
     safety_lag: int = 1000
@@ -53,7 +53,7 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The stores to read, the choice, and what only streams ask."""
+    """The stores to read, the choice, and the options of streams."""
 
     paths: tuple[str, ...]
     choice: Choice
@@ -64,7 +64,7 @@ _DEFAULT = Following()
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """Take the options of ``spark.read``; raise UsageError, naming the option, for what cannot be meant."""
+    """Parse the options of ``spark.read``; raise UsageError, naming the option, for an invalid one."""
     given = _known(options)
     split_size = given.get("splitSize")
     wanted = want(
@@ -100,7 +100,7 @@ def _following(given: Mapping[str, str]) -> Following:
 
 
 def parse_target(options: Mapping[str, str]) -> str:
-    """Return the store that ``df.write`` names; raise UsageError for anything else that is asked."""
+    """Return the store that ``df.write`` names; raise UsageError for any other option."""
     for name in options:
         if name.lower() != "path":
             raise UsageError(f"there is no option {name!r} for writing", hint="name the store: save(path)")
@@ -109,7 +109,7 @@ def parse_target(options: Mapping[str, str]) -> str:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options by our spelling of their names; Spark hands them over in lower case."""
+    """Return the options by rmqtool's spelling of their names; Spark passes names in lower case."""
     ours = {name.lower(): name for name in NAMES}
     given = {}
     if any(name.lower() in _OF_TABLES for name in options):

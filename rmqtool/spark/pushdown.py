@@ -1,7 +1,7 @@
-"""Filters that Spark hands down, as bounds of what is read.
+"""Filters that Spark pushes down, as bounds of the read.
 
-Each is handed back too: Spark asks the question again of every row, so what is left out here only has to be certain
-not to be wanted. A filter that says nothing of where messages lie is passed over.
+Each filter is also handed back: Spark applies it to every row again. So a bound only has to leave out rows that
+certainly do not match. A filter that does not bound the places of messages is ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IN_PATTERNS = re.compile(r"[*?\[]")
 
 
 class PushingReader(RocketMQReader):
-    """Reads less where filters allow it."""
+    """A reader that reads less if filters allow it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow the choice; hand all filters back."""
@@ -42,7 +42,7 @@ class PushingReader(RocketMQReader):
 
 
 def narrowed(choice: Choice, asked: Filter) -> Choice:
-    """Return the choice without what the filter is sure to refuse."""
+    """Return the choice without messages that the filter certainly refuses."""
     name = ".".join(getattr(asked, "attribute", ()))
     if name == "topic":
         return _with_topics(choice, asked)
@@ -69,7 +69,7 @@ def _values(asked: Filter) -> list[Any]:
 def _with_topics(choice: Choice, asked: Filter) -> Choice:
     values = [value for value in _values(asked) if isinstance(value, str)]
     if isinstance(asked, StringStartsWith):
-        # Which topics match both this and patterns of the options is nothing that a list of patterns can say.
+        # If the options have patterns already, the intersection of both cannot be written as a list of patterns.
         return choice if choice.topics else replace(choice, topics=(_literal(values[0]) + "*",))
     if not isinstance(asked, EqualTo | EqualNullSafe | In) or not values:
         return choice
@@ -81,7 +81,7 @@ def _literal(topic: str) -> str:
     return _IN_PATTERNS.sub(lambda found: f"[{found[0]}]", topic)
 
 
-# Of each column: take its least and its greatest value, either of which may be open, into the choice.
+# For each column: narrow the choice to values between least and greatest; each may be open.
 
 
 def _queue_ids(choice: Choice, least: Any, most: Any) -> Choice:
@@ -99,7 +99,7 @@ def _physical_offsets(choice: Choice, least: Any, most: Any) -> Choice:
 
 
 def _store_times(choice: Choice, least: datetime | None, most: datetime | None) -> Choice:
-    # Times are whole milliseconds in a store and rounded down here: one more belongs to what may be wanted.
+    # Times are whole milliseconds in a store and are rounded down here, so one more millisecond may match.
     begin = None if least is None else to_milliseconds(least)
     begin, end = _both(choice.begin, choice.end, begin, None if most is None else to_milliseconds(most) + 1)
     return replace(choice, begin=begin, end=end)
@@ -118,7 +118,7 @@ def _behind(value: int | None) -> int | None:
 
 
 def _both(begin: int | None, end: int | None, least: int | None, behind: int | None) -> tuple[int | None, int | None]:
-    """Return the range that lies in both: the greater begin, the lesser end."""
+    """Return the intersection of two ranges: the greater begin, the lesser end."""
     begins = [value for value in (begin, least) if value is not None]
     ends = [value for value in (end, behind) if value is not None]
     return max(begins, default=None), min(ends, default=None)

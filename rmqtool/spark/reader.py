@@ -1,6 +1,6 @@
-"""Reading stores for Spark: the plan of splits, and the batches of each.
+"""The reader of the data source: the plan of splits, and the batches of each.
 
-What stands here is made in one process, pickled, and used in others.
+The values here are made in one process, pickled, and used in others.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _UNMOUNTED = 'is the volume of its commit log mounted? option("onCorrupt", "skip
 
 
 class Split(InputPartition):
-    """One range of a store's file, and what only the plan knows of it."""
+    """One range of a store's file, with what only the plan knows about it."""
 
     def __init__(self, asked: Range, following: Range | None, source: Source, damages: Sequence[Damage]) -> None:
         super().__init__(None)
         self.asked = asked
         self.following = following
         self.broker = source.broker
-        # With thousands of queues these would be most of a plan: each task looks for itself.
+        # With thousands of queues these would be most of a plan, so each task lists them itself.
         self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
         self.damages = tuple(damages)
         self.has_records_behind = source.plan.has_records_behind(asked.file)
         self.live = source.plan.live
-        # The queues say how far the last file was written; what is behind it only the split that ends it asks.
+        # The queues say how far the last file was written; bytes after that concern only the split that ends the file.
         is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
         self.witnesses_of = source.log.root if is_last else None
         self.is_end = is_last and following is None
 
     def judge(self, rest: Damage | None) -> Iterator[Damage]:
-        """Yield what is wrong behind the last record of a file, if this split holds it; ``rest`` stands there."""
+        """Yield the damage after the last record of a file, if this split ends it; ``rest`` is that damage."""
         if self.witnesses_of is None:
             if rest is not None and is_damage(rest, records_behind=self.has_records_behind, live=self.live):
                 yield rest
@@ -64,7 +64,7 @@ class Split(InputPartition):
 
 
 class RocketMQReader(DataSourceReader):
-    """Plans the splits of some stores, and reads them."""
+    """Plans the splits of stores, and reads them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.paths = options.paths
@@ -80,13 +80,13 @@ class RocketMQReader(DataSourceReader):
             return [split for source in sources for split in splits_of(source)]
 
     def _require_log(self, source: Source) -> None:
-        """Raise where a log is empty beside its queues: a table without rows would hide it."""
+        """Raise if a log is empty although its queues have entries: a table without rows would hide the loss."""
         if not source.plan.files and self.choice.on_corrupt is not OnCorrupt.SKIP:
             for damage in find_missing_end(source.plan, settled=False):
                 raise StoreError(f"{damage.code}: {damage.message}", file=source.log.root, hint=_UNMOUNTED)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a split; where the plan has none, Spark asks for a partition of its own making."""
+        """Yield the batches of a split. For a plan without splits Spark makes a partition itself, which has no rows."""
         if isinstance(partition, Split):
             with in_plain_words():
                 yield from read_split(partition, self.choice, self.columns)

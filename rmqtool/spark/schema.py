@@ -1,6 +1,6 @@
 """The columns in Spark's types, and the schema that a user may give instead.
 
-Batches as Spark takes them: exactly the columns of its schema, in its order, with its word on nulls.
+Also the batches for Spark: exactly the columns of its schema, in its order, nullable as Spark declared them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqtool.exports.reading import Messages
     from rmqtool.log.read import Damage
 
-# Something must be read to count rows by when a user asks for the status alone.
+# When a user selects only the column of damage, one column must still be read to count rows.
 _SMALLEST = "queue_id"
 
 _TYPES: dict[str, types.DataType] = {
@@ -36,7 +36,7 @@ _TYPES: dict[str, types.DataType] = {
 
 
 def spark_schema(choice: Choice) -> types.StructType:
-    """Return the columns of the choice."""
+    """Return the schema for the columns of the choice."""
     fields = [types.StructField(field.name, spark_type(field.type)) for field in choice.projection(None, "us").schema()]
     if choice.on_corrupt is OnCorrupt.EMIT:
         fields.append(types.StructField(STATUS, types.StringType()))
@@ -44,12 +44,12 @@ def spark_schema(choice: Choice) -> types.StructType:
 
 
 def spark_type(found: pa.DataType) -> types.DataType:
-    """Return what Spark calls an Arrow type of ours."""
+    """Return Spark's type for an Arrow type."""
     return _TYPES[sql_type(found)]
 
 
 def narrowed_to(options: Options, schema: types.StructType) -> Options:
-    """Return the options with the columns that Spark asks for; raise UsageError for one that is not ours."""
+    """Return the options with the columns that Spark wants; raise UsageError for an unknown one."""
     choice = options.choice
     ours = {field.name: field.dataType for field in spark_schema(replace(choice, columns=DEFAULT.columns)).fields}
     for field in schema.fields:
@@ -73,14 +73,14 @@ _INT_MAX = (1 << 31) - 1
 
 
 class Column(NamedTuple):
-    """A column that Spark asks for."""
+    """A column that Spark wants."""
 
     name: str
     nullable: bool
 
 
 class BatchMaker:
-    """Makes batches of one broker's messages, and of damage what ``on_corrupt`` says."""
+    """Makes batches of one broker's messages, and treats damage as ``on_corrupt`` says."""
 
     def __init__(self, columns: Sequence[Column], ours: pa.Schema, broker: str, on_corrupt: OnCorrupt) -> None:
         import pyarrow
@@ -92,7 +92,7 @@ class BatchMaker:
         self.on_corrupt = on_corrupt
 
     def of_messages(self, found: Messages) -> pa.RecordBatch:
-        """Return the batch; with ``emit``, a row whose body did not inflate says so."""
+        """Return the batch; with ``emit`` a row whose body could not be inflated says so."""
         if found.damages and self.on_corrupt is OnCorrupt.FAIL:
             raise _error(found.damages[0][1])
         rows = found.batch.num_rows
@@ -106,7 +106,7 @@ class BatchMaker:
         return self.pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def of_damage(self, damage: Damage, physical_offset: int) -> Iterator[pa.RecordBatch]:
-        """Yield the row of damaged bytes with ``emit``: where they lie in the log, how many, and what is wrong."""
+        """With ``emit`` yield a row for damaged bytes: where they are in the log, how many, and what is wrong."""
         if self.on_corrupt is OnCorrupt.FAIL:
             raise _error(damage)
         if self.on_corrupt is OnCorrupt.EMIT:

