@@ -1,6 +1,6 @@
 """Open, judge, repair and write Apache RocketMQ stores without a broker.
 
-What the commands do, for programs; ``docs/library.md`` shows each at work. Nothing is loaded before it is used.
+The verbs of the commands for programs; ``docs/library.md`` shows each of them. Nothing is loaded before it is used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.findings import Finding as Finding
 
 __version__ = "0.1.0"
-# Of the release, changed with the version: the manual bears it, so the same sources make the same pages.
+# The date of the release, changed with the version: the manual has it, so the same sources make the same pages.
 __date__ = "2026-11-18"
 
 _PLACES = {

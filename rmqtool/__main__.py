@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Run the command line, or answer a shell that completes one: that loads next to nothing."""
+    """Run the command line, or answer a shell that completes one: the latter loads next to nothing."""
     if os.environ.get("_RMQTOOL_COMPLETE", "").startswith("complete_"):
         from rmqtool.commands.completion import answer
 

@@ -1,6 +1,6 @@
-"""The root of the command line: commands by name, loaded when they run, and the one way from an error to a status.
+"""The root of the command line: commands by name, loaded when they run, and the path from an error to an exit status.
 
-Typer carries click inside since 0.26; what is used of its insides is used in this module only.
+Typer contains click since 0.26; only this module uses parts of it that are not public.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqtool.errors import NO_OUTPUT, Bug, Exit, Interrupted, RmqtoolError, Usag
 
 NAME = "rmqtool"
 _DEBUG = "--debug"
-# Words less alike than this are different words.
+# Words that are less alike than this are different words.
 _ALIKE = 0.65
 _DEBUG_HELP = "Show the traceback of an unexpected error."
 _EPILOG = """STORE is a store's root directory, a broker.conf, a commit log or queue directory, or one file;
@@ -35,16 +35,16 @@ Is something wrong? `rmqtool man recipes` says what to type."""
 
 
 def main(args: Sequence[str] | None = None, table: Sequence[Entry] = COMMANDS) -> int:
-    """Run one command line and return its exit status. Nothing of an error leaves this function but the status.
+    """Run one command line and return its exit status. Any error ends here as a status.
 
-    Nor does a line leave anything to the next one, such as the store that hints name.
+    Nothing is kept for the next call, such as the store that hints name.
     """
     umask = os.umask(0o077)
     os.umask(umask)
     try:
         return Context().run(_main, list(sys.argv[1:] if args is None else args), table)
     finally:
-        os.umask(umask)  # what is written from a private store is private: see keep_private
+        os.umask(umask)  # files written from a private store are private: see keep_private
 
 
 def _main(words: list[str], table: Sequence[Entry]) -> int:
@@ -69,7 +69,7 @@ def _main(words: list[str], table: Sequence[Entry]) -> int:
 
 
 def _status(words: list[str], table: Sequence[Entry], *, debug: bool) -> int:
-    """Run the command; every way in which it can end becomes a status or an RmqtoolError."""
+    """Run the command; each way in which it can end becomes a status or an RmqtoolError."""
     group = command_tree(table)
     try:
         if not words:
@@ -102,7 +102,7 @@ def _help(group: LazyGroup) -> str:
 
 
 def command_tree(table: Sequence[Entry] = COMMANDS) -> LazyGroup:
-    """Return the root of the command line; a command is loaded when it is asked for."""
+    """Return the root of the command line; a command is loaded when it is used."""
     app = typer.Typer(
         cls=LazyGroup,
         rich_markup_mode=None,
@@ -140,7 +140,7 @@ def _note_verbose(context: typer.Context, wanted: bool) -> None:
 
 
 def _options(
-    # -v is eager and comes before: whether it stands left or right of --version makes no difference.
+    # -v is eager: its place before or after --version makes no difference.
     version: Annotated[bool, typer.Option("--version", callback=_show_version, help="Show the version.")] = False,
     verbose: Annotated[
         bool,
@@ -154,7 +154,7 @@ def _options(
 
 
 class LazyGroup(TyperGroup):
-    """The commands of the table: their names and help lines are here, their modules are imported when they run."""
+    """The commands of the table: names and help lines are here, modules are imported when a command runs."""
 
     table: dict[str, Entry]
 
@@ -170,7 +170,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of a command line, or say what was probably meant."""
+        """Find the command of a command line, or suggest the nearest one."""
         command = self.get_command(ctx, args[0])
         if command is None and not ctx.resilient_parsing:
             raise _no_such_command(args[0], self.table)
@@ -219,7 +219,7 @@ def _load(entry: Entry) -> click.Command:
     function = getattr(import_module(module), name)
     info = CommandInfo(name=entry.name, cls=_Command, callback=spread(function))
     command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
-    # Only main looks at it, but it may stand anywhere on the line.
+    # Only main looks at it, but it may be anywhere on the line.
     debug = TyperOption(param_decls=[_DEBUG], is_flag=True, default=False, expose_value=False, help=_DEBUG_HELP)
     command.params.append(debug)
     return command
@@ -244,7 +244,7 @@ def _no_such_command(name: str, table: dict[str, Entry]) -> UsageError:
 
 
 def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageError:
-    """Say in our words what Typer found wrong with the command line of the command ``path``."""
+    """Say in our words what Typer found wrong in the command line of the command ``path``."""
     if hasattr(error, "possibilities"):
         option = getattr(error, "option_name", "")
         near = _meant(error, option) or _with_two_dashes(error, option, words)
@@ -255,7 +255,7 @@ def _usage_error(error: TyperException, path: str, words: list[str]) -> UsageErr
 
 
 def _meant(error: TyperException, option: str) -> list[str]:
-    """Return the options of the command that are called otherwise elsewhere, or are spelled much like this one."""
+    """Return the options of the command with another name elsewhere, or with a similar spelling."""
     from difflib import SequenceMatcher
 
     context = getattr(error, "ctx", None)
@@ -295,13 +295,13 @@ def _tell(error: RmqtoolError, as_json: bool) -> int:
     try:
         tell(error, as_json=as_json)
     except OSError:
-        # With stderr gone too there is nobody left to tell; the status still says it.
+        # stderr cannot be written either; the exit status still reports the error.
         _give_up(sys.stderr)
     return error.exit_status
 
 
 def _give_up(stream: IO[str]) -> None:
-    """Send what is left in a stream's buffer nowhere, so that the interpreter does not fail on it at its end."""
+    """Drop what is in a stream's buffer, so that the interpreter does not fail on it when it exits."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

@@ -25,7 +25,7 @@ class Exit(IntEnum):
     CLOSED_PIPE = 141
 
 
-# When several apply, the first of these is the status of the command.
+# If several apply, the first of these is the status of the command.
 PRECEDENCE = (
     Exit.BUG,
     Exit.WRITE_FAILED,
@@ -37,12 +37,12 @@ PRECEDENCE = (
 )
 
 
-# The way out where the result has no place to go.
+# The hint for a result that could not be written.
 NO_OUTPUT = "free space where standard output goes, or write to another file: > FILE"
 
 
 def worst(*statuses: int) -> Exit:
-    """Return the status that speaks for all of ``statuses``."""
+    """Return the one status for several."""
     for candidate in PRECEDENCE:
         if candidate in statuses:
             return candidate
@@ -50,10 +50,10 @@ def worst(*statuses: int) -> Exit:
 
 
 class RmqtoolError(Exception):
-    """What stops a command: a sentence, where, and what to type next.
+    """An error that stops a command: a sentence, where, and what to type next.
 
-    ``message`` says what and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command,
-    or a sentence that shows a way out.
+    ``message`` says what happened and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command,
+    or a sentence if no command helps.
     """
 
     exit_status = Exit.BUG
@@ -79,7 +79,7 @@ class RmqtoolError(Exception):
 
 
 class NotFound(RmqtoolError):
-    """What was asked for is proven not to be there."""
+    """The thing that was asked for does not exist, and this is proven."""
 
     exit_status = Exit.NO
     code = "not-found"
@@ -161,7 +161,7 @@ class Interrupted(RmqtoolError):
 
 
 class Bug(RmqtoolError):
-    """An exception that nobody expected."""
+    """An unexpected exception."""
 
     exit_status = Exit.BUG
     code = "bug"

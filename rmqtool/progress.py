@@ -1,4 +1,4 @@
-"""Progress: what long work reports to. How it looks is the business of ``render``."""
+"""Progress: what long work reports to. ``render`` decides how it looks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 class NoProgress:
-    """Progress that nobody watches."""
+    """Progress that is not shown."""
 
     def start(self, what: str, total: int | None, unit: str) -> None:
         """Ignore the start."""

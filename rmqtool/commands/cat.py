@@ -1,4 +1,4 @@
-"""``rmqtool cat``: messages."""
+"""``rmqtool cat``: show messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ORDERS, _STYLES = "|".join(OrderBy), "|".join(BodyStyle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which messages, beside the common options, and how they are shown."""
+    """Which messages, in addition to the common options, and how they are shown."""
 
     body_re: Annotated[
         str | None, typer.Option("--body-re", metavar="REGEX", help="Show only bodies that match REGEX.")
@@ -73,7 +73,7 @@ def cat(
 
 
 def _check(group: str | None, which: Which, show: Show) -> None:
-    """Refuse words that contradict each other."""
+    """Refuse options that exclude each other."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     clashes = (
         (which.unread and group is None, "--unread needs a group", "-g GROUP --unread"),
@@ -92,7 +92,7 @@ _NO_HEX = "JSON can hold bodies only as text or base64"
 
 
 def _shape(how: How, output: Output, which: Which) -> None:
-    """Ask for lines where they are shown as they are; people's eyes get the shapes of bodies from the screen."""
+    """Use whole lines if they are shown as they are; for people the screen formats the bodies."""
     from rmqtool.api.cat import Form
 
     as_they_are = which.decode is None and which.body in (BodyStyle.TEXT, BodyStyle.JSON)

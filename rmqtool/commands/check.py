@@ -1,4 +1,4 @@
-"""``rmqtool check``: is a store sound?"""
+"""``rmqtool check``: find damage in a store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002  (Typer's
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class What:
-    """What is checked, and how closely."""
+    """The parts to check, and how closely."""
 
     quick: Annotated[bool, _option("--quick", help="Check files, but read no messages.")] = False
     deep: Annotated[bool, _option("--deep", help="Also decompress every body and follow every timer.")] = False

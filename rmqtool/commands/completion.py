@@ -1,7 +1,7 @@
-"""Answers a shell that completes a command line: commands, options, and the names that stand in the store.
+"""Answer a shell that completes a command line: commands, options, and names from the store.
 
-Somebody waits at every key, so neither typer nor any command is imported: what commands there are and what they take
-stands in ``completion_table``, which ``make docs`` writes. Any failure is silent, and the shell offers files instead.
+A user waits at each key, so neither typer nor any command is imported: the commands and their options are in
+``completion_table``, which ``make docs`` writes. Any failure is silent, and the shell offers files instead.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from rmqtool.commands.completion_table import COMMANDS, ROOT_OPTIONS
 
 VARIABLE = "_RMQTOOL_COMPLETE"
 
-# A value and what is said of it.
+# A value and its description.
 Candidate = tuple[str, str]
-# Upstream allows less in names. What a shell might obey is offered to none: a topic's name may come from anywhere.
+# Upstream allows fewer characters in names. A name that a shell might obey is never offered: topics may come from
+# anywhere.
 _SAFE = re.compile(r"[\w%|@./+:,=-]+", re.ASCII)
 _PATHS = frozenset({"file", "store", "DIR", "FILE"})
 _TIMES = ("now", "today", "yesterday", "-1h", "-1d")
 
 
 def answer() -> int:
-    """Answer the shell that set the variables of the environment."""
+    """Answer the shell that set the environment variables."""
     try:
         shell = os.environ[VARIABLE].removeprefix("complete_")
         words, text = _READERS[shell]()
         found = candidates(words, text)
         return _WRITERS[shell](found if found is None else [one for one in found if _SAFE.fullmatch(one[0])])
-    except Exception:  # the shell would print it into the line that is being typed
+    except Exception:  # a traceback would end up in the line that is being typed
         return 1
 
 
 def candidates(words: list[str], text: str) -> list[Candidate] | None:
-    """Return what may replace ``text`` after the ``words`` (the program's own name is not among them).
+    """Return what may replace ``text`` after the ``words`` (without the program's own name).
 
-    None: a path, and those the shell knows itself. An empty list: nothing that anybody but the user knows.
+    None: a path, which the shell completes itself. An empty list: nothing that rmqtool could know.
     """
     at = next((n for n, word in enumerate(words) if not word.startswith("-")), None)
     if at is None:
@@ -63,7 +64,7 @@ def candidates(words: list[str], text: str) -> list[Candidate] | None:
 
 
 class _Line:
-    """The words behind a command, told apart: positionals, values of options, and an option that waits for one."""
+    """The words after a command: positionals, values of options, and an option that waits for its value."""
 
     def __init__(self, words: list[str], takes: dict[str, str]) -> None:
         self.takes = takes
@@ -74,7 +75,7 @@ class _Line:
         for word in words:
             name, sign, value = word.partition("=")
             if waiting:
-                # bash takes the sign of --topic=Orders for a word.
+                # bash splits --topic=Orders at the sign, which comes as a word of its own.
                 if word != "=":
                     self.given.setdefault(takes[waiting], []).append(word)
                     waiting = ""
@@ -87,13 +88,13 @@ class _Line:
         self.open_values = takes[waiting] if waiting else ""
 
     def root(self) -> str | None:
-        """Return the directory of the store that the line is about."""
+        """Return the directory of the store in the line."""
         named = self.positionals[0] if self.positionals else ""
         return store_names.find_root(named if store_names.is_path(named) else store_names.default_store())
 
 
 def _place(places: tuple[str, ...], line: _Line, text: str) -> list[Candidate] | None:
-    """Return what may stand at the next place behind the command."""
+    """Return the candidates for the next place after the command."""
     at = len(line.positionals)
     if places[:1] == ("store",):
         if at == 0 and not os.path.isdir(store_names.default_store()):
@@ -149,7 +150,7 @@ def _like(found: Iterable[Candidate], text: str) -> list[Candidate]:
 
 
 def _options_like(options: tuple[tuple[tuple[str, ...], str, str], ...], text: str) -> list[Candidate]:
-    """Return the options that begin with ``text``; each once, by its long name if nothing says otherwise."""
+    """Return the options that begin with ``text``, each once: by its long name unless only a short one matches."""
     every = [(name, says) for names, says, _ in options for name in (names if len(text) > 1 else names[-1:])]
     return _like(every, text)
 
@@ -168,7 +169,7 @@ def _from_line() -> tuple[list[str], str]:
 
 
 def _split(line: str) -> list[str]:
-    """Split a line as a shell does; a quote that is still open ends at its end."""
+    """Split a line as a shell does; an open quote ends at the end of the line."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -187,7 +188,7 @@ def _to_bash(found: list[Candidate] | None) -> int:
 
 
 def _to_zsh(found: list[Candidate] | None) -> int:
-    """Print what zsh evaluates: a description with each value."""
+    """Print the candidates for zsh, each with a description."""
     if found is None:
         sys.stdout.write("_files\n")
     elif found:
@@ -200,10 +201,10 @@ def _to_zsh(found: list[Candidate] | None) -> int:
 
 
 def _zsh_quoted(says: str) -> str:
-    """Return a description as it is written between double quotes that are between single ones.
+    """Return a description for use in double quotes inside single quotes.
 
-    The shell evaluates the line, which takes the single quotes away; ``_arguments`` evaluates what is in the double
-    ones; and what shows descriptions takes a backslash for an escape.
+    The shell evaluates the line, which removes the single quotes; ``_arguments`` evaluates the text in the double
+    quotes; and the display of descriptions takes a backslash for an escape.
     """
     shown = _plain(says).replace("\\", "\\\\")
     return re.sub(r'[\\"$`]', r"\\\g<0>", shown).replace("'", "'\\''")
@@ -218,7 +219,7 @@ def _to_fish(found: list[Candidate] | None) -> int:
 
 
 def _plain(says: str) -> str:
-    """Return a text without what would move a cursor or end a line."""
+    """Return a text without characters that would move the cursor or end a line."""
     return "".join(character if character.isprintable() else " " for character in says)
 
 

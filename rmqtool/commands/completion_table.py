@@ -1,4 +1,4 @@
-"""What completion knows of the commands. Written by ``make docs``; change what it is made from."""
+"""The commands and options for completion, written by ``make docs`` from the command tree; do not edit."""
 
 # fmt: off
 # ruff: noqa: E501
@@ -15,7 +15,7 @@ ROOT_OPTIONS: tuple[Option, ...] = (
     (('-h', '--help'), 'Show the options.', ''),
 )
 
-# Name, help, what stands at each place, options.
+# Name, help, the kind of word at each place, options.
 COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
     ('info', 'Show what a store contains and its health.', ('store', 'topics|queues|groups|files|config'), (
         (('-t', '--topic'), 'Read only this topic; * and ? match; repeatable.', 'topics'),
@@ -403,7 +403,7 @@ COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),
     )),
-    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|check|diff|recover|repair|copy|init|topic|produce|tick|consume|export|demo|man|store|json|findings|recipes',), (
+    ('man', 'Show a page of the manual.', ('info|cat|query|stat|dump|check|diff|recover|repair|copy|init|topic|produce|tick|consume|export|demo|man|findings|json|recipes|remoting|store',), (
         (('--color',), 'Colour.', 'auto|always|never'),
         (('--debug',), 'Show the traceback of an unexpected error.', ''),
         (('-h', '--help'), 'Show the options.', ''),

@@ -1,4 +1,4 @@
-"""``rmqtool consume``: messages as a group gets them."""
+"""``rmqtool consume``: read messages as a consumer group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """Which messages a group gets, how it consumes them, and what program does."""
+    """Which messages a group gets, how it consumes them, and the program for them."""
 
     start: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""``rmqtool copy``: messages of stores into a new one."""
+"""``rmqtool copy``: copy messages of stores into a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rmqtool demo``: a guided tour on a store that it makes."""
+"""``rmqtool demo``: a guided tour on a store that it creates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def demo(
 
 
 def _run(output: Output, command: str, places: dict[str, str], engine: str) -> int:
-    """Show a command line, run it, and return its status; what is not installed is done without."""
+    """Show a command line, run it, and return its status; a step is left out if its library is not installed."""
     words = [word.format(**places) for word in command.split()]
     if words[0] == "export":
         words += ["--engine", engine]

@@ -1,4 +1,4 @@
-"""``rmqtool diff``: what two stores do not have in common."""
+"""``rmqtool diff``: compare two stores."""
 
 from __future__ import annotations
 

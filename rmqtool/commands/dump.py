@@ -1,4 +1,4 @@
-"""``rmqtool dump``: every byte named."""
+"""``rmqtool dump``: show every byte of a file or a record with its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rmqtool export``: stores as Parquet."""
+"""``rmqtool export``: write stores as Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _spark = partial(typer.Option, rich_help_panel="Spark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writing:
-    """Which columns, in which files, what becomes of damage, and who does the work."""
+    """The columns and files to write, the treatment of damage, and the engine."""
 
     columns: Annotated[str | None, _content(metavar="NAME,…", help="Only these columns; --schema lists them.")] = None
     body: Annotated[str, _content(metavar="inflated|raw|none", help="How to write bodies.")] = "inflated"

@@ -1,4 +1,4 @@
-"""What is said when a command fails."""
+"""The message when a command fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqtool.errors import RmqtoolError
 
 
 def tell(error: RmqtoolError, *, as_json: bool) -> None:
-    """Say on stderr what stopped the command: in words, or as the one JSON object that programs wait for."""
+    """Write the error that stopped the command to stderr: in words, or as one JSON object for programs."""
     from rmqtool.commands.store_word import typeable
     from rmqtool.render.failure import failure_json, failure_text
 

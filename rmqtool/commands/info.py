@@ -1,4 +1,4 @@
-"""``rmqtool info``: a store at a glance."""
+"""``rmqtool info``: show a store at a glance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def info(
 
 
 def kernel_tier() -> str:
-    """Return which tier reads the records here; the kernel is not loaded for less."""
+    """Return which kernel reads the records here. The import is late because most commands do not need it."""
     from rmqtool import kernel
 
     return kernel.tier()
@@ -65,7 +65,7 @@ def _view(words: tuple[str, ...]) -> View | None:
     return View(words[0])
 
 
-# What narrows the rows of each view.
+# The options that narrow the rows of each view.
 _NARROWING = {
     View.TOPICS: ("-t",),
     View.QUEUES: ("-t", "-q"),

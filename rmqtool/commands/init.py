@@ -1,4 +1,4 @@
-"""``rmqtool init``: a new, empty store."""
+"""``rmqtool init``: create an empty store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rmqtool man``: the manual, also where there is no man(1)."""
+"""``rmqtool man``: show the manual, also without man(1)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _find_page(name: str) -> Path:
 
 
 def _directory() -> Path:
-    """Return where the pages lie: in the installed package, or beside it in a clone."""
+    """Return the directory of the pages: in the installed package, or next to it in a clone."""
     package = Path(__file__).parent.parent
     for directory in (package / "man", package.parent / "man"):
         if (directory / f"{_NAME}.1").is_file():
@@ -74,7 +74,7 @@ def _paged(text: str) -> bool:
     if not words:
         return False
     sys.stdout.flush()
-    # Unless it is told otherwise, less shows bold as bold, and a page that fits the screen without waiting.
+    # Unless the user says otherwise, less shows bold text, and does not wait if the page fits on the screen.
     variables = {"LESS": "FRX", **os.environ}
     try:
         done = subprocess.run(words, input=text, text=True, encoding="utf-8", env=variables, shell=True, check=False)  # noqa: S602  (a pager is a command line)

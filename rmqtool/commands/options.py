@@ -1,7 +1,7 @@
-"""The common options: the same names, letters and words in every command.
+"""The common options: the same names, letters and meanings in all commands.
 
-A command names the groups it wants as parameters (``scope: Scope, show: Show``); ``spread`` makes them options. A
-parameter of its own is an alias from here where there is one, so that a letter never means two things.
+A command names the groups it wants as parameters (``scope: Scope, show: Show``); ``spread`` makes them options. An
+option of a single command uses an alias from here if there is one, so that a letter never means two things.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BROKER = "Broker"
 
 
 class When(StrEnum):
-    """The words of ``--progress`` and ``--color``."""
+    """The values of ``--progress`` and ``--color``."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -66,7 +66,7 @@ def _option(*names: str, help: str, panel: str, **more: Any) -> Any:  # noqa: A0
 
 
 def store_and(metavar: str, help: str) -> Any:  # noqa: A002
-    """Return the argument of a command that takes words of its own behind STORE, for ``store_word.choose_store``."""
+    """Return the argument of a command that takes words after STORE, for ``store_word.choose_store``."""
     return typer.Argument(metavar=f"[STORE] {metavar}", help=help, show_default=False)
 
 
@@ -206,7 +206,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which messages by what they carry."""
+    """Which messages, by their tags, keys and properties."""
 
     tag: Tag = None
     key: Key = None
@@ -219,13 +219,13 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsBroker:
-    """Which broker's behaviour and settings."""
+    """The broker whose behaviour and settings are used."""
 
     as_version: AsVersion = None
     conf: Conf = None
 
     def store(self, path: str) -> ApiStore:
-        """Return the store at ``path`` as this broker has it."""
+        """Return the store at ``path`` with this broker's behaviour and settings."""
         from rmqtool.api.store import Store
 
         return Store(path, version=self.as_version, conf=self.conf)
@@ -233,14 +233,14 @@ class AsBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForBroker(AsBroker):
-    """For which broker something new is made."""
+    """The broker version that something new is made for."""
 
     as_version: AsNewVersion = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Show:
-    """How results look."""
+    """The form of results."""
 
     json: Json = False
     jsonl: Jsonl = False
@@ -257,7 +257,7 @@ class Show:
         return not (self.json or self.jsonl or self.csv or self.template is not None)
 
     def look(self) -> Look:
-        """Return what these options mean on this terminal."""
+        """Return the effect of these options on this terminal."""
         from rmqtool.render.output import Look, Mode
 
         wanted = [mode for mode in Mode if getattr(self, mode, None) not in (None, False)]
@@ -286,7 +286,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowAndRead(Show):
-    """How results look, and what the input is."""
+    """The form of results, and of the input."""
 
     jsonl: JsonlBothWays = False
     csv: CsvBothWays = False
@@ -294,7 +294,7 @@ class ShowAndRead(Show):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How long work is done."""
+    """The options of long work."""
 
     jobs: Jobs = None
     progress: ProgressWhen = When.AUTO
@@ -306,15 +306,15 @@ class Work:
             expect_processes()
 
     def processes(self) -> int:
-        """Return how many processes to use."""
+        """Return the number of processes to use."""
         return self.jobs or len(os.sched_getaffinity(0))
 
     def asked(self, output: Output) -> Working:
-        """Return how many processes work, and the bar that is told how far they are."""
+        """Return the number of processes, and the progress bar."""
         return {"jobs": self.processes(), "progress": self.bar(output)}
 
     def bar(self, output: Output) -> Progress:
-        """Return a bar on stderr that takes turns with ``output``, or one that nobody sees."""
+        """Return a bar on stderr that takes turns with ``output``, or one that shows nothing."""
         from rmqtool.progress import NoProgress
 
         shown = sys.stderr is not None and sys.stderr.isatty() and not output.look.quiet
@@ -328,7 +328,7 @@ class Work:
 
 
 def refuse_idle(what: str, given: Mapping[str, object], hint: str) -> None:
-    """Refuse options that have no effect on ``what``: somebody who typed one expects something of it."""
+    """Refuse options that have no effect on ``what``."""
     for option, value in given.items():
         if value is not None and value is not False and value != []:
             raise UsageError(f"{option} has no effect on {what}", hint=hint)

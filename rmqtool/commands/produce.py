@@ -1,4 +1,4 @@
-"""``rmqtool produce``: messages into a store."""
+"""``rmqtool produce``: store messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """What every message carries, where messages come from, how they are sent, and when they are delivered."""
+    """The defaults of messages, their input, how they are sent, and when they are delivered."""
 
     tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="The tag.", show_default=False)] = None
     key: Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="Add a key; repeatable.")] = None

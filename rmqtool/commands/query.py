@@ -1,4 +1,4 @@
-"""``rmqtool query``: where is this message?"""
+"""``rmqtool query``: find a message."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def query(
     from rmqtool.api.query import find
 
     path, what = _store_and_what(words or [])
-    # Asked for nothing a broker answers nothing.
+    # A query for nothing is answered with nothing, as a broker does.
     which = {**scope.asked(), **period.asked(show.tz, may_be_empty=True)}
     how: How = {"kind": kind, "boundary": boundary, "history": history, "group": group, "limit": limit, "zone": show.tz}
     with show.output() as output:
@@ -57,7 +57,7 @@ def query(
 
 
 def _store_and_what(words: list[str]) -> tuple[str | None, str]:
-    """Return the store, None when there is none to look into, and what to find."""
+    """Return the store, None without one, and what to find."""
     if not words:
         raise UsageError("nothing to search for", hint=SHAPES)
     try:

@@ -1,4 +1,4 @@
-"""``rmqtool recover``: what a broker would do at its next start."""
+"""``rmqtool recover``: rehearse a broker's next start."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def _apply(path: str, to: str | None, broker: AsBroker, work: Work, show: Show) 
 
 
 def _as_typed(word: str | None, root: str) -> str:
-    """Return the store's root as a person in this directory types it: relative, where STORE was and leads downwards."""
+    """Return the root as a user in this directory would type it: relative, if STORE was relative and does not go up."""
     relative = os.path.relpath(root)
     return root if not word or os.path.isabs(word) or relative.startswith(".") else relative
 
 
 def _next_commands(root: str) -> dict[Next, list[str]]:
-    """Return what to type: to plan what keeps what a start would destroy, to keep a copy, to look closer, to mount."""
+    """Return the commands to type: plan a repair that keeps what a start would delete, copy, look closer, mount."""
     from rmqtool.render.recover import Next
 
     store = quote(root)

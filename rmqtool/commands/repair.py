@@ -22,7 +22,7 @@ _option = partial(typer.Option, rich_help_panel="Repair")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class What:
-    """What is done, and to what; or what of the past."""
+    """The repair to do, and its parts; or which past repair to list or undo."""
 
     apply: Annotated[bool, _option("--apply", help="Carry out the plan.")] = False
     allow: Annotated[
@@ -91,7 +91,7 @@ def repair(
 
 
 def _look_back(words: list[str], what: What, broker: AsBroker, show: Show) -> Exit:
-    """List the repairs of a store, or take back one. The store is as named, or the one that the journal is beside."""
+    """List the past repairs of a store, or undo one. The store is the named one, or the one next to the journal."""
     from rmqtool.api.repair import store_of_journal
 
     if sum(bool(value) for value in asdict(what).values()) > 1:

@@ -1,4 +1,4 @@
-"""``rmqtool stat``: who, what, when, how much."""
+"""``rmqtool stat``: count messages and bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def stat(
 
 
 def _refuse_idle(report: str | None, counting: dict[str, object], as_map: bool) -> None:
-    """Refuse what only counting by something takes."""
+    """Refuse options that need a count by a dimension."""
     if report is not None:
         hint = "without a report it counts all messages: rmqtool stat STORE"
         refuse_idle(f"stat {report}", {**counting, "--map": as_map}, hint)

@@ -1,7 +1,7 @@
-"""The names in a store, as completion needs them: at once, whatever the state of the files, and never a message read.
+"""The names in a store for completion: fast, in any state of the files, without reading a message.
 
-Names come from directories, and are picked out of configuration files without parsing these: half a file, or one that
-no parser takes, still has most of its names.
+Names come from directories, and from configuration files without parsing them: half a file, or one that cannot be
+parsed, still has most of its names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-# That of ``store_word``, whose imports would cost more than all the rest here.
+# The name from ``store_word``. Importing that module would take longer than all the rest here.
 _VARIABLE = "RMQTOOL_STORE"
 _ROOT_HAS = ("commitlog", "consumequeue", "config")
 _CLIMB = 4
@@ -26,12 +26,12 @@ Candidate = tuple[str, str]
 
 
 def is_path(word: str) -> bool:
-    """Return whether a word is STORE and not the command's own."""
+    """Return whether a word is STORE and not one of the command's own words."""
     return bool(word) and (word.startswith(("./", "../", "/", "~")) or os.path.exists(word))
 
 
 def default_store() -> str:
-    """Return the store of a line that names none; it need not exist."""
+    """Return the default store; it need not exist."""
     return os.environ.get(_VARIABLE) or os.path.expanduser("~/store")
 
 
@@ -49,7 +49,7 @@ def find_root(path: str) -> str | None:
 
 
 def topics(root: str) -> list[Candidate]:
-    """Return the topics that the configuration names or that have queues, each with the number of these."""
+    """Return the topics in the configuration or with queues, each with the number of its queues."""
     queues = os.path.join(root, "consumequeue")
     with_queues = set(_names(queues)) | set(_names(os.path.join(root, "batchconsumequeue")))
     named = {_text(name[1]) for name in _TOPIC.finditer(_config(root, "topics.json"))}

@@ -1,4 +1,4 @@
-"""Which of the words of a command line is STORE."""
+"""Find STORE among the words of a command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _chosen: ContextVar[str | None] = ContextVar("chosen", default=None)
 
 
 class StoreChoice(NamedTuple):
-    """STORE as a path, the command's own words behind it, and where STORE came from."""
+    """STORE as a path, the command's own words after it, and where STORE came from."""
 
     store: str
     words: tuple[str, ...]
@@ -36,9 +36,9 @@ def choose_store(
 ) -> StoreChoice:
     """Tell STORE from the arguments of a command.
 
-    STORE comes first. A word that stands alone is STORE if the command takes no words of its own, if it exists as a
-    path, or if it is written as one (``./x``); else it is the command's own and STORE is the default. Of a command that
-    takes only certain words, ``takes_words``, no other word is its own.
+    STORE comes first. A single word is STORE if the command takes no words of its own, if it exists as a path, or if it
+    is written as one (``./x``); else it is the command's own and STORE is the default. If a command takes only certain
+    words, ``takes_words``, no other word is its own.
     """
     takes_it = takes_words if isinstance(takes_words, bool) else len(words) != 1 or words[0] in takes_words
     choice = _choose(words, takes_it, environment, exists)
@@ -48,13 +48,13 @@ def choose_store(
 
 
 def keep_private(stores: Iterable[str]) -> None:
-    """Give to nobody what they may not read in the stores: files that this command makes are no more open than those.
+    """Give files that this command makes no more permissions than the stores have.
 
-    What a store's directory, or the first file of its log, closes to group and others is closed in what is written.
+    If a store's directory, or the first file of its log, is closed to group or others, so are the new files.
     """
     for store in stores:
         for path in (store, *_first_segment(store)):
-            with suppress(OSError):  # whoever opens the store says what is wrong with it
+            with suppress(OSError):  # opening the store reports the reason
                 closed = ~os.stat(path).st_mode & (0o077 if os.path.isdir(path) else 0o066)
                 os.umask(os.umask(0o077) | closed)
 
@@ -70,7 +70,7 @@ def _first_segment(store: str) -> list[str]:
 
 
 def typeable(hint: str) -> str:
-    """Return a hint with the store of this command line where it says STORE: what is named next can be typed."""
+    """Return a hint with the store of this command line in place of STORE, so that the command can be copied."""
     store = _chosen.get()
     return _PLACE_OF_STORE.sub(lambda found: f"{found[1]} {quote(store)}", hint) if store is not None else hint
 

@@ -1,6 +1,6 @@
-"""The table of commands, and the words that people type when they mean one of them.
+"""The table of commands, and the words of other tools for them.
 
-A new command is one module beside this one and one line here. Nothing of a command's module is imported before it runs.
+A new command is one module in this directory and one line here. A command's module is imported only when it runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Panel(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One command: its name, ``module:function``, where ``--help`` lists it, its line there."""
+    """One command: its name, ``module:function``, its panel in ``--help``, its line there."""
 
     name: str
     target: str
@@ -55,7 +55,8 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("man", "rmqtool.commands.man:man", Panel.USE, "Show a page of the manual."),
 )
 
-# What a word of mqadmin, or of another tool, is called here. Hints, not aliases: the rest of the line differs too.
+# The command here for a command of mqadmin or another tool. They are hints, not aliases: the rest of the line differs
+# too.
 OTHER_NAMES = {
     "queryMsgById": "query STORE ID",
     "queryMsgByUniqueKey": "query STORE UNIQ_KEY",
@@ -127,7 +128,7 @@ OTHER_NAMES = {
     "send": "produce STORE -t TOPIC BODY",
 }
 
-# What an option of other tools is called here, by what it is for.
+# The option here for an option of other tools, by its purpose.
 OTHER_OPTIONS: dict[str, tuple[str, ...]] = {
     "--format": ("--template", "--json", "--csv"),
     "--output": ("--to", "--json", "--csv"),

@@ -1,4 +1,4 @@
-"""``rmqtool tick``: what is due now happens."""
+"""``rmqtool tick``: deliver and expire what is due."""
 
 from __future__ import annotations
 

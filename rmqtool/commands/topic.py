@@ -1,4 +1,4 @@
-"""``rmqtool topic``: what topics a store has, and changing that."""
+"""``rmqtool topic``: list, create, alter and delete topics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The remoting protocol, which RocketMQ's clients, brokers and name servers speak: bytes ↔ values.
+"""The remoting protocol between RocketMQ's clients, brokers and name servers: bytes ↔ values.
 
-A connection carries frames, a frame one command (``command``, ``frames``): a request, or the answer to one. What a
-request says in its header is declared once, as a class in ``requests``; its table ``REQUESTS`` finds it by its code.
-What travels in bodies is declared in ``bodies``. Nothing here opens a socket or knows a store.
+A connection carries frames, and a frame carries one command (``command``, ``frames``): a request, or the answer to one.
+The header of a request is declared once, as a class in ``requests``; the table ``REQUESTS`` has each by its code. The
+bodies are declared in ``bodies``. Nothing here opens a socket or knows a store.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a request needs to be allowed: derived from the marks of the table.
+"""The rights that a request needs, derived from the marks of the table.
 
-Access control 2.0 (5.x) asks for a right on each topic or group that a field names, or on the cluster. That of 4.x asks
-for one of two rights on topics and groups of a few requests, for an administrator in a few others, and for no more than
-a valid signature in the rest. Both see a retry topic as the group that it belongs to. Where 5.3 asks for a topic of the
-group's name (14 and 15), a group is meant and asked for here.
+Access control 2.0 (5.x) wants a right on each topic or group that a field names, or on the cluster. That of 4.x wants
+one of two rights on topics and groups of a few requests, an administrator for a few others, and only a valid signature
+for the rest. Both treat a retry topic as the group that it belongs to. For codes 14 and 15 version 5.3 checks a topic
+with the name of the group; here the group is checked, which is what it means.
 
 Upstream: ``DefaultAuthorizationContextBuilder``, ``PlainAccessValidator``, ``Permission``.
 """
@@ -18,7 +18,7 @@ from rmqtool.remoting.bodies.clients import HeartbeatData, LockBatchRequestBody
 from rmqtool.remoting.declared import CLUSTER, GROUP, TOPIC, Resource
 from rmqtool.remoting.headers import OldRight, Request, Right
 
-# 4.x knows sends by these codes only; batches and replies need a signature and no more.
+# 4.x checks rights on a topic for these codes only; batches and replies need only a signature.
 _OLD_SENDS: Final = frozenset({10, 310})
 _ANY_SUB: Final = frozenset({Right.SUB})
 
@@ -32,7 +32,7 @@ class Need(NamedTuple):
 
 
 def needs(request: Request, body: bytes = b"") -> list[Need]:
-    """Return what access control 2.0 asks. Raises BodyError where the resources are in a body that cannot be read."""
+    """Return the needs of access control 2.0. Raises BodyError if they depend on a body that cannot be read."""
     in_body = list(_needs_in_body(request, body))
     if in_body:
         return in_body
@@ -41,7 +41,7 @@ def needs(request: Request, body: bytes = b"") -> list[Need]:
         _need(kind, name, rights, sends=Right.PUB in rights)
         for kind, names in _named(request)
         for name in names
-        # The group of a pull is asked for itself: its retry topic says the same once more.
+        # The group of a pull is checked itself; its retry topic would be the same check again.
         if not (kind is TOPIC and name.startswith(RETRY_PREFIX) and _has_group(request))
     ]
     if not found and request.scope is CLUSTER:
@@ -50,7 +50,7 @@ def needs(request: Request, body: bytes = b"") -> list[Need]:
 
 
 def old_needs(code: int, request: Request, body: bytes = b"") -> list[Need]:
-    """Return what access control 1.0 asks; for those that need an administrator see ``needs_admin``."""
+    """Return the needs of access control 1.0; for requests of administrators see ``needs_admin``."""
     if request.old_right not in (OldRight.PUB, OldRight.SUB):
         return []
     if request.old_right is OldRight.PUB and code not in _OLD_SENDS:
@@ -67,7 +67,7 @@ def old_needs(code: int, request: Request, body: bytes = b"") -> list[Need]:
 
 
 def needs_admin(request: Request) -> bool:
-    """Whether 4.x lets only an administrator ask it."""
+    """Whether 4.x accepts the request only from an administrator."""
     return request.old_right is OldRight.ADMIN
 
 
@@ -83,14 +83,14 @@ def _has_group(request: Request) -> bool:
 
 
 def _need(kind: Resource, name: str, rights: frozenset[Right], *, sends: bool) -> Need:
-    """Return the need of a name: a retry topic belongs to its group, and only consumers send to it."""
+    """Return the need for a name: a retry topic belongs to its group, and only consumers send to it."""
     if kind is TOPIC and name.startswith(RETRY_PREFIX):
         return Need(GROUP, name.removeprefix(RETRY_PREFIX), _ANY_SUB if sends else rights)
     return Need(kind, name, rights)
 
 
 def _needs_in_body(request: Request, body: bytes) -> Iterator[Need]:
-    """Yield the groups and topics of a heartbeat or a lock, which are in the body."""
+    """Yield the needs for groups and topics in the body of a heartbeat or a lock."""
     if request.body is HeartbeatData:
         for consumer in HeartbeatData.decode(body).consumer_data_set or ():
             yield Need(GROUP, consumer.group_name, _ANY_SUB)

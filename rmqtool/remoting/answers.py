@@ -1,15 +1,15 @@
-"""Answers: any to any request, those that are given by the thousand out of a template, and those that say no.
+"""Answers: general ones, templates for frequent ones, and refusals.
 
 An answer goes back with the request's number and in the request's kind of header, as a 4.9 broker does and every client
 reads it. A broker's answers to sends and pulls differ in a few fields only: a template encodes the rest once, for both
-kinds of header, and what it gives is byte for byte what ``encode_frame`` gives for the same command.
+kinds of header. Its bytes are the same as those of ``encode_frame`` for the same command.
 
-People search for the remarks of refusals, and tools compare them, so they are upstream's to the letter and by its
-version. What a text has holes for is named in it.
+People search for the remarks of refusals, and tools compare them, so they are upstream's, letter by letter and by
+version. A remark names its placeholders.
 
 A frame that cannot be read gets no answer, as upstream: the connection is closed (``FrameError``). A header or body
 that cannot be read is answered 1 with the reason (``HeaderError``, ``BodyError``), and an unknown code 3. A 4.9 name
-server does not answer unknown codes at all, and its clients wait in vain; that is not repeated here.
+server does not answer unknown codes at all, so its clients wait in vain; that is not repeated here.
 
 Upstream: the processors of ``broker`` and ``namesrv``, ``NettyRemotingAbstract``, ``FAQUrl``.
 """
@@ -29,7 +29,7 @@ from rmqtool.remoting.frames import join_frame
 from rmqtool.remoting.headers import Header
 from rmqtool.remoting.json_header import encode_json_header, quote
 
-# The placeholder of a value; upstream has no value like it.
+# The placeholder of a value; no value of upstream contains it.
 _HOLE: Final = "\ufffc"
 _INT: Final = struct.Struct(">i")
 # In a ROCKETMQ header: after code, language and version.
@@ -58,14 +58,14 @@ def answer(
 
 
 def unreadable(request: RemotingCommand, error: ValueError) -> RemotingCommand:
-    """Return the answer to a request whose header or body cannot be read: 1, and why."""
+    """Return the answer to a request whose header or body cannot be read: code 1 with the reason."""
     return answer(request, ResponseCode.SYSTEM_ERROR, str(error))
 
 
 class AnswerTemplate:
-    """An answer of one kind. ``header`` has what is always the same; ``holes`` are the attributes that differ.
+    """An answer of one kind. ``header`` has the constant fields; ``holes`` are the attributes that differ.
 
-    The holes must be numbers or texts that the header has not been given.
+    The holes must be numbers or texts that the header was not given.
     """
 
     def __init__(self, header: Header, *holes: str, code: int = 0, remark: str | None = None) -> None:
@@ -76,7 +76,7 @@ class AnswerTemplate:
         text = encode_json_header(command).decode().replace("%", "%%")
         for is_text in self._is_text:
             text = text.replace(f'"{_HOLE}"', "%s" if is_text else '"%d"', 1)
-        # Its members come in the order of their names: opaque after the fields.
+        # The members are sorted by name: opaque comes after the fields.
         self._json = text.replace('"opaque":0', '"opaque":%d', 1)
         self._any_text = any(self._is_text)
         self._binary = self._split(encode_binary_header(command))
@@ -84,7 +84,7 @@ class AnswerTemplate:
 
     @staticmethod
     def _split(header: bytes) -> list[bytes]:
-        """Return the parts of a ROCKETMQ header around its holes, their lengths left out."""
+        """Return the parts of a ROCKETMQ header around its holes, without their lengths."""
         hole = encode_text(_HOLE)
         return header.split(_INT.pack(len(hole)) + hole)
 
@@ -115,7 +115,7 @@ FURTHER_5: Final = _MORE.format("https://rocketmq.apache.org/docs/bestPractice/0
 
 
 class Refusal(NamedTuple):
-    """One way to say no. ``code_5`` and ``text_5`` are what 5.x says where that is something else."""
+    """A refusal. ``code_5`` and ``text_5`` are what 5.x answers if that differs."""
 
     code: ResponseCode
     text: str
@@ -123,7 +123,7 @@ class Refusal(NamedTuple):
     text_5: str | None = None
 
     def of(self, version: str, **holes: object) -> tuple[ResponseCode, str]:
-        """Return code and remark as a broker of ``version`` gives them."""
+        """Return code and remark as a broker of ``version`` writes them."""
         is_5 = is_since(version, "5.0.0")
         code = self.code_5 if is_5 and self.code_5 is not None else self.code
         text = self.text_5 if is_5 and self.text_5 is not None else self.text

@@ -1,13 +1,13 @@
 """Bodies: JSON as Java's clients and brokers write and read it, and the few that are not JSON.
 
-What is written here is read by all of them: one line without blanks (the Go client cuts routes by string operations),
-names in alphabetical order as fastjson writes them, ids in quotes. A map whose keys are message queues is written with
-the objects themselves as keys: that is not JSON, but it is the only form that fastjson 2 (5.4 on) reads, and the one
-that fastjson 1 writes. What is read may also have bare numbers as keys, and enumerations by number as the C++ client
-writes them.
+The JSON written here can be read by all of them: one line without blanks (the Go client cuts routes by string
+operations), names in alphabetical order as fastjson writes them, ids in quotes. A map whose keys are message queues is
+written with the objects themselves as keys. That is not JSON, but it is the only form that fastjson 2 (5.4 on) reads,
+and the one that fastjson 1 writes. When reading, keys may also be bare numbers, and enumerations may be numbers, as the
+C++ client writes them.
 
-A value keeps the members it was given; only these are written. Unknown members are ignored; one that is declared
-without a default must be there, so that a reader of the value need not ask.
+A value keeps the members it was given; only these are written. Unknown members are ignored. A member that is declared
+without a default is required, so that a reader of the value need not check for it.
 
 Upstream: ``RemotingSerializable``.
 """
@@ -31,7 +31,7 @@ from rmqtool.remoting.declared import Declared
 
 
 class Content(Enum):
-    """What a body is that is not a JSON object."""
+    """The content of a body that is not a JSON object."""
 
     MESSAGE = "the message, or a batch of them"
     RECORDS = "records as they are stored, one after the other"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-# Of the two flags, the first says that this is an answer; the second that the sender waits for none.
+# The first flag marks an answer; the second a request whose sender does not wait for one.
 ANSWER = 1
 ONEWAY = 2
 
@@ -24,7 +24,7 @@ _PER_MINOR = 20
 
 
 class Language(IntEnum):
-    """In what the sender is written. The JSON header has the name, the ROCKETMQ header the number."""
+    """The language of the sender. The JSON header has the name, the ROCKETMQ header the number."""
 
     JAVA = 0
     CPP = 1
@@ -43,14 +43,14 @@ class Language(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """How a header is written: the fifth byte of a frame."""
+    """The kind of a header: the fifth byte of a frame."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 class FrameError(ValueError):
-    """Bytes that are not a frame, or a frame beyond a limit. Upstream closes the connection and answers nothing."""
+    """Bytes that are not a frame, or a frame beyond a limit. Upstream closes the connection without an answer."""
 
 
 def version_ordinal(version: str) -> int:
@@ -65,7 +65,7 @@ def version_ordinal(version: str) -> int:
 
 
 def version_name(ordinal: int) -> str | None:
-    """Return the release that a header's ``version`` names; None for those before 4.0.0 and for what does not exist."""
+    """Return the release of a header's ``version``; None for releases before 4.0.0 and for unknown numbers."""
     if not _V4_0_0 <= ordinal <= _HIGHEST:
         return None
     # The number before that of a release is its snapshot's.
@@ -76,17 +76,17 @@ def version_name(ordinal: int) -> str | None:
     return name if number % 2 else f"{name}-SNAPSHOT"
 
 
-# Answers carry it unless told otherwise: late enough for SQL92 (232) and for quoted ids (401), too early for GO_AWAY
-# and for what only clients of 5.x ask.
+# Answers carry it by default: late enough for SQL92 (232) and for quoted ids (401), too early for GO_AWAY and for what
+# only clients of 5.x send.
 OWN_VERSION = version_ordinal("4.9.8")
 
 _NO_FIELDS: Mapping[str, str] = {}
 
 
 class RemotingCommand(NamedTuple):
-    """A request or an answer. ``ext_fields`` is None where the header has no such member at all, as in upstream.
+    """A request or an answer. ``ext_fields`` is missing (None) if the header does not have this member, as in upstream.
 
-    ``language`` is None where the sender's is not one of those that upstream knows.
+    ``language`` is missing (None) if upstream does not know the sender's.
     """
 
     code: int
@@ -101,7 +101,7 @@ class RemotingCommand(NamedTuple):
 
     @property
     def ext(self) -> Mapping[str, str]:
-        """The fields, also where there are none."""
+        """The fields, as an empty mapping if the header does not have any."""
         return _NO_FIELDS if self.ext_fields is None else self.ext_fields
 
     @property
@@ -111,5 +111,5 @@ class RemotingCommand(NamedTuple):
 
     @property
     def is_oneway(self) -> bool:
-        """Whether this is a request whose sender waits for no answer: it must not get one, not even an error."""
+        """Whether the sender of this request waits for no answer: it must not get one, not even an error."""
         return self.flag & (ANSWER | ONEWAY) == ONEWAY

@@ -42,7 +42,7 @@ class BoundaryType(StrEnum):
 
 
 class Resource(Enum):
-    """What access is granted to."""
+    """The kinds of resources that access is granted to."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -70,7 +70,7 @@ NEEDED: Final = _Missing.NEEDED
 class Field(NamedTuple):
     """One declared field. ``java`` is the name of its type.
 
-    ``needed`` fields are those that upstream marks so. Where one may be null nevertheless, upstream goes on without it.
+    ``needed`` fields are marked so by upstream. If one may be null anyway, upstream goes on without it.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Field(NamedTuple):
 
     @property
     def insisted_on(self) -> bool:
-        """Whether nothing works without it."""
+        """Whether the request fails without it."""
         return self.needed and self.default is None and not self.may_be_null
 
     def is_in(self, version: tuple[int, ...]) -> bool:
@@ -102,7 +102,7 @@ class Field(NamedTuple):
 
 
 class _Marks(NamedTuple):
-    """What ``field`` was told, until the class gives it a name and a type."""
+    """The marks of a ``field(...)``, until the class gives it a name and a type."""
 
     default: Any
     marks: Mapping[str, Any]
@@ -127,7 +127,7 @@ def _read_boolean(text: str) -> bool:
     return text == "true" or text.lower() == "true"
 
 
-# Nearly all numbers are a few digits; Java's other spellings take the longer way.
+# Nearly all numbers have few digits; Java's other spellings take the slower way.
 _INT_DIGITS: Final = 10
 _LONG_DIGITS: Final = 19
 
@@ -150,7 +150,7 @@ def _read_boundary(text: str) -> BoundaryType | None:
 
 Reader = Callable[[str], Any]
 
-# How a text becomes a value; a text as it is needs nothing. None is what Java does not read.
+# The reader of each type; a String needs none. A reader returns None for a text that Java refuses.
 READERS: Final[Mapping[str, Reader | None]] = {
     "String": None,
     "Integer": _read_int,
@@ -161,7 +161,7 @@ READERS: Final[Mapping[str, Reader | None]] = {
     "bool": _read_boolean,
     "BoundaryType": _read_boundary,
 }
-# The value of such a field when none was sent.
+# The value of such a field if none was sent.
 _ZEROS: Final[Mapping[str, Any]] = {"int": 0, "long": 0, "bool": False, "float": 0.0}
 
 
@@ -200,7 +200,7 @@ class Declared:
         cls.fields = {**own, **{name: field for name, field in cls.fields.items() if name not in own}}
 
     def __init__(self, **given: Any) -> None:
-        """Make a value of the fields that are given; one that is None is not given."""
+        """Make a value from the given fields; a field given as None counts as not given."""
         for name, value in given.items():
             if name not in self.fields:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}")

@@ -1,13 +1,13 @@
-"""What a request or answer says in its header: texts ↔ typed values, and the one table of requests.
+"""Headers of requests and answers: texts ↔ typed values, and the one table of requests.
 
-A request is a class; declaring it puts it into ``REQUESTS``, by each of its codes. Everything else that is known of a
-request is derived from there: reading and writing in both kinds of header, which access it needs, the page of the
-manual, the lines of the wire log, and what the tests throw at it.
+A request is a class; declaring it adds it to ``REQUESTS``, by each of its codes. Everything else about a request is
+derived from there: reading and writing in both kinds of header, the rights it needs, the page of the manual, the lines
+of the wire log, and the data of tests.
 
 Java reads headers in two ways. Those of sending and pulling are read by code of their own (``FastCodesHeader``), which
-refuses a header without a needed field. All others are read by reflection, which only logs what is missing or not a
-number and goes on: a field of a plain type then has its zero, another one is null, and the code that needs it fails
-later. Here both end as a client sees it: with code 1 where the value is needed, with the default where there is one.
+refuses a header without a needed field. All others are read by reflection, which only logs a field that is missing or
+not a number: a field of a plain type then has its zero, another one is null, and the code that needs it fails later.
+Here both end as a client sees it: with code 1 if the value is needed, else with the default.
 
 Upstream: ``CommandCustomHeader``, ``RemotingCommand.decodeCommandCustomHeader``, ``RequestCode``, ``RocketMQAction``.
 """
@@ -33,7 +33,7 @@ from rmqtool.remoting.declared import (
 
 
 class Role(Enum):
-    """Who takes a request."""
+    """The receiver of a request."""
 
     BROKER = "broker"
     NAME_SERVER = "name server"
@@ -41,7 +41,7 @@ class Role(Enum):
 
 
 class Right(Enum):
-    """What may be done to a resource."""
+    """The rights on a resource."""
 
     PUB = "PUB"
     SUB = "SUB"
@@ -53,7 +53,7 @@ class Right(Enum):
 
 
 class OldRight(Enum):
-    """What a request needs in the access control of 4.x, where most need a valid signature and nothing else."""
+    """The need of a request in the access control of 4.x, where most need only a valid signature."""
 
     PUB = "PUB"
     SUB = "SUB"
@@ -71,7 +71,7 @@ class Code(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """How a header is read: attribute and reader by name on the wire, and what must be there."""
+    """The plan to read a header: attribute and reader by name on the wire, and the required fields."""
 
     long: Mapping[str, tuple[str, Reader | None]]
     short: Mapping[str, tuple[str, Reader | None]]
@@ -104,12 +104,12 @@ class Header(Declared):
 
     @classmethod
     def decode_answer(cls, ext: Mapping[str, str]) -> Self:
-        """Return the value of an answer's fields, as a client reads it: what is missing is None, whatever it is."""
+        """Return the value of an answer's fields, as a client reads it: missing fields become None."""
         return cls._read(ext, cls._reading().long)[0]
 
     @classmethod
     def _read(cls, ext: Mapping[str, str], readers: Mapping[str, tuple[str, Reader | None]]) -> tuple[Self, str | None]:
-        """Return what can be read, and the first text that could not."""
+        """Return the value of the readable fields, and the first text that could not be read."""
         value = cls.__new__(cls)
         given = value.__dict__
         reader_of = readers.get
@@ -134,11 +134,11 @@ class Header(Declared):
 
     @classmethod
     def _reading(cls) -> _Plan:
-        """Return how a header is read. It is derived at the first one: most processes see a few kinds only."""
+        """Return the plan for this header, derived at its first use: most processes see only a few kinds."""
         plan = cls.__dict__.get("_plan")
         if plan is None:
             long = {field.wire: (name, READERS[field.java]) for name, field in cls.fields.items()}
-            # What has no short name keeps its long one.
+            # A field without a short name keeps its long one.
             short = long | {field.short: long[field.wire] for field in cls.fields.values() if field.short}
             needed = {name for name, field in cls.fields.items() if field.insisted_on}
             if cls.strict:
@@ -156,15 +156,15 @@ class Header(Declared):
 
 
 class NoFields(Header):
-    """A header that says nothing of its own."""
+    """A header without fields of its own."""
 
 
 class Request(Header):
-    """A request. Its class says what the table knows of it; declaring it puts it there.
+    """A request. Its class has the data of the table; declaring it adds it there.
 
-    ``codes`` are its numbers, ``to`` says who takes it, ``answer`` what comes back in the header. ``body`` and
-    ``answer_body`` are the classes of what travels in the bodies. ``rights`` are those of which one is needed for each
-    field that names a topic or group, or for ``scope`` as a whole; ``old_right`` is what 4.x asks.
+    ``codes`` are its numbers, ``to`` is the receiver, ``answer`` the header of the answer. ``body`` and ``answer_body``
+    are the classes of the bodies. Of ``rights`` one is needed for each field that names a topic or group, or for
+    ``scope`` as a whole; ``old_right`` is the need in 4.x.
     """
 
     codes: ClassVar[tuple[Code, ...]] = ()
@@ -177,7 +177,7 @@ class Request(Header):
     old_right: ClassVar[OldRight | None] = None
 
     def __init_subclass__(cls) -> None:
-        """Put the request into the table. A class without codes is a base of others."""
+        """Add the request to the table. A class without codes is a base of others."""
         super().__init_subclass__()
         for code in cls.__dict__.get("codes", ()):
             if code.code in _REQUESTS:
@@ -205,12 +205,12 @@ class Row(NamedTuple):
 
 
 _REQUESTS: Final[dict[int, Row]] = {}
-# The one table. It is complete when ``rmqtool.remoting.requests`` is imported, from where it is taken.
+# The one table. It is complete once ``rmqtool.remoting.requests`` is imported; import it from there.
 REQUESTS: Final[Mapping[int, Row]] = MappingProxyType(_REQUESTS)
 
 
 class RpcRequest(Request):
-    """What nearly every request of 5.x carries for proxies and namespaces; a broker alone ignores all of it."""
+    """Fields for proxies and namespaces in nearly every request of 5.x; a broker without them ignores all of it."""
 
     bname: String | None = field(default=None, since="5.0.0")
     ns: String | None = field(default=None, since="5.0.0")

@@ -94,7 +94,7 @@ def _texts(fields: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return what Java makes of a value where it expects a text."""
+    """Return the text that Java makes of a value."""
     if type(value) is str:
         return value
     if value is True or value is False:

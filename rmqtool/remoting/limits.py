@@ -1,4 +1,4 @@
-"""How much one frame may claim. Beyond it the connection is closed, as upstream does beyond its own limits.
+"""The limits of one frame. Beyond them the connection is closed, as upstream does beyond its own limits.
 
 The first is upstream's, the others are ours: no client comes near them, and a hostile frame costs no more memory than
 twice its bytes, and no more time than reading it once.
@@ -20,19 +20,20 @@ DEPTH: Final = 32
 # A longer header must be ASCII: one character of another alphabet can make a text take four bytes for each character.
 PLAIN_HEADER_BYTES: Final = 64 << 10
 
-# A header has eight members of its own; whatever else is in it is ignored, if it is not too much.
+# A header has eight members of its own; a limited number of others is ignored.
 _MEMBERS = 64
 
-# A string is taken to its end, also where that is missing: no character is looked at twice.
+# A string is read to its end, also if the closing quote is missing: no character is looked at twice.
 _PIECE = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z|\\\Z)|([{\[])|([}\]])|(,)'
 _OPENED, _CLOSED = 1, 2
 
 
 def check_json(text: str, members: int = FIELDS + _MEMBERS) -> None:
-    """Raise FrameError where JSON nests deeper than ``DEPTH`` or has more than ``members`` values.
+    """Raise FrameError for JSON that nests deeper than ``DEPTH`` or has more than ``members`` values.
 
-    It is asked before a parser makes objects of it: an empty list is two characters there, and 56 bytes in memory.
-    Counting is enough for nearly every text; only where strings may hold the brackets and commas they are told apart.
+    This check comes before a parser makes objects: an empty list is two characters there, and 56 bytes in memory. For
+    nearly every text counting brackets and commas is enough; they are looked at one by one only if strings may contain
+    some.
     """
     if text.count("{") + text.count("[") <= DEPTH and text.count(",") <= members:
         return

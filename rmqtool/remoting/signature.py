@@ -1,11 +1,11 @@
-"""Signatures of requests, which both generations of access control use alike.
+"""Signatures of requests; both generations of access control use the same.
 
-What is signed is the values of all fields but the signature itself, in the order of their names and without anything
-between them, followed by the body. A client adds its ``AccessKey`` first, so that it is signed too. Answers, and the
+The signed bytes are the values of all fields except the signature itself, in the order of their names and without
+separators, followed by the body. A client adds its ``AccessKey`` first, so that it is signed too. Answers, and the
 requests of a broker, are not signed.
 
-One field is in dispute: ``_UNIQUE_KEY_QUERY``. Clients from 4.9.4 on sign it, older ones do not; a 4.9 broker leaves it
-out and so refuses the later clients, a 5.x broker goes by the client's version. Both forms are taken here.
+Versions disagree about one field, ``_UNIQUE_KEY_QUERY``. Clients from 4.9.4 on sign it, older ones do not; a 4.9 broker
+leaves it out and so refuses the later clients, a 5.x broker goes by the client's version. Both forms are accepted here.
 
 Upstream: ``AclClientRPCHook``, ``AclUtils``, ``AclSigner``.
 """
@@ -59,6 +59,6 @@ def is_signed(command: RemotingCommand, secret_key: str) -> bool:
         return False
     forms = (True, False) if UNIQUE_KEY_QUERY in command.ext else (True,)
     contents = [signed_content(command.ext, command.body, with_query=form) for form in forms]
-    # All forms are computed and compared: an early way out would tell something.
+    # All forms are computed and compared: returning early would leak the time of the comparison.
     matches = [hmac.compare_digest(signature(secret_key, content).encode(), encode_text(given)) for content in contents]
     return any(matches)

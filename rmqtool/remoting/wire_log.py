@@ -1,7 +1,7 @@
-"""Commands as lines for people: what ``--debug`` shows of a connection, and what a recording says of each frame.
+"""Commands as lines for people: for ``--debug`` and for recordings.
 
-Secrets are masked: what a declaration marks, what signs a request, and settings and properties whose name says that
-they are one. A body is shown where it is text; of messages and records only the length.
+Secrets are masked: fields declared as secret, keys and signatures, and settings and properties whose names suggest a
+secret. A body is shown if it is text; of messages and records only the length is shown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROPERTY = re.compile(r"(?m)^([^=\n]*)=(.+)$")
 
 
 def frame_of(command: RemotingCommand, asked: Row | None = None) -> dict[str, Any]:
-    """Return what a command says, with secrets masked; ``asked`` is the row of the request that an answer is to."""
+    """Return the content of a command, secrets masked; ``asked`` is the row of the request that it answers."""
     row = asked if command.is_answer else REQUESTS.get(command.code)
     named = code_name(command.code) if command.is_answer else (row.name if row else str(command.code))
     found: dict[str, Any] = {"code": command.code, "name": named, "opaque": command.opaque}

@@ -1,1 +1,1 @@
-"""Values → what people and programs read: terminal, JSON, CSV, templates. The only package with rich and tabulate."""
+"""Values as text for people and programs: terminal, JSON, CSV, templates. Only this room imports rich and tabulate."""

@@ -44,7 +44,7 @@ def summary_lines(
 
 
 def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
-    """Say again what was found, by code, where it is so much that the first of it has left the screen."""
+    """Summarise the findings by code, if the first of them are no longer on the screen."""
     if counts.kinds.total() < _MANY or len(counts.kinds) < _KINDS:
         return
     for number, (found, code, why) in enumerate(counts.worst_kinds()):
@@ -53,7 +53,7 @@ def _found(output: Output, counts: FindingCounts) -> Iterator[str]:
 
 
 def _lost(queues: list[Mapping[str, Any]]) -> str:
-    """Say whose messages the log has no more, the queues that lost most first."""
+    """Name the topics whose messages are no longer in the log, the queues that lost most first."""
     most = sorted(queues, key=lambda queue: -int(queue["messages"]))
     named = [
         f"{neutral(queue['topic'])}/{queue['queueId']}\u00a0{count(queue['messages'])}" for queue in most[:_LOST_NAMED]
@@ -83,7 +83,7 @@ def _worst(counts: FindingCounts) -> Severity | None:
 
 
 def explain_lines(output: Output, entry: CodeEntry) -> Iterator[str]:
-    """Yield everything the registry says about a code."""
+    """Yield everything the registry has about a code."""
     yield f"{output.paint(entry.code, 'title')}  {entry.severity}, {FAMILIES[entry.family]}"
     yield from hanging(entry.meaning, output.look.width, 0)
     parts: list[tuple[str, Iterable[str]]] = [
@@ -111,7 +111,7 @@ def code_row(entry: CodeEntry) -> dict[str, object]:
 
 
 def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
-    """Return a check as Markdown, the findings by what they are."""
+    """Return a check as Markdown, the findings grouped by code."""
     lines = [f"# Check of `{store}`", "", _totals(summary), ""]
     for entry, found in _by_code(findings):
         lines += [f"## {entry.code}: {entry.severity}, {len(found)} found", "", entry.meaning, ""]
@@ -124,7 +124,7 @@ def report_markdown(store: str, findings: Iterable[Finding], summary: Mapping[st
 
 
 def report_html(store: str, findings: Iterable[Finding], summary: Mapping[str, Any]) -> str:
-    """Return a check as one HTML page that needs nothing else."""
+    """Return a check as one HTML page without external files."""
     spell = html.escape
     body = [f"<h1>Check of <code>{spell(neutral(store))}</code></h1>", f"<p>{spell(_totals(summary))}</p>"]
     for entry, found in _by_code(findings):
@@ -166,7 +166,7 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return a text as it can stand between backticks."""
+    """Return a text that may be put between backticks."""
     return neutral(text).replace("`", "'") or "-"
 
 
@@ -194,6 +194,6 @@ def show_summary(
 
 
 def report_text(path: str, name: str, findings: list[Finding], shown: Mapping[str, Any]) -> str:
-    """Return the report as a page: HTML or Markdown, whichever the name of its file says."""
+    """Return the report as HTML or Markdown, by the extension of its file."""
     make = report_html if path.endswith(".html") else report_markdown
     return make(name, findings, shown["summary"])

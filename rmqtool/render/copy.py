@@ -1,4 +1,4 @@
-"""The screen of ``copy``: what the new store has, what was left out, and what to type next."""
+"""The screen of ``copy``: the content of the new store, what was left out, and what to type next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 5
 
 
 def copied_lines(output: Output, shown: Mapping[str, Any], skipped: Sequence[tuple[str, int, str]]) -> Iterator[str]:
-    """Yield the lines; ``shown`` is the JSON object, ``skipped`` each damage: where, its length, what."""
+    """Yield the lines; ``shown`` is the JSON object, ``skipped`` has the place, length and kind of each damage."""
     to = text.neutral(shown["to"])
     messages, queues = _counted(shown["messages"], "message"), _counted(shown["queues"], "queue")
     yield f"{to}: {messages}, {text.size(shown['bytes'])}, in {queues}"

@@ -39,7 +39,7 @@ _TOPICS = (
 _WORDS = {"onlyA": "only in A", "onlyB": "only in B", "different": "different"}
 _MOST_QUEUES = 20
 _DIGITS = 12
-# What a place in a log or a store decides, whatever the message says.
+# Fields that depend on the place of a message; they may differ between equal messages.
 _OF_PLACE = frozenset({"commitLogOffset", "offsetMsgId", "preparedTransactionOffset", "storeSize", "bodyCRC"})
 
 
@@ -103,7 +103,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _why(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> str:
-    """Return what two messages do not have in common."""
+    """Return how two messages differ."""
     if a is None or b is None:
         return f"no message in {'A' if a is None else 'B'}" if a or b else "damaged bytes"
     names = [name for name in a if a[name] != b[name] and name not in _OF_PLACE]
@@ -111,7 +111,7 @@ def _why(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> str:
 
 
 def diff_words(head: Mapping[str, Any]) -> str:
-    """Return what a comparison came to in one line."""
+    """Return the result of a comparison in one line."""
     parts = [f"{count(head[kind])} {words}" for kind, words in _WORDS.items() if head[kind]]
     if parts:
         return f"the stores differ: {', '.join(parts)}"

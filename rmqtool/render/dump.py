@@ -18,23 +18,23 @@ _MARKS = {None: "", True: "  ✓", False: "  ✗"}
 
 
 class Shown(Protocol):
-    """What a region offers to the screen."""
+    """A region as the screen needs it."""
 
     @property
     def offset(self) -> int:
-        """Where it begins in the file."""
+        """The offset of its first byte in the file."""
 
     @property
     def length(self) -> int:
-        """How many bytes it has."""
+        """The number of its bytes."""
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """The kind of the region."""
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name for people."""
 
     @property
     def value(self) -> object:
@@ -46,18 +46,18 @@ class Shown(Protocol):
 
     @property
     def right(self) -> bool | None:
-        """Whether a computed check agrees."""
+        """Whether a checksum or a computed value matches; None if there is nothing to compare."""
 
     @property
     def children(self) -> Sequence[Any]:
-        """The regions within."""
+        """The regions inside it."""
 
 
 Reader = Callable[[int, int], bytes]
 
 
 def dump_lines(output: Output, regions: Iterable[Shown], read: Reader) -> Iterator[str]:
-    """Yield the lines of a dump; ``read`` returns the bytes at (offset, length)."""
+    """Yield the lines of a dump; ``read`` returns the bytes of (offset, length)."""
     for region in regions:
         yield from _top_lines(output, region, read)
 
@@ -87,7 +87,7 @@ def _child_lines(output: Output, region: Shown, base: int, read: Reader, depth: 
     value = "" if region.value is None else _value(region.value) + "  "
     words = neutral(region.words) if region.words else ""
     line = (head + value + words).rstrip() + _MARKS[region.right]
-    # What has no space, a unique key, gets a line of its own rather than one that is too long.
+    # A long value without a space, such as a unique key, gets its own line: it is never broken.
     room = (output.look.width or 0) - _VALUE_AT
     fits = all(display_width(word) <= room for word in (value + words).split(" "))
     if not fits:
@@ -112,7 +112,7 @@ def reference_lines(output: Output, rows: Iterable[tuple[str, int | None, str, b
 
 
 def row_lines(output: Output, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the rows of a database: key, then value beneath it."""
+    """Yield the rows of a database: the key, and below it the value."""
     family = None
     for row in rows:
         if row["family"] != family:

@@ -23,7 +23,7 @@ SPLITS = (
 
 
 def outcome_lines(shown: Mapping[str, Any], on_corrupt: str) -> Iterator[str]:
-    """Yield what an export did; ``shown`` is the JSON object."""
+    """Yield the result of an export; ``shown`` is the JSON object."""
     to = text.neutral(shown["to"])
     if shown["export"] is None:
         yield f"{to}: no new messages since the last export"
@@ -41,5 +41,5 @@ def _counted(number: int, noun: str) -> str:
 
 
 def split_words(splits: int, log_bytes: int) -> str:
-    """Return how many splits there are, and of how much log."""
+    """Return the number of splits and the size of the log."""
     return f"{splits} split{'' if splits == 1 else 's'}, {text.size(log_bytes)} of log"

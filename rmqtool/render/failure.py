@@ -1,4 +1,4 @@
-"""How an error looks: what, where, and what to type next; or the one JSON object of the contract."""
+"""The text of an error: what happened, where, and what to type; or the one JSON object of the contract."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NAME = "rmqtool: "
 
 
 def failure_text(error: RmqtoolError, width: int | None = None) -> str:
-    """Return the error as lines for people, the command to type last; that one stays in one piece."""
+    """Return the error as lines for people. A command to type comes last and is never broken."""
     room = None if width is None else width - len(_NAME)
     lines = _broken(error.message, room)
-    # What was typed and is wrong comes with a picture of where.
+    # For an expression that was typed, a picture of the place of the mistake.
     picture = getattr(error, "caret", None)
     if picture is not None:
         lines += picture().split("\n")
@@ -33,6 +33,6 @@ def _broken(text: str, room: int | None) -> list[str]:
 
 
 def failure_json(error: RmqtoolError) -> str:
-    """Return the error as the JSON object that stands alone on stderr with ``--json`` and ``--jsonl``."""
+    """Return the error as the one JSON object on stderr with ``--json`` and ``--jsonl``."""
     # ASCII: stderr's own encoding may be anything.
     return json.dumps({"error": error.as_json()}).replace("\x7f", "\\u007f") + "\n"

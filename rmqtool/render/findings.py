@@ -1,6 +1,6 @@
-"""How findings look: what, where, what it means, what to type; and how many there were.
+"""The lines of findings: what, where, what it means, what to type; and how many there are.
 
-The end of a screen: the verdict in one line, then the commands to type next.
+Also the end of a screen: the verdict in one line, then the commands to type next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def verdict_lines(
 ) -> Iterator[str]:
     """Yield the headline, green or in the colour of the worst ``severity``, and a ``Next:`` line for each command.
 
-    The command is never broken: it is there to be copied.
+    The command is never broken, so that it can be copied.
     """
     for line in hanging(neutral(headline), output.look.width, 2):
         yield output.paint(line, severity or "good")
@@ -33,14 +33,14 @@ def verdict_lines(
 FIELDS = ("code", "severity", "file", "offset", "length", "topic", "queueId", "message", "consequence", "broker", "fix")
 
 _INDENT = " " * 8
-# So many findings of one code in a row are all shown; of more the worst.
+# Up to this many findings of one code in a row are all shown; of more only the worst.
 _ALL_SHOWN, _WORST_SHOWN = 5, 3
 _ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTICE)
 
 
 @dataclass(slots=True)
 class FindingCounts:
-    """How many findings of each severity were seen, and of each kind that needs somebody: how many, and why."""
+    """How many findings there are of each severity, and of each kind that needs action, with its consequence."""
 
     errors: int = 0
     warnings: int = 0
@@ -49,7 +49,7 @@ class FindingCounts:
     consequences: dict[tuple[Severity, str], str | None] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
-        """Count one more."""
+        """Count a finding."""
         if finding.severity is Severity.NOTICE:
             self.notices += 1
             return
@@ -66,12 +66,12 @@ class FindingCounts:
         return {Severity.ERROR: self.errors, Severity.WARNING: self.warnings, Severity.NOTICE: self.notices}[severity]
 
     def worst_kinds(self) -> list[tuple[int, str, str | None]]:
-        """Return how many there are of each kind, its code and why it matters; the worst first, then the most."""
+        """Return the number, code and consequence of each kind; the worst first, then the most frequent."""
         ordered = sorted(self.kinds, key=lambda kind: (_ORDER.index(kind[0]), -self.kinds[kind]))
         return [(self.kinds[kind], kind[1], self.consequences[kind]) for kind in ordered]
 
     def status(self, fail_on: Severity = Severity.WARNING) -> Exit:
-        """Return NO when a finding is at least as bad as ``fail_on``."""
+        """Return NO if a finding is at least as bad as ``fail_on``."""
         bad = _ORDER[: _ORDER.index(fail_on) + 1]
         return Exit.NO if any(self.of(severity) for severity in bad) else Exit.DONE
 
@@ -82,7 +82,7 @@ class FindingCounts:
 
 
 class _Run:
-    """Findings of one code and severity in a row: the first ones, the worst ones, and how many there were."""
+    """Findings of one code and severity in a row: the first ones, the worst ones, and how many there are."""
 
     def __init__(self, first: Finding) -> None:
         self.kind = (first.code, first.severity)
@@ -92,22 +92,22 @@ class _Run:
         self.add(first)
 
     def add(self, finding: Finding) -> None:
-        """Count one more."""
+        """Count a finding."""
         self.count += 1
         self.messages += _weight(finding) if "messages" in finding.data else 0
         if self.count <= _ALL_SHOWN:
             self.first.append(finding)
-        # sorted() keeps the order of those that weigh the same.
+        # sorted() keeps the order of equal weights.
         self.worst = sorted([*self.worst, finding], key=_weight, reverse=True)[:_WORST_SHOWN]
 
     @property
     def shown(self) -> list[Finding]:
-        """Those that people see."""
+        """Return the findings that people see."""
         return self.first if self.count <= _ALL_SHOWN else self.worst
 
 
 def _weight(finding: Finding) -> int:
-    """Return how much is wrong: messages, units, or bytes."""
+    """Return how much a finding affects: messages, queue entries, or bytes."""
     for name in ("messages", "units", "records"):
         value = finding.data.get(name)
         if isinstance(value, int):
@@ -116,10 +116,10 @@ def _weight(finding: Finding) -> int:
 
 
 def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
-    """Spell findings as they come and return their counts.
+    """Show findings as they come, and return their counts.
 
-    People read what a code means and how it is mended at the first of several findings in a row; of many of one code in
-    a row they see the worst, and how many more there are. Programs get each, and so do people with ``-v``.
+    People see the meaning and the fix of a code at the first of several findings in a row; of many of one code in a row
+    they see the worst, and how many more there are. Programs get each finding, and so do people with ``-v``.
     """
     counts = FindingCounts()
     output.rows((), FIELDS, _no_lines)
@@ -140,7 +140,7 @@ def show_findings(output: Output, findings: Iterable[Finding]) -> FindingCounts:
 
 
 def _show_run(output: Output, run: _Run | None, before: Finding | None) -> Finding | None:
-    """Show a run of findings; return the last that was shown."""
+    """Show a run of findings; return the last one shown."""
     if run is None:
         return before
     for finding in run.shown:
@@ -164,7 +164,7 @@ def _lines_of(finding: Finding, before: Finding | None, output: Output, _: Row) 
 
 
 def _broker_lines(finding: Finding, output: Output) -> Iterator[str]:
-    """Yield what a broker writes about such a thing, for who asked for more."""
+    """Yield the lines that a broker logs in such a case, for ``-v``."""
     entry = find_code(finding.code) if output.look.verbose else None
     for line in entry.broker_lines if entry is not None else ():
         yield from _wrapped(f'broker log: "{line}"', output.look.width)
@@ -175,7 +175,7 @@ def _no_lines(_: Row) -> Iterable[str]:
 
 
 def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
-    """Yield the lines of one finding. A file's place, a queue, the command to type: none is broken or shortened."""
+    """Yield the lines of one finding. Places, queues and commands to type are never broken or shortened."""
     width = output.look.width
     finding = _as_typed(finding, output.store)
     severity, code = finding.severity.ljust(7), finding.code.ljust(10)
@@ -203,16 +203,16 @@ def finding_lines(finding: Finding, output: Output) -> Iterator[str]:
 
 
 def _as_typed(finding: Finding, store: str) -> Finding:
-    """Return a finding whose place can be pasted behind ``rmqtool dump``: with the store as it was named."""
+    """Return a finding whose place can be pasted after ``rmqtool dump``: it begins with the store as it was typed."""
     if finding.file is None or finding.offset is None or not store or finding.file.startswith("/"):
         return finding
     return replace(finding, file=f"{store.rstrip('/')}/{finding.file}")
 
 
 def place_of(finding: Finding) -> str:
-    """Return where a finding is: ``file@offset``, with topic and queue when it is about one.
+    """Return the place of a finding: ``file@offset``, with topic and queue if it is about one.
 
-    Of a log the end is told too, so that people see how much is struck; ``dump`` takes the place as it stands.
+    In a log the end is added, so that people see the size of the damage; ``dump`` accepts the place in this form.
     """
     return " ".join(_place_parts(finding))
 
@@ -235,7 +235,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
 
 
 def keep(findings: Iterable[Finding], kept: list[Finding]) -> Iterator[Finding]:
-    """Yield findings, and keep them for what is shown of them later."""
+    """Yield findings, and keep them for the report."""
     for finding in findings:
         kept.append(finding)
         yield finding

@@ -1,4 +1,4 @@
-"""Messages on the screen: a block each, whatever their bodies are made of."""
+"""Messages on the screen: a block for each, with any kind of body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from rmqtool.render import text
 from rmqtool.render.output import Output
 
-# A body that is no text is shown up to here; the style ``hex`` shows all of it.
+# A binary body is shown up to here; the style ``hex`` shows all of it.
 _BYTES_SHOWN = 64
 _INDENT = "  "
 _GAP = "   "
@@ -23,7 +23,7 @@ _NO_BREAK = "\u00a0"
 def message_lines(output: Output, shown: Mapping[str, Any], flags: str, style: str) -> Iterator[str]:
     """Yield the block of a message: ``shown`` is its JSON object, ``flags`` its system flags in words.
 
-    ``style`` says how the body looks: text, json, hex, base64 or none.
+    ``style`` is the form of the body: text, json, hex, base64 or none.
     """
     place = f"{text.neutral(shown['topic'])}/{shown['queueId']} @ {shown['queueOffset']}"
     head = [place, output.time(shown["storeTimestamp"]), *_named("tags", shown["tags"]), *_named("keys", shown["keys"])]
@@ -51,7 +51,7 @@ def _size(shown: Mapping[str, Any]) -> str:
 
 
 def _hanging(output: Output, parts: list[str], indent: str) -> list[str]:
-    """Return parts on one line, or on several that break between parts."""
+    """Return the parts on one line, or on several lines that break between parts."""
     line = _GAP.join(part.replace(" ", _NO_BREAK) for part in parts)
     width = output.look.width
     return text.hanging(indent.replace(" ", _NO_BREAK) + line, width, len(_INDENT) * 2)
@@ -75,7 +75,7 @@ def _body_lines(shown: Mapping[str, Any], style: str) -> Iterator[str]:
 
 
 def _indented(body: str) -> str:
-    """Return JSON over several lines, and what is no JSON as it is."""
+    """Return JSON on several lines, and any other text as it is."""
     try:
         return json.dumps(json.loads(body), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -83,7 +83,7 @@ def _indented(body: str) -> str:
 
 
 def damage_line(output: Output, damage: Mapping[str, Any], *, is_note: bool = False) -> str:
-    """Return the line of a damage among messages. A note has no colours: what is not plain in it is spelled out."""
+    """Return the line for damage among messages. A note has no colours, and its control characters are spelled out."""
     place = f"{text.neutral(damage['file'])}@{damage['offset']}"
     words = f"{place}  {damage['length']} bytes  {text.neutral(damage['message'])}"
     label = "damage" if is_note else output.paint("damage", "error")
@@ -91,7 +91,7 @@ def damage_line(output: Output, damage: Mapping[str, Any], *, is_note: bool = Fa
 
 
 def nothing_matched(there: int | None) -> str:
-    """Return what is said where no message matched; ``there`` is how many there are in the wanted topics and queues."""
+    """Return the text for a search without a match; ``there`` is how many messages its topics and queues have."""
     return "no message matched" if there is None else f"0 of {text.count(there)} messages matched"
 
 
@@ -99,7 +99,7 @@ Words = Callable[[Mapping[str, Any]], str]
 
 
 def show_messages(output: Output, events: Iterable[Any], fields: Collection[str], flags: Words, style: str) -> None:
-    """Show what a reader finds, in its order: messages, whole lines, damage, texts; None: nothing more for now.
+    """Show the events of a reader in order: messages, whole lines, damage, texts; None: nothing more for now.
 
     ``fields`` are the members of a message in their order, ``flags`` spells its system flags.
     """
@@ -132,7 +132,7 @@ def show_raw(output: Output, events: Iterable[Any], body: Callable[[Any], bytes]
 
 
 def show_count(output: Output, events: Iterable[Any], counted: Callable[[], tuple[int, list[Any]]]) -> None:
-    """Show how many messages there are, and what is damaged: ``counted`` tells, once all events have come."""
+    """Show the number of messages, and the damage; ``counted`` returns both after the last event."""
     for event in events:
         _show_other(output, event)
     messages, damages = counted()
@@ -169,7 +169,7 @@ STORED_FIELDS = (
 
 
 class Sent(Protocol):
-    """What became of some messages."""
+    """The results of a few sends."""
 
     def json_lines(self) -> bytes:
         """Return the lines of JSON."""
@@ -179,7 +179,7 @@ class Sent(Protocol):
 
 
 def show_sent(output: Output, sent: Sent) -> None:
-    """Show what became of some messages."""
+    """Show the results of a few sends."""
     if output.look.mode in ("json", "jsonl"):
         output.json_lines([sent.json_lines()])
     else:

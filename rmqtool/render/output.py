@@ -1,7 +1,7 @@
-"""Output: where a command's result goes. One command, one Output; the mode decides how a result is spelled.
+"""Output: the place where a command writes its result. The mode decides how a result is spelled.
 
-stdout is the result, stderr the conversation. What people read never changes with the terminal except for colour and
-width; what programs read is exact, and only a terminal gets control characters spelled out (in JSON an equal spelling).
+The result goes to stdout, notes go to stderr. For people a terminal changes only colour and width. For programs the
+result is exact; only a terminal gets control characters spelled out (in JSON by an equal spelling).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Screen = Callable[[Row], Iterable[str]]
 
 _CHUNK = 1 << 16
 _NOTE_INDENT = 2
-# What JSON leaves raw and a terminal might obey.
+# Characters that JSON allows unescaped and a terminal might obey.
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
-# What a program that shows a table might obey. Line ends and tabs are quoted as CSV does.
+# Characters that a program showing a table might obey. Line ends and tabs are quoted by the rules of CSV.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -43,7 +43,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-# One spelling of JSON for every command. allow_nan: a NaN would not be JSON.
+# One spelling of JSON for all commands. allow_nan: NaN is not JSON.
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain).encode
 
 
@@ -59,7 +59,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the common options say about output. ``width`` None: lines are as long as they are."""
+    """The common options about output. With ``width`` None lines are not broken."""
 
     mode: Mode = Mode.HUMAN
     template: str | None = None
@@ -71,7 +71,7 @@ class Look:
 
 
 class Bar(Protocol):
-    """Something that draws on the terminal while others want to write there."""
+    """Something that draws on the terminal where others want to write."""
 
     def paused(self) -> AbstractContextManager[None]:
         """Return a context in which nothing is drawn."""
@@ -81,7 +81,7 @@ class Bar(Protocol):
 
 
 class Output:
-    """Spells results on stdout and notes on stderr. Used as a context: leaving it ends the JSON array and flushes."""
+    """Writes results to stdout and notes to stderr. Used as a context: leaving it ends the JSON array and flushes."""
 
     def __init__(self, look: Look, stdout: IO[bytes] | None = None, stderr: IO[str] | None = None) -> None:
         self.look = look
@@ -95,7 +95,7 @@ class Output:
         self._template = Template(look.template) if look.template is not None else None
         self._is_terminal = self._bytes_out().isatty()
         self._bar: Bar | None = None
-        # The store as it was named: places of findings begin with it.
+        # The store as it was typed: the places of findings begin with it.
         self.store = ""
         self._held_notes: list[str] = []
 
@@ -119,14 +119,14 @@ class Output:
 
     @property
     def is_human(self) -> bool:
-        """Whether people read the result, so that words around it belong on stdout."""
+        """Whether people read the result, so that text around it belongs on stdout."""
         return self.look.mode is Mode.HUMAN
 
     def rows(self, rows: Iterable[Row], fields: Collection[str], screen: Screen, limit: int | None = None) -> int:
-        """Spell a stream of mappings, at most ``limit``, and return how many.
+        """Write a stream of mappings, at most ``limit``, and return how many.
 
-        ``fields`` names the keys in order: the columns of CSV, the names a template may use. ``screen`` returns the
-        lines that people see of one row. May be called again for more of the same.
+        ``fields`` names the keys in order: the columns of CSV, the names in a template. ``screen`` returns the lines of
+        one row for people. May be called again for more rows.
         """
         taken = iter(rows)
         wanted = taken if limit is None else islice(taken, limit)
@@ -137,7 +137,7 @@ class Output:
         return shown
 
     def table(self, rows: Iterable[Row], columns: Collection[Column], limit: int | None = None, empty: str = "") -> int:
-        """Spell rows of one table and return how many; ``empty`` is what people see when there is none."""
+        """Write the rows of a table and return how many; ``empty`` is shown to people if there are no rows."""
         fields = [column.key for column in columns]
         if not self.is_human:
             return self.rows(rows, fields, _no_screen, limit)
@@ -156,13 +156,13 @@ class Output:
         return shown
 
     def table_lines(self, rows: Iterable[Row], columns: Collection[Column]) -> list[str]:
-        """Return a table as lines, in this output's width and zone, for a screen made of several parts."""
+        """Return a table as lines, in this output's width and zone, for a screen with several parts."""
         return lay_out(rows, columns, width=self.look.width, zone=self.look.zone, paint=self.paint)
 
     def single(
         self, value: Row, screen: Iterable[str], rows: Iterable[Row] = (), columns: Collection[Column] = ()
     ) -> None:
-        """Spell one object, which is no array in JSON. CSV and templates show its ``rows`` if ``columns`` are given."""
+        """Write one object, not in an array. CSV and templates show its ``rows`` if ``columns`` are given."""
         mode = self.look.mode
         if mode is Mode.HUMAN:
             for line in screen:
@@ -177,7 +177,7 @@ class Output:
         self._settle()
 
     def long_single(self, head: Row, key: str, members: Iterable[Row]) -> None:
-        """Spell one object whose last member ``key`` is an array too long to hold, for the two JSON modes."""
+        """Write one object whose last member ``key`` is an array too long to hold; for the two JSON modes."""
         self._wrote_object = True
         self._write_text(self._json(head)[:-1] + f', "{key}": [')
         comma = ", " if self.look.mode is Mode.JSONL else ",\n"
@@ -189,7 +189,7 @@ class Output:
         self._settle()
 
     def aside(self, value: Row, text: str) -> None:
-        """Spell a line of another shape among rows: damage, a summary. Where rows are columns it is a note."""
+        """Write a line of another shape among rows: damage, a summary. With CSV or a template it is a note."""
         mode = self.look.mode
         if mode is Mode.HUMAN:
             self.line(text)
@@ -200,7 +200,7 @@ class Output:
         self._settle()
 
     def json_lines(self, chunks: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Pass on rows that are JSON lines already: whole lines, UTF-8. Only for the two JSON modes."""
+        """Write rows that are lines of JSON already: whole lines, UTF-8. Only for the two JSON modes."""
         for chunk in chunks:
             lines = _for_terminal(str(chunk, "utf-8")).encode("utf-8") if self._is_terminal else chunk
             if self.look.mode is Mode.JSON:
@@ -211,22 +211,22 @@ class Output:
         self._settle()
 
     def raw(self, data: bytes) -> None:
-        """Pass on bytes that are no text, as they are. Never for a terminal: it might obey them."""
+        """Write binary data as it is. Never to a terminal: it might obey the bytes."""
         assert not self._is_terminal, "raw bytes on a terminal"
         self._write(data)
 
     def line(self, text: str = "") -> None:
-        """Write one line for people. In any other mode there is no place for it and nothing happens.
+        """Write one line for people; in any other mode do nothing.
 
-        The text is a screen's own: whatever came from a store has gone through ``neutral`` before.
+        The text is ours: anything from a store in it has gone through ``neutral`` before.
         """
         if self.is_human:
             self._write_text(text + "\n")
 
     def note(self, text: str) -> None:
-        """Say something about the run on stderr, unless ``--quiet``.
+        """Write a note about the run to stderr, unless ``--quiet``.
 
-        With JSON it waits for the end and is dropped when an error comes: then stderr is the error's one object.
+        With JSON it waits for the end, and is dropped if there is an error: then stderr is the error's one object.
         """
         if self.look.quiet:
             return
@@ -236,12 +236,12 @@ class Output:
             self._say("\n".join(hanging(text, self.look.width, 2)))
 
     def detail(self, text: str, level: int = 1) -> None:
-        """Say something on stderr that only ``-v`` (``level`` times) asks for."""
+        """Write a note to stderr that only ``-v`` (``level`` times) shows."""
         if self.look.verbose >= level:
             self._say(text)
 
     def paint(self, text: str, style: str) -> str:
-        """Return ``text`` in one of the styles of ``colour``, or as it is where there is no colour."""
+        """Return ``text`` in one of the styles of ``text``, or as it is without colour."""
         if not self.look.color:
             return text
         from rmqtool.render.text import paint
@@ -249,15 +249,15 @@ class Output:
         return paint(text, style)
 
     def time(self, timestamp_ms: int) -> str:
-        """Return a moment as people read it in the zone of ``--tz``."""
+        """Return a moment for people in the zone of ``--tz``."""
         return timestamp(timestamp_ms, self.look.zone)
 
     def beside(self, bar: Bar) -> None:
-        """Take turns with a progress bar on the same terminal, and end it when this output ends, however it does."""
+        """Take turns with a progress bar on the same terminal; the bar ends when this output ends, also by an error."""
         self._bar = bar
 
     def flush(self) -> None:
-        """Hand everything to the reader now: between batches of a stream that may pause."""
+        """Write everything out now: between batches of a stream that may pause."""
         with self._bar.paused() if self._bar is not None and self._is_terminal else nullcontext():
             self._flush()
 
@@ -299,7 +299,7 @@ class Output:
         return shown
 
     def _spell_json(self, rows: Iterable[Row]) -> int:
-        """Write each row when it comes: one that was taken from its source is never lost, whatever comes next."""
+        """Write each row when it comes, so that no row that was taken from its source is lost by a later error."""
         is_array = self.look.mode is Mode.JSON
         shown = 0
         for row in rows:
@@ -327,7 +327,7 @@ class Output:
         return shown
 
     def _cell(self, value: object) -> str:
-        """Spell one value for CSV, which has no escapes of its own: a control character is spelled out everywhere."""
+        """Spell one value for CSV, which has no escapes: a control character is always spelled out."""
         text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", self._value(value))
         return guard_formula(text) if isinstance(value, str) else text
 
@@ -341,7 +341,7 @@ class Output:
         return _for_terminal(text) if self._is_terminal else text
 
     def _write_text(self, text: str) -> None:
-        # Half a surrogate pair is no UTF-8; its escape is what JSON spells too.
+        # Half a surrogate pair cannot be UTF-8; it becomes an escape, as in JSON.
         self._write(text.encode("utf-8", "backslashreplace"))
 
     def _write(self, data: bytes | bytearray | memoryview) -> None:
@@ -353,7 +353,7 @@ class Output:
             self.flush()
 
     def _settle(self) -> None:
-        """On a terminal somebody is waiting; elsewhere whole chunks go out when they are full."""
+        """Flush for a terminal, where a user waits; elsewhere chunks go out when they are full."""
         if self._is_terminal and self._pending:
             self.flush()
 
@@ -376,7 +376,7 @@ class Output:
 
 
 class _Lines:
-    """What ``csv`` takes for a file."""
+    """A file object for ``csv``."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self.write = write
@@ -391,7 +391,7 @@ def _machine_text(value: object) -> str:
         return value
     if value is None:
         return ""
-    if type(value) is int:  # as JSON spells it; most values are
+    if type(value) is int:  # the fastest way for the most frequent kind of value
         return str(value)
     return _to_json(value)
 

@@ -97,7 +97,7 @@ def _log_lines(output: Output, shown: Mapping[str, Any]) -> Iterator[str]:
         return
     files = f"{text.counted(log['files'], 'file')} of {text.size(log['fileSize'])}"
     yield from _lines(output, "commit log", f"{files}   offsets {log['minOffset']} to {log['maxOffset']}")
-    # A file that cannot be read may take either end away.
+    # Either end is missing if its file could not be read.
     if "firstStoreTimestamp" in log and "lastStoreTimestamp" in log:
         first, last = _time(output, log["firstStoreTimestamp"]), _time(output, log["lastStoreTimestamp"])
         yield from _lines(output, "", f"stored {first} to {last}")
@@ -136,7 +136,7 @@ def _checkpoint_words(output: Output, checkpoint: Mapping[str, int] | None) -> s
 
 
 def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
-    """Say how far the groups of consumers are behind: the same number that the list of groups ends with."""
+    """Say how far consumer groups lag: the number that the list of groups ends with, too."""
     if not groups:
         return "none with committed offsets"
     lags = [
@@ -165,10 +165,10 @@ def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iter
 
 
 def behind_lines(output: Output, rows: Iterable[Mapping[str, Any]], own: Collection[str], unread: str) -> Iterator[str]:
-    """Yield which groups of the listed ones are behind, the furthest first; ``unread`` shows what one has not read.
+    """Yield the listed groups that lag, the furthest first; ``unread`` is the command that shows their unread messages.
 
-    The broker's ``own`` ones do not count: how far they are is its own affair. Ahead of a queue is who has read what
-    is no longer there.
+    The broker's ``own`` groups do not count: their lag needs no action. A group is ahead of a queue if it consumed
+    messages that are no longer there.
     """
     lags: dict[str, int] = {}
     ahead: dict[str, int] = {}
@@ -195,24 +195,24 @@ def _groups(named: Collection[str]) -> str:
 
 
 def _most(messages: Mapping[str, int]) -> str:
-    """Return the groups with their messages, those with most of them first."""
+    """Return the groups with their messages, the largest number first."""
     ordered = sorted(messages, key=lambda group: (-messages[group], group))
     named = [f"{text.neutral(group)}\u00a0{text.count(messages[group])}" for group in ordered[:_NAMED]]
     rest = [f"and {text.count(len(ordered) - _NAMED)} more"] if len(ordered) > _NAMED else []
     return ", ".join(named + rest)
 
 
-# Names and figures of a list stand below each other up to here.
+# Up to this width names and numbers of a list are aligned.
 _WIDEST = 32
 
 
 def topic_screen(rows: Iterable[Any]) -> Callable[[Any], tuple[str]]:
-    """Return what shows a row of a list."""
+    """Return the function that shows a row of the list."""
     return partial(_topic_screen, _topic_widths(list(rows)))
 
 
 def _topic_widths(rows: list[Any]) -> tuple[int, ...]:
-    """Return how wide name, number of queues and permission are at most; a longer name is rare, and stands out."""
+    """Return the greatest widths of name, number of queues and permission; a rare longer name is not aligned."""
     cells = [(row["topic"], _topic_queues(row), row["perm"]) for row in rows if "deleted" not in row]
     return tuple(min(max(map(len, column)), _WIDEST) for column in zip(*cells, strict=True))
 

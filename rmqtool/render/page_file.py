@@ -1,4 +1,4 @@
-"""A page that a command writes beside its result: a report, charts."""
+"""A page that a command writes in addition to its result: a report, charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqtool.errors import WriteFailed
 
 
 def write_page(path: str, text: str, option: str) -> None:
-    """Write the page beside its place first, so that it is there whole or not at all; ``option`` named the place."""
+    """Write the page to a temporary file first, so that it appears whole or not at all; ``option`` named the path."""
     beside = f"{path}.part"
     try:
         with open(beside, "w", encoding="utf-8") as file:

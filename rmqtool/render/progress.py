@@ -1,4 +1,4 @@
-"""The bar on stderr. It satisfies ``rmqtool.progress.Progress``; whether there is one is decided by the command."""
+"""The bar on stderr. It implements ``rmqtool.progress.Progress``; the command decides whether there is one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rich.text import Text
 
 from rmqtool.render.text import size
 
-# So long, in seconds, others must be still before the bar is drawn again: beside rows that come one by one it flickers.
+# Seconds without other output before the bar is drawn again; without them it flickers beside rows that come slowly.
 _STILL = 0.3
 
 
@@ -39,10 +39,10 @@ class _Speed(ProgressColumn):
 
 
 class TerminalProgress:
-    """Shows one piece of long work at a time and leaves nothing behind when it ends."""
+    """Shows one piece of long work at a time and clears its line at the end."""
 
     def __init__(self, stderr: IO[str] | None = None) -> None:
-        # --progress always: also where stderr is no terminal.
+        # --progress always: also if stderr is not a terminal.
         self._console = Console(file=stderr or sys.stderr, force_terminal=True, force_interactive=True)
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -87,7 +87,7 @@ class TerminalProgress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Clear the bar while others write on the terminal; it comes back with progress, when they have been still."""
+        """Clear the bar while others write to the terminal; it is drawn again with later progress."""
         if self._bar is None:
             yield
             return

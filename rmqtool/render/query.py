@@ -191,7 +191,7 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoded_lines(output: Output, query: str, decoded: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the screen of an id that was only taken apart."""
+    """Yield the screen of an id that was only decoded."""
     yield output.paint(text.neutral(query), "title")
     yield from _decoded_rows(output, decoded)
 

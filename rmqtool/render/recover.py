@@ -1,6 +1,6 @@
 """The screen of ``recover --apply``: what was damaged, what was written, and whether a broker may start now.
 
-The screen of ``recover``: what a start would do, in the order people ask.
+Also the screen of ``recover``: what a start would do, in the order people ask.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqtool.render.output import Output
 
 _LABEL = 9
 _SHOWN = 8
-# Our recovery puts log, queues and index right, not what these are about.
+# Problems of files that a recovery of log, queues and index does not restore.
 _ONLY_A_COPY_HELPS = {"offsets wiped", "empty table"}
 _NO_LOG = "no log"
 
@@ -25,9 +25,9 @@ Row = Mapping[str, Any]
 
 
 class Next(Enum):
-    """What to type after a story: the plan of a repair, a copy where that does not help, a closer look.
+    """The next command: the plan of a repair, a copy if a repair does not help, or a closer look.
 
-    Where the log is not there, the volume that it should lie on.
+    If the log is missing, its volume must be mounted first.
     """
 
     PLAN = auto()
@@ -37,7 +37,7 @@ class Next(Enum):
 
 
 def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Next, list[str]]) -> Iterator[str]:
-    """Yield the story of a start: ``shown`` is the JSON object, the last lines are some of the ``commands``."""
+    """Yield the result of a rehearsal: ``shown`` is the JSON object, the last lines are some of the ``commands``."""
     how = "as after a clean stop" if shown["mode"] == "normal" else "as after a CRASH: abort is present"
     yield from text.hanging(
         f"A {shown['as']} broker started on {text.neutral(store)} would recover {how}.", output.look.width, 2
@@ -51,7 +51,7 @@ def recovery_lines(output: Output, shown: Row, store: str, commands: Mapping[Nex
 
 
 def _story(output: Output, shown: Row, store: str) -> Iterator[tuple[str, str, str]]:
-    """Yield label, words and style of each thing there is to say."""
+    """Yield label, text and style of each line."""
     yield from _reading(output, shown)
     yield from _destroyed(output, shown)
     yield from _leftovers(output, shown["lost"], store)
@@ -197,13 +197,13 @@ def _verdict(output: Output, shown: Row, commands: Mapping[Next, list[str]]) -> 
     elif unreachable:
         words = f"no message would be deleted, but {text.counted(unreachable, 'is', 'are')} in no queue"
     else:
-        # A start reads a part of the log only: whether the rest is sound it does not say.
+        # A start reads only a part of the log, so it says nothing about the rest.
         words, severity, then = f"no message would be deleted{_gone(shown)}", _is_missing(shown), Next.LOOK
     yield from verdict_lines(output, words, severity, commands[then])
 
 
 def _gone(shown: Row) -> str:
-    """Say what was gone before this start: nothing is destroyed by it, and yet something is missing."""
+    """Say which messages were missing before this start: it destroys nothing, but is not a clean result."""
     lost = sum(row["before"] - row["after"] for row in shown["rewinds"])
     hole = sum(hole["length"] for hole in shown["holes"])
     if hole:
@@ -213,7 +213,7 @@ def _gone(shown: Row) -> str:
 
 
 def _is_missing(shown: Row) -> Severity | None:
-    """Return a warning where messages are missing already, or queues go: then nothing is said in green."""
+    """Return a warning if messages are missing already, or queues are removed: then no line is green."""
     gone = any(row["before"] > row["after"] for row in shown["rewinds"])
     return Severity.WARNING if gone or shown["holes"] or _deleted_queues(shown) else None
 
@@ -228,7 +228,7 @@ _RECOVERED_LABEL = 10
 
 
 def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Iterator[str]:
-    """Yield the lines."""
+    """Yield the lines of a recovery."""
     how = "it was not closed cleanly" if shown["mode"] == "abnormal" else "it was closed cleanly"
     head = f"{text.neutral(store)}: {how}; {text.counted(shown['messages'], 'valid message')}, all kept."
     yield from text.hanging(head, output.look.width, 2)
@@ -249,7 +249,7 @@ def recovered_lines(output: Output, shown: Mapping[str, Any], store: str) -> Ite
 
 
 def _labelled(output: Output, label: str, style: str, words: str) -> Iterator[str]:
-    """Yield words behind a label; what is painted takes no room."""
+    """Yield words after a label; colour codes take no width."""
     head = f"  {label.ljust(_RECOVERED_LABEL)}  "
     first, *rest = text.hanging(head + text.neutral(words), output.look.width, len(head))
     yield f"  {output.paint(label.ljust(_RECOVERED_LABEL), style)}{first[2 + _RECOVERED_LABEL :]}"

@@ -1,4 +1,4 @@
-"""The screen of ``repair``: the plan step by step, what stays wrong, what to type next."""
+"""The screen of ``repair``: the plan step by step, the remaining problems, what to type next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 def repair_lines(
     output: Output, shown: Row, store: str, commands: Sequence[str], undo: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a plan, done or not; ``commands`` are what to type next, ``undo`` takes back what was done."""
+    """Yield the lines of a plan, done or not; ``commands`` are what to type next, ``undo`` undoes the repair."""
     steps, left = shown["steps"], shown["left"]
     if steps:
         yield f"{text.neutral(store)}: plan {shown['plan']}{'' if shown['applied'] else ' (nothing is written yet)'}"
@@ -59,7 +59,7 @@ def _at(finding: Row) -> str:
 
 
 def _grouped(steps: Iterable[Row]) -> Iterator[tuple[Row, int, int]]:
-    """Yield the steps of one directory that are alike as one: the first, how many, and their bytes."""
+    """Yield equal steps in one directory as one: the first, how many, and their bytes."""
 
     def alike(step: Row) -> tuple[object, ...]:
         directory = step["file"].rpartition("/")[0]
@@ -75,7 +75,7 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
     name = text.neutral(step["file"])
     if count > 1:
         name = f"{name.rpartition('/')[0]}/ {text.count(count)} files"
-    # What is derived needs no leave: when it is not done it waits for other steps, as its reason says.
+    # A derived step needs no permission. If it is not done it waits for other steps, as its reason says.
     waits = step["class"] == "derived" and not step["allowed"]
     action = "keep" if waits else step["action"]
     leave = "" if step["allowed"] or waits else f"; needs --allow {step['class']}"
@@ -84,7 +84,7 @@ def _step_lines(output: Output, row: tuple[Row, int, int]) -> Iterator[str]:
     words = f"{name}{size_words}: {text.neutral(step['reason'])}{meant}{leave}"
     head = f"  {step['class'].ljust(_CLASS)}  {action.ljust(_ACTION)}  "
     if output.look.width is not None and len(head) + text.display_width(name) >= output.look.width:
-        # A path is there to be copied: it gets a line of its own rather than be cut.
+        # A path gets its own line rather than be cut, so that it can be copied.
         first, rest = head, text.hanging(f"    {words}", output.look.width, len(head))
     else:
         first, *rest = text.hanging(head + words, output.look.width, len(head))
@@ -102,7 +102,7 @@ def _verdict(shown: Row, commands: Sequence[str]) -> tuple[str, Severity | None]
     left, steps = shown["left"], shown["steps"]
     stays = text.counted(len(left), "problem")
     if not steps and left:
-        # No command leads on from here, so nobody is sent in a circle.
+        # Without a further command to type, say that nothing more can be restored.
         end = "" if commands else f"; what {'it' if len(left) == 1 else 'they'} took cannot be restored from this store"
         return f"nothing can be repaired here; {stays} left{end}", Severity.WARNING
     if not steps:
@@ -124,7 +124,7 @@ def _sound(shown: Row) -> str:
 
 
 def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of an undoing: what is as it was again, and what the repair had made and is gone."""
+    """Yield the lines of an undo: the restored files, and the deleted ones that the repair had created."""
     for word, paths in (("restored", restored), ("deleted", deleted)):
         for path in paths[:_SHOWN]:
             yield f"  {word.ljust(8)}  {text.neutral(path or '.')}"
@@ -134,7 +134,7 @@ def undone_lines(output: Output, restored: Sequence[str], deleted: Sequence[str]
 
 
 def past_lines(output: Output, row: Row) -> Iterator[str]:
-    """Yield the lines about one repair of the past: when, which plan, what was done to which files."""
+    """Yield the lines of a past repair: when, which plan, what was done to which files."""
     state = "  (undone)" if row["undone"] else ""
     yield f"{output.time(row['time'])}  plan {text.neutral(row['plan'])}{state}"
     rows = list(_grouped(row["steps"]))
@@ -153,7 +153,7 @@ def past_end_lines(output: Output, rows: Sequence[Row], store: str) -> Iterator[
 
 
 def show_past(output: Output, rows: Sequence[Row], notes: Iterable[str], store: str) -> Exit:
-    """Show the repairs that were done to a store."""
+    """Show the past repairs of a store."""
     for note in notes:
         output.note(note)
     output.rows(rows, PAST_FIELDS, lambda row: past_lines(output, row))
@@ -163,6 +163,6 @@ def show_past(output: Output, rows: Sequence[Row], notes: Iterable[str], store: 
 
 
 def show_undone(output: Output, shown: Row) -> Exit:
-    """Show what was put back."""
+    """Show what an undo restored."""
     output.single(shown, undone_lines(output, shown["files"], shown["deleted"]))
     return Exit.DONE

@@ -1,4 +1,4 @@
-"""Pages of the manual on any terminal: reads the roff that ``roff`` writes, and nothing beyond it."""
+"""Pages of the manual on any terminal: reads the roff that ``tools.manual.roff`` writes, and nothing more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Paint = Callable[[str, str], str]
 
 
 def man_lines(source: str, width: int, paint: Paint | None = None) -> Iterator[str]:
-    """Yield the page ``source`` as lines of at most ``width`` cells; screens are as wide as they are."""
+    """Yield the page ``source`` as lines of at most ``width`` cells; examples of screens keep their width."""
     return (_painted(line, paint) for line in _Reader(width).read(source))
 
 
@@ -96,7 +96,7 @@ class _Reader:
             if line and self.indent + used + 1 + cells > self.width:
                 yield first + line
                 first = " " * self.indent
-                # What is bold at the end of a line stays so on the next.
+                # Bold at the end of a line continues on the next one.
                 line, used = (_BOLD if line.rfind(_BOLD) > line.rfind(_PLAIN) else ""), -1
             line += (" " if used > 0 else "") + word
             used += 1 + cells if used else cells
@@ -109,7 +109,7 @@ def _cells(text: str) -> int:
 
 
 def _plain(text: str) -> str:
-    """Return a source line with its escapes undone; bold is between marks."""
+    """Return a source line without its escapes; bold is between marks."""
     return _ESCAPE.sub(_character, text)
 
 

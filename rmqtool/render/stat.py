@@ -71,12 +71,12 @@ def columns_of(by: Sequence[str], report: str | None = None) -> list[Column]:
 
 
 def fields_of(rows: Sequence[Mapping[str, Any]], by: Sequence[str]) -> list[str]:
-    """Return the names that a table of rows has for programs."""
+    """Return the field names of a table of rows for programs."""
     return list(rows[0]) if rows else [*by, "messages", "bytes", "bodyBytes"]
 
 
 def stat_lines(output: Output, shown: Mapping[str, Any], report: str | None, store: str) -> Iterator[str]:
-    """Yield the screen of counts; ``shown`` is the JSON object, ``store`` the store as it was named."""
+    """Yield the screen of counts; ``shown`` is the JSON object, ``store`` the store as it was typed."""
     rows = [_row(output, row, shown["total"]["bytes"]) for row in shown["rows"]]
     if rows:
         yield from output.table_lines(rows, columns_of(shown["by"], report))

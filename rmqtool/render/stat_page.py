@@ -1,4 +1,4 @@
-"""Counts as one page for a browser: no script, nothing to load, and readable on paper."""
+"""Counts as one page for a browser: no script, no external files, readable on paper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ svg rect { fill: var(--bar); }
 }
 """.strip()
 _WIDTH, _HEIGHT = 1000, 160
-# More columns than this are thinner than a pixel of a phone, so several hours become one: a part of a day, or days.
+# With more columns each would be thinner than a pixel of a phone, so a column is then several hours or days.
 _MOST_COLUMNS = 180
 _HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 720, 8760)
 _HOUR = 3_600_000
@@ -58,7 +58,7 @@ _HOUR = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One chart: its title, the JSON object of its counts, and whether it is one over time."""
+    """One chart: its title, the JSON object of its counts, and whether it is over time."""
 
     title: str
     shown: Mapping[str, Any]
@@ -66,7 +66,7 @@ class Section:
 
 
 def page(title: str, version: str, sections: Sequence[Section], zone: tzinfo | None) -> str:
-    """Return the page; its first section tells the totals."""
+    """Return the page; its first section has the totals."""
     return "\n".join(_page(title, version, sections, zone)) + "\n"
 
 
@@ -108,7 +108,7 @@ def _figures(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
 
 
 def _bars(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
-    """Yield a table whose rows have bars as long as their bytes."""
+    """Yield a table with a bar in each row, as long as its bytes."""
     named = columns_of(shown["by"])[: len(shown["by"])]
     largest = max(row["bytes"] for row in shown["rows"]) or 1
     heads = "".join(f"<th>{_safe(column.title)}</th>" for column in named)
@@ -137,7 +137,7 @@ def _cell(column: Column, value: object, zone: tzinfo | None) -> str:
 
 
 def _columns(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
-    """Yield a picture of messages over time: a column for each span of some hours that has any."""
+    """Yield a picture of messages over time: a column for each span of hours that has messages."""
     rows = sorted((row for row in shown["rows"] if row["hour"] is not None), key=lambda row: row["hour"])
     start, end = rows[0]["hour"], rows[-1]["hour"]
     hours, messages, sizes = _spans(rows)
@@ -160,7 +160,7 @@ def _columns(shown: Mapping[str, Any], zone: tzinfo | None) -> Iterator[str]:
 
 
 def _spans(rows: Sequence[Mapping[str, Any]]) -> tuple[int, Counter[int], Counter[int]]:
-    """Return how many hours a column stands for, and the messages and bytes of each column; ``rows`` are by hour."""
+    """Return the hours of a column, and the messages and bytes of each column; ``rows`` are by hour."""
     start, end = rows[0]["hour"], rows[-1]["hour"]
     hours = next((some for some in _HOURS if (end - start) // (some * _HOUR) < _MOST_COLUMNS), _HOURS[-1])
     messages, sizes = Counter[int](), Counter[int]()

@@ -1,6 +1,6 @@
-"""Tables: rows of values laid out in columns, plain for screens, Markdown for reports.
+"""Tables: rows of values in columns, plain for screens, Markdown for reports.
 
-Only a column that says so may be shortened: a number, an offset or a time that was cut would be a wrong one.
+Only a column that says so may be shortened: a number, an offset or a time that was cut would be wrong.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from rmqtool.render import text as texts
 NOTHING = "–"
 _GAP = 2
 _LEAST = 8
-# A name keeps so much of itself before a column that is to spare keeps its place.
+# Cells that a name keeps at least, before spare columns are left out for it.
 _READABLE = 28
-# Stands for a text of other than plain ASCII while tabulate lays out: one cell wide in any version of it.
+# Replaces a text with wide characters while tabulate lays out: it is one cell wide in all versions of it.
 _STAND_IN = "\U000f0000"
 _RUN = re.compile(f"{_STAND_IN}+")
 
 
 class Kind(StrEnum):
-    """What the values of a column are, and so how they look."""
+    """The kind of a column's values, which decides how they look."""
 
     TEXT = "text"
     COUNT = "count"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 class Cut(StrEnum):
-    """Where a text may be shortened when the screen is too narrow."""
+    """Where a text may be shortened if the screen is too narrow."""
 
     NEVER = "never"
     END = "end"
@@ -46,9 +46,9 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``key`` in the row, what people read above it, the kind of its values, where they may be cut.
+    """One column: ``key`` in the row, its title, the kind of its values, where they may be cut.
 
-    A ``spare`` column is left out where the screen is too narrow for all.
+    A ``spare`` column is left out if the screen is too narrow for all.
     """
 
     key: str
@@ -67,7 +67,7 @@ def lay_out(
     markdown: bool = False,
     paint: Callable[[str, str], str] | None = None,
 ) -> list[str]:
-    """Return the table as lines, at most ``width`` cells wide if shortening what may be shortened can do it."""
+    """Return the table as lines, at most ``width`` cells wide if the columns that may be shortened allow it."""
     columns = list(columns)
     cells = [[cell_text(column, row.get(column.key), zone) for column in columns] for row in rows]
     if markdown:
@@ -84,7 +84,7 @@ def lay_out(
 
 
 def cell_text(column: Column, value: object, zone: tzinfo | None = None) -> str:
-    """Return one value as people see it in ``column``."""
+    """Return the text of one value in ``column``."""
     if value is None or value == "":
         return NOTHING
     kind = column.kind
@@ -112,9 +112,9 @@ def _widths(cells: list[list[str]], columns: Collection[Column]) -> list[int]:
 
 
 def _leave_out(cells: list[list[str]], columns: list[Column], width: int) -> list[str]:
-    """Take spare columns away, from the right, while texts would be shortened until nobody can tell them apart.
+    """Remove spare columns, from the right, until the shortened texts can be told apart.
 
-    Return the titles of those that went.
+    Return the titles of those that were removed.
     """
     least = [
         w if column.cut is Cut.NEVER else min(w, _READABLE)
@@ -137,7 +137,7 @@ def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) ->
     room = width - _GAP * (len(widths) - 1) - sum(w for at, w in enumerate(widths) if at not in flexible)
     if sum(widths[at] for at in flexible) <= room:
         return
-    # The longest texts give way first: the greatest width that all of them may have together.
+    # Shorten the longest texts first: find the greatest width that all of them can have.
     low, high = _LEAST, max((widths[at] for at in flexible), default=_LEAST)
     while low < high:
         middle = (low + high + 1) // 2
@@ -153,10 +153,10 @@ def _shorten(cells: list[list[str]], columns: Collection[Column], width: int) ->
 
 
 def _cut_apart(values: list[str], width: int, *, middle: bool) -> list[str]:
-    """Return texts cut to a width so that those that differ still do.
+    """Return texts cut to a width so that different texts stay different.
 
-    Where the usual place to cut takes away what tells two of them apart, another place is taken for them; a text for
-    which there is none stays whole, and its line is longer than the screen.
+    If the usual cut makes two of them equal, they are cut elsewhere; if that does not help, they stay whole and their
+    line is longer than the screen.
     """
     found = {value: texts.cut(value, width, middle=middle) for value in values}
     by_cut: dict[str, list[str]] = {}
@@ -181,8 +181,11 @@ def _tabulated(
     markdown: bool,
     paint: Callable[[str, str], str] | None,
 ) -> list[str]:
-    """Let tabulate do the columns. It measures texts differently with and without an optional package, so it only ever
-    sees ASCII and stand-ins of the right width, which are replaced in its result, in reading order."""
+    """Return rows laid out by tabulate.
+
+    tabulate measures texts differently with and without an optional package. So it gets only ASCII and replacements of
+    the right width, which are replaced in its result, in reading order.
+    """
     from tabulate import tabulate
 
     replaced: list[str] = []
@@ -196,7 +199,7 @@ def _tabulated(
     aligned = ["left" if column.kind is Kind.TEXT else "right" for column in columns]
     heads = [stand_in(title, paint(title, "title") if paint else None) for title in titles]
     body = [[stand_in(cell) for cell in line] for line in cells]
-    # Without a rule below them the titles are a row like any other, and get no padding of their own.
+    # Without a rule below them the titles are a row like any other, so they are passed as one.
     rows, headers, style = (body, heads, "github") if markdown else ([heads, *body], (), "plain")
     laid = tabulate(rows, headers, style, colalign=aligned, disable_numparse=True)
     queue = iter(replaced)

@@ -1,7 +1,7 @@
-"""``--template``: a line of the user's own making, ``{topic}/{queueId} {keys}\\n``.
+"""``--template``: one line per row in a form that the user gives, ``{topic}/{queueId} {keys}\\n``.
 
-The names are those of the JSON object; ``{properties.KEYS}`` looks into one of its objects. Nothing else of Python's
-format language is there, so that a template can only show values.
+The names are those of the JSON object; ``{properties.KEYS}`` is a member of one of its objects. Nothing else of
+Python's format language is allowed, so a template can only show values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Template:
             self._parts.append((literal, head if name is not None else None, key, form or ""))
 
     def check(self, fields: Collection[str]) -> None:
-        """Refuse a name that no row will ever have."""
+        """Refuse a name that no row can have."""
         from difflib import get_close_matches
 
         for _, name, _, _ in self._parts:
@@ -45,7 +45,7 @@ class Template:
                 raise UsageError(f"unknown template field {{{name}}}", hint=hint)
 
     def fill(self, row: Mapping[str, object], spell: Callable[[object], str]) -> str:
-        """Return the line for ``row``; what the row does not have is empty."""
+        """Return the line for ``row``; a member that the row does not have is empty."""
         out = []
         for literal, name, key, form in self._parts:
             out.append(literal)

@@ -1,9 +1,9 @@
-"""Text for screens: what is not ours is neutralised, and numbers, sizes, times look the same everywhere.
+"""Text for screens: control characters are spelled out; numbers, sizes and times look the same everywhere.
 
-Bodies, topics, keys and file names come from a store that anybody may have written to: a terminal must not obey them
-and a spreadsheet must not compute them.
+Bodies, topics, keys and file names come from a store that others may have written: a terminal must not obey them and a
+spreadsheet must not compute them.
 
-The few styles of screens, so that one meaning has one colour everywhere. Every screen also reads well without.
+Also the few styles of screens, so that one meaning has one colour. Every screen is also readable without colour.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _HALF_LINE = len("00 " * 8) - 1
 
 
 def neutral(text: str, keep: str = "") -> str:
-    """Return ``text`` with everything a terminal might obey spelled out: ESC becomes ``\\x1b``.
+    """Return ``text`` with everything that a terminal might obey spelled out: ESC becomes ``\\x1b``.
 
     Characters in ``keep`` stay: ``"\\n\\t"`` for a body that is shown on lines of its own.
     """
@@ -74,9 +74,9 @@ def _cells(c: str) -> int:
 
 
 def cut(text: str, width: int, *, middle: bool = False, tail: int | None = None) -> str:
-    """Return ``text`` in at most ``width`` cells, an ellipsis in place of what went: the end, or the middle.
+    """Return ``text`` in at most ``width`` cells, with an ellipsis for the removed part: the end, or the middle.
 
-    ``tail`` says how many cells of the end stay.
+    ``tail`` is the number of cells kept at the end.
     """
     if display_width(text) <= width:
         return text
@@ -85,7 +85,7 @@ def cut(text: str, width: int, *, middle: bool = False, tail: int | None = None)
         return ELLIPSIS[:width]
     tail = min(tail, room) if tail is not None else room // 2 if middle else 0
     head = _first_cells(text, room - tail)
-    # Zero-width characters belong to what stands before them, so a tail must not begin with one.
+    # A zero-width character belongs to the character before it, so a tail must not begin with one.
     end = _first_cells(text[::-1], tail)[::-1].lstrip("".join(c for c in text if not c.isascii() and not _cells(c)))
     return head + ELLIPSIS + end
 
@@ -100,7 +100,7 @@ def _first_cells(text: str, width: int) -> str:
 
 
 def guard_formula(text: str) -> str:
-    """Return ``text`` as a spreadsheet takes it for text: what would be a formula gets an apostrophe in front."""
+    """Return ``text`` so that a spreadsheet does not compute it: a formula gets an apostrophe in front."""
     return "'" + text if _FORMULA.match(text) else text
 
 
@@ -151,9 +151,9 @@ def age(timestamp_ms: int, now_ms: int) -> str:
 
 
 def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
-    """Return a moment as people read it, with milliseconds and zone; None is the machine's own zone.
+    """Return a moment for people, with milliseconds and zone; None is the machine's own zone.
 
-    What lies outside the calendar (a damaged field) is shown as the number it is.
+    A value outside the calendar (a damaged field) is shown as a number.
     """
     try:
         moment = (_EPOCH + timedelta(milliseconds=timestamp_ms)).astimezone(zone)
@@ -167,8 +167,8 @@ def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
 def hanging(text: str, width: int | None, indent: int) -> list[str]:
     """Return ``text`` broken into lines of at most ``width`` cells, all but the first indented.
 
-    A word is cut only when no line could hold it whole: a path with a long topic in it. A no-break space keeps two
-    words together and is shown as a space.
+    A word is cut only if no line can hold it: a path with a long topic in it. A no-break space keeps two words together
+    and is shown as a space.
     """
     if width is None or display_width(text) <= width:
         return [text.replace("\u00a0", " ")]
@@ -178,7 +178,7 @@ def hanging(text: str, width: int | None, indent: int) -> list[str]:
 def wrapped(text: str, width: int, indents: tuple[str, str], *, cut_words: bool = True) -> list[str]:
     """Return ``text`` in lines of at most ``width`` cells; ``indents`` begin the first and all other lines.
 
-    Not textwrap: it counts characters, and a wide one takes two cells.
+    textwrap is not used: it counts characters, and a wide one takes two cells.
     """
     lines: list[str] = []
     line, used, is_begun = indents[0], display_width(indents[0]), False

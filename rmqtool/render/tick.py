@@ -1,4 +1,4 @@
-"""The screen of ``tick``: what happened, by topic, and what still waits."""
+"""The screen of ``tick``: what was delivered or expired, by topic, and what still waits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAITS = {
 
 
 def ticked_lines(output: Output, summary: Mapping[str, Any], removed: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines; ``removed`` is what expired."""
+    """Yield the lines; ``removed`` are the expired segments."""
     if summary["counts"]:
         yield from output.table_lines(summary["counts"], _COLUMNS)
     else:

@@ -58,7 +58,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the first usable Java: of JAVA_HOME, the PATH, the extra; raise OptionalMissing if there is none."""
+    """Return the first usable Java: of JAVA_HOME, the PATH, the extra; raise OptionalMissing if none is found."""
     passed_over = []
     for origin, home in _candidates(environment):
         found = _read_java(home, origin)

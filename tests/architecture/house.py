@@ -179,15 +179,10 @@ CALLED_LATER: dict[str, str] = {
 
 # Words: banned constructions that comments and docstrings of a room still have. They may only fall.
 COMMENTS: dict[str, int] = {
-    "api": 85,
     "broker": 191,
     "checks": 74,
-    "cli": 4,
     "columns": 101,
-    "commands": 32,
     "config": 5,
-    "errors": 3,
-    "exports": 44,
     "files": 75,
     "filters": 30,
     "findings": 5,
@@ -195,13 +190,8 @@ COMMENTS: dict[str, int] = {
     "kernel": 4,
     "log": 227,
     "look": 116,
-    "progress": 1,
-    "remoting": 33,
-    "render": 58,
     "repairs": 99,
-    "spark": 32,
     "store": 69,
-    "times": 3,
     "upstream": 110,
 }
 # Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.

@@ -62,6 +62,7 @@ def test_the_table_is_what_the_commands_say_today():
         ("cat -b yes", ["yesterday"]),
         ("cat -b -1", ["-1h", "-1d"]),
         ("man rec", ["recover", "recipes"]),
+        ("man rem", ["remoting"]),
         ("--debug inf", ["info"]),
         ("--vers", ["--version"]),
         ("nonsense ", []),

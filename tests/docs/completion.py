@@ -1,4 +1,4 @@
-"""What completion has to know of the commands: derived from the command tree, written by ``make docs``."""
+"""The table of completion: derived from the command tree, written by ``make docs``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rmqtool.commands.table import COMMANDS
 from rmqtool.findings import FAMILIES, iter_codes
 
 TABLE = Path(rmqtool.__file__).parent / "commands" / "completion_table.py"
-_HEAD = '''"""What completion knows of the commands. Written by ``make docs``; change what it is made from."""
+MAN = Path(rmqtool.__file__).parent.parent / "man"
+_HEAD = '''"""The commands and options for completion, written by ``make docs`` from the command tree; do not edit."""
 
 # fmt: off
 # ruff: noqa: E501
@@ -32,7 +33,8 @@ def completion_table(group: Any) -> str:
     root = "".join(f"    {option!r},\n" for option in _options(group, None))
     commands = "".join(_command(entry.name, entry.help, group.get_command(None, entry.name)) for entry in COMMANDS)
     return (
-        f"{_HEAD}ROOT_OPTIONS: tuple[Option, ...] = (\n{root})\n\n# Name, help, what stands at each place, options.\n"
+        f"{_HEAD}ROOT_OPTIONS: tuple[Option, ...] = (\n{root})\n\n"
+        "# Name, help, the kind of word at each place, options.\n"
         f"COMMANDS: tuple[tuple[str, str, tuple[str, ...], tuple[Option, ...]], ...] = (\n{commands})\n"
     )
 
@@ -44,13 +46,20 @@ def _command(name: str, says: str, command: Any) -> str:
 
 
 def _places(metavar: str) -> Iterator[str]:
-    """Yield what stands at each place that ``[STORE] list|create [TOPIC]`` has."""
+    """Yield the kind of word at each place of ``[STORE] list|create [TOPIC]``."""
     for word in metavar.split():
         bare = word.strip("[].")
         if bare == "PAGE":
-            yield "|".join([*(entry.name for entry in COMMANDS), "store", "json", "findings", "recipes"])
+            yield "|".join([*(entry.name for entry in COMMANDS), *_pages()])
         else:
             yield _values(bare)
+
+
+def _pages() -> list[str]:
+    """Return the pages of the manual that are not about a command."""
+    commands = {entry.name for entry in COMMANDS}
+    names = (path.name.removeprefix("rmqtool-").partition(".")[0] for path in sorted(MAN.glob("rmqtool-*")))
+    return [name for name in names if name not in commands]
 
 
 def _options(command: Any, name: str | None) -> Iterator[tuple[tuple[str, ...], str, str]]:
@@ -76,7 +85,7 @@ def _option_values(option: Any, command: str | None) -> str:
 
 
 def _values(metavar: str) -> str:
-    """Return what a value is: words to choose from, a source of names, or anything. LEVEL|SPAN are no words to type."""
+    """Return the kind of a value: words to choose from, a source of names, or "any". LEVEL|SPAN is not a choice."""
     words = metavar.split("|")
     if all(word.isupper() and word.isalpha() for word in words):
         return _BY_METAVAR.get(metavar, "any")

@@ -1,5 +1,4 @@
-"""What travels in bodies, by what it is about: routes, clients, the state of brokers.
+"""The bodies of requests and answers, by subject: routes, clients, the state of brokers.
 
-Members that this version of upstream writes and that one does not have are optional: a value is written with what it
-was given.
+Members that not every version of upstream has are optional: a value is written with the members it was given.
 """

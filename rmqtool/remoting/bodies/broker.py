@@ -159,7 +159,7 @@ class QueryConsumeQueueResponseBody(Body):
 
 
 class QuerySubscriptionResponseBody(Body):
-    """What a group subscribes to of a topic."""
+    """The subscription of a group to a topic."""
 
     group: String
     subscription_data: SubscriptionData | None = None

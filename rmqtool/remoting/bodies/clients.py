@@ -1,4 +1,4 @@
-"""What clients report about themselves and lock, and what brokers report about them."""
+"""Bodies that clients send about themselves and their locks, and that brokers send about clients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConsumeFromWhere(StrEnum):
 
 
 class SubscriptionData(Body):
-    """What a group wants of a topic. ``code_set`` are the hashes of the tags."""
+    """The subscription of a group to a topic. ``code_set`` are the hashes of the tags."""
 
     class_filter_mode: Boolean | None = None
     code_set: list[int] | None = None
@@ -230,7 +230,7 @@ class ConsumerRunningInfo(Body):
 
 
 class ConsumeMessageDirectlyResult(Body):
-    """What became of a message that a client was told to consume."""
+    """The result for a message that a client was told to consume."""
 
     auto_commit: Boolean | None = None
     consume_result: String

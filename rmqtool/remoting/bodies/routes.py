@@ -46,7 +46,7 @@ class TopicConfigSerializeWrapper(Body):
 
 
 class RegisterBrokerBody(Body):
-    """What a broker registers."""
+    """The topics that a broker registers."""
 
     filter_server_list: list[str] | None = None
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper

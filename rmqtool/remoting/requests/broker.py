@@ -1,4 +1,4 @@
-"""What a broker is asked about itself."""
+"""Requests about the state of a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients say of themselves and ask of each other: heartbeats, members, locks, and what a broker asks of them."""
+"""Requests of clients about themselves, and of brokers to clients: heartbeats, members, locks."""
 
 from __future__ import annotations
 

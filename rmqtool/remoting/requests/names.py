@@ -1,4 +1,4 @@
-"""What a name server is asked besides topics: brokers, and settings that all clients read."""
+"""Requests to a name server about brokers, and about settings that all clients read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GetKVConfigAnswer(Header):
 
 
 class GetKVConfig(Request):
-    """Read a setting; 22 where there is none."""
+    """Read a setting; 22 if it does not exist."""
 
     codes = (Code(101, "GET_KV_CONFIG"),)
     java = "GetKVConfigRequestHeader"
@@ -161,7 +161,7 @@ class AddWritePermOfBrokerAnswer(Header):
 
 
 class AddWritePermOfBroker(Request):
-    """Put it back."""
+    """Allow writes to a broker again."""
 
     codes = (Code(327, "ADD_WRITE_PERM_OF_BROKER"),)
     java = "AddWritePermOfBrokerRequestHeader"

@@ -17,7 +17,7 @@ class QueryConsumerOffsetAnswer(Header):
 
 
 class QueryConsumerOffset(TopicQueueRequest):
-    """Read the offset of a group in a queue; 22 where there is none."""
+    """Read the offset of a group in a queue; 22 if it does not exist."""
 
     codes = (Code(14, "QUERY_CONSUMER_OFFSET"),)
     java = "QueryConsumerOffsetRequestHeader"
@@ -122,7 +122,7 @@ class GetEarliestMsgStoretimeAnswer(Header):
 
 
 class GetEarliestMsgStoretime(TopicQueueRequest):
-    """Read when the first message of a queue was stored; -1 where there is none."""
+    """Read when the first message of a queue was stored; -1 if the queue has no message."""
 
     codes = (Code(32, "GET_EARLIEST_MSG_STORETIME"),)
     java = "GetEarliestMsgStoretimeRequestHeader"
