@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from rmqtool.kernel import NATIVE
 from tests.architecture.journeys import JOURNEYS, ROOT, Crossed, trace_journey
 from tests.support.stores import unpack
 
@@ -53,7 +54,10 @@ def _first_sentence(path: Path) -> str:
 
 
 def write_tour() -> None:
-    """Trace the journeys and write their lists."""
+    """Trace the journeys with the compiled kernel, and write their lists; without the kernel write nothing."""
+    if NATIVE is None:
+        print(f"{TOUR.name} is not written without the kernel: run python native/compile_kernel.py")
+        return
     with tempfile.TemporaryDirectory(prefix="rmqtool-journeys-") as directory:
         work = Path(directory)
         store = unpack(STORE, work / "store")
