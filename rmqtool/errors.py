@@ -20,6 +20,7 @@ class Exit(IntEnum):
     SKIPPED = 6
     WRITE_FAILED = 7
     OPTIONAL_MISSING = 8
+    REMOTE = 9
     BUG = 70
     INTERRUPTED = 130
     CLOSED_PIPE = 141
@@ -31,6 +32,7 @@ PRECEDENCE = (
     Exit.WRITE_FAILED,
     Exit.IN_USE,
     Exit.NOT_A_STORE,
+    Exit.REMOTE,
     Exit.OPTIONAL_MISSING,
     Exit.SKIPPED,
     Exit.NO,
@@ -151,6 +153,13 @@ class OptionalMissing(RmqtoolError):
 
     exit_status = Exit.OPTIONAL_MISSING
     code = "optional-missing"
+
+
+class RemoteError(RmqtoolError):
+    """The other side of a connection refused, or is gone."""
+
+    exit_status = Exit.REMOTE
+    code = "remote"
 
 
 class Interrupted(RmqtoolError):

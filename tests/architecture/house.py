@@ -29,6 +29,7 @@ ROOMS = (
     "checks",
     "repairs",
     "remoting",
+    "client",
     "exports",
     "spark",
     "render",
@@ -69,7 +70,7 @@ ARROWS = _arrows()
 
 # Rooms that load numpy or pyarrow: the engine, the broker and whatever starts fast import them inside a function body.
 HEAVY_ROOMS = frozenset({"columns", "exports", "spark"})
-LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "api"), HEAVY_ROOMS)
+LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "client", "api"), HEAVY_ROOMS)
 
 # The compiled kernel: who wants it asks the module of this name for it.
 EXTENSION, EXTENSION_ROOM = "rmqtool._native", "kernel"
@@ -116,7 +117,7 @@ class Imports(NamedTuple):
 LIGHT = (
     Imports(
         ("rmqtool", "rmqtool.cli", "rmqtool.commands.", "rmqtool.api."),
-        SLOW_THIRD_PARTIES | {"pyspark", "construct"},
+        SLOW_THIRD_PARTIES | {"pyspark", "construct", "asyncio"},
     ),
     Imports(("rmqtool.engine.", "rmqtool.broker."), SLOW_THIRD_PARTIES | {"pyspark"}),
     Imports(("rmqtool.remoting.",), SLOW_THIRD_PARTIES | {"pyspark", "construct", "asyncio", "socket"}),
@@ -149,6 +150,8 @@ JOURNEYS: dict[str, int] = {"produce": 69, "put": 34, "cat": 52, "repair": 106, 
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
     "kernel:Kernel.header_fields": "the wire protocol: it reads the fields of a ROCKETMQ header",
+    "errors:RemoteError": "the other side of a connection, which the library and the commands will have",
+    "client.": "the client of a live cluster: the library and the commands will speak through it",
     "broker.consumer.consume_message:is_lock_held": "lock renewal of a client's ordered consumer",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",
     "broker.consumer.progress:ClientOffsets.update_and_freeze": "a reset of offsets that a broker tells its clients",

@@ -13,6 +13,7 @@ EXIT_MEANINGS: dict[Exit, str] = {
     Exit.REFUSED: "Refused: it would change more than was allowed on the command line.",
     Exit.SKIPPED: "Done, but damaged input was skipped: the result is not everything.",
     Exit.WRITE_FAILED: "Something could not be written; no partial result is left.",
+    Exit.REMOTE: "The other side of a connection refused, or is gone: a name server or a broker.",
     Exit.OPTIONAL_MISSING: "An optional part is not installed (PySpark, Java, RocksDB); everything else was shown.",
     Exit.BUG: "A bug in `rmqtool`; `--debug` shows where.",
     Exit.INTERRUPTED: "Stopped by Ctrl-C, at a safe place.",
@@ -87,6 +88,8 @@ STATUS_NOTES: dict[tuple[str, Exit], str] = {
 }
 
 ENVIRONMENT: dict[str, str] = {
+    "RMQTOOL_ACCESS_KEY": "The access key of a user of the cluster, where --credentials gives no file.",
+    "RMQTOOL_SECRET_KEY": "The secret key that belongs to RMQTOOL_ACCESS_KEY.",
     "RMQTOOL_PURE": "If set to 1, the compiled kernel is not used: same results, slower.",
     "RMQTOOL_STORE": "The store to use if the command line names none; default: ~/store.",
     "HOME": "The directory of ~/store.",

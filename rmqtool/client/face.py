@@ -1,0 +1,60 @@
+"""The loop of a client in a thread of its own, for code that knows no asyncio.
+
+The thread lives as long as the client: heartbeats and answers to brokers go on between calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from rmqtool.errors import RemoteError, UsageError
+
+Result = TypeVar("Result")
+
+
+class Face:
+    """A loop that runs in a thread until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="rmqtool-client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine to its end and return what it gives. Ctrl-C ends it."""
+        future = self.begin(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Start a coroutine; the future has what it gives."""
+        if not self._thread.is_alive():
+            work.close()
+            raise RemoteError("this client is closed", hint="open another one: rmqtool.connect(...)")
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError("this client is called from its own thread", hint="use rmqtool.connect_async and await")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call_soon(self, work: Callable[[], object]) -> None:
+        """Have the loop call a function."""
+        self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        """End the loop and its thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
