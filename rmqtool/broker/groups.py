@@ -1,6 +1,6 @@
-"""The subscription groups of a broker: which there are, and what each may do.
+"""The subscription groups of a broker: their names and permissions.
 
-Upstream: ``SubscriptionGroupManager``. What was read keeps its order when it is written again.
+A file that was read keeps its order when it is written again. upstream: SubscriptionGroupManager.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GroupConfig = dict[str, Any]
 
 
 def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
-    """Refuse to consume for a group that may not, as a broker does."""
+    """Refuse to consume for a group with consumeEnable false, as a broker does."""
     if config is not None and not config.get("consumeEnable", True):
         raise Refused(
             f"group {group} may not consume: its consumeEnable is false (NO_PERMISSION)",
@@ -37,7 +37,7 @@ def refuse_disabled(group: str, config: Mapping[str, Any] | None) -> None:
 
 
 def named_group(group: str | None) -> str:
-    """Return the group that is to be written about: it must be named, as a broker takes it."""
+    """Return the name of a group to write about. It must be given, and be a name that a broker accepts."""
     if not group:
         raise UsageError("missing group", hint="name the group with -g")
     refusal = check_group_name(group, Version.V5_3)
@@ -64,7 +64,7 @@ class SubscriptionGroups:
         self._changed = False
 
     def add_own(self) -> None:
-        """Begin a table that was never written with the groups that every broker has."""
+        """Begin a table that was never written with the groups that each broker of this version has."""
         if self._is_new:
             self._is_new = False
             for name, since in OWN_GROUPS.items():
@@ -72,7 +72,7 @@ class SubscriptionGroups:
                     self._set(name)
 
     def ensure(self, group: str) -> None:
-        """Have a group that somebody consumes for, as a broker makes it; refuse one that may not consume.
+        """Have a group that consumes, created as a broker does; refuse one that may not consume.
 
         upstream: findSubscriptionGroupConfig
         """
@@ -88,7 +88,7 @@ class SubscriptionGroups:
         refuse_disabled(group, self.table[group])
 
     def save_changed(self) -> None:
-        """Write the file if anything changed."""
+        """Write the file if the table has changed."""
         if self._changed:
             value = {**new_bean(SHAPE, self._version), **self._value, "subscriptionGroupTable": self.table}
             self._text.write(encode_config(SUBSCRIPTION_GROUP, value, dialect_of(self._version)))
@@ -110,7 +110,7 @@ def _decode(data: bytes) -> dict[str, Any] | Flaw:
 
 
 def refuse_reading(group: str, config: StoreConfig, groups: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse what a broker refuses to a consumer: to read from it at all, or for a group that may not."""
+    """Refuse what a broker refuses to a consumer: any read, or reads for a group that may not consume."""
     if not config.broker_permission & PERM_READ:
         raise Refused(
             "this broker does not allow reads: see brokerPermission (NO_PERMISSION)",
@@ -120,7 +120,7 @@ def refuse_reading(group: str, config: StoreConfig, groups: Mapping[str, Mapping
 
 
 def register_group(root: str, config: StoreConfig, group: str) -> None:
-    """Write a group down that is new, under the lock that the caller holds; refuse one that may not consume."""
+    """Write down a new group, under the lock that the caller holds; refuse one that may not consume."""
     with PosixWritableFileSystem(root) as files:
         groups = SubscriptionGroups(config_text(files, SUBSCRIPTION_GROUP), config, SystemClock())
         groups.ensure(group)

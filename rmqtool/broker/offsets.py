@@ -1,12 +1,11 @@
 """The progress of groups, as a broker keeps it: topic and group → queue → the offset to consume next.
 
-Upstream: ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager`` (``enableLmq``), whose files are
-``consumerOffset.json`` and ``lmqConsumerOffset.json``. What was read keeps its order when it is written again.
+``ConsumerOffsets`` is the table and its file. A file that was read keeps its order when it is written again. upstream:
+ConsumerOffsetManager (``consumerOffset.json``), LmqConsumerOffsetManager with ``enableLmq``
+(``lmqConsumerOffset.json``).
 
-What a broker answers about the progress of a group: ask, commit, go back.
-
-Upstream: ``ConsumerManageProcessor``, ``Broker2Client.resetOffset`` (4.9), ``AdminBrokerProcessor.resetOffsetInner``
-(5.x).
+``OffsetRequests`` has the broker's answers to clients and mqadmin: query, update, reset. upstream:
+ConsumerManageProcessor, Broker2Client.resetOffset (4.9), AdminBrokerProcessor.resetOffsetInner (5.x).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.store.config_files import ConfigText
 
 NOT_FOUND = -1
-# 5.x raises the version of the data at every so many commits.
+# 5.x raises the version of the data after this many commits.
 VERSION_STEP = 500
 
 _SEPARATOR = "@"
@@ -53,23 +52,23 @@ _TOPIC_SET = Table(STRING, GROUP_TOPIC_SET_BINS, concurrent=False)
 
 
 def progress_file(*, enable_lmq: bool) -> str:
-    """Return the name of the file a broker keeps all progress in."""
+    """Return the name of the file in which a broker keeps all progress."""
     return paths.LMQ_CONSUMER_OFFSET if enable_lmq else paths.CONSUMER_OFFSET
 
 
-# Brokers and clients save ten seconds after they start, and every five from then on.
+# Brokers and clients save ten seconds after they start, and then every five (ms).
 FIRST_SAVE, SAVE_PERIOD = 10_000, 5_000
 
 
 class SaveSchedule:
-    """When a table is saved: upstream's fixed rate, by a clock that never goes back."""
+    """The times at which a table is saved: upstream's fixed rate, by a monotonic clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._due = clock.monotonic() + FIRST_SAVE
 
     def is_due(self) -> bool:
-        """Tell whether it is time to save; times that were missed are made up for by one save."""
+        """Return whether it is time to save. One save makes up for all missed times."""
         late = self._clock.monotonic() - self._due
         if late < 0:
             return False
@@ -78,7 +77,7 @@ class SaveSchedule:
 
 
 class ConsumerOffsets:
-    """The table of one broker. ``save`` writes it when it changed; ``tick`` does so at the broker's times."""
+    """The table of one broker. ``save`` writes it if it has changed; ``tick`` does so at the broker's times."""
 
     def __init__(self, text: ConfigText | None, version: Version, clock: Clock, *, enable_lmq: bool = False) -> None:
         self._text = text
@@ -91,7 +90,7 @@ class ConsumerOffsets:
         self._load()
         self._changed = False
         self._commits = 0
-        # What consumers were told to go back to, until they do (5.x); not saved.
+        # Offsets that consumers were told to reset to, until they do (5.x). They are not saved.
         self._resets: dict[tuple[str, str, int], int] = {}
 
     def _load(self) -> None:
@@ -107,7 +106,7 @@ class ConsumerOffsets:
             "offsetTable": found.get("offsetTable") or {},
             _LMQ_TABLE: found.get(_LMQ_TABLE) or {},
         }
-        # The keys that have their place in the file; new ones get theirs when the file is written.
+        # The keys that have their place in the file. New ones get theirs when the file is written.
         self._placed: dict[str, list[int]] = {key: list(queues) for key, queues in self._table.items()}
         self._placed_lmq: list[str] = list(self._value[_LMQ_TABLE])
 
@@ -121,12 +120,12 @@ class ConsumerOffsets:
         return table
 
     def _lmq_table(self, group: str) -> dict[str, int] | None:
-        """Return the table of light groups, if ``group`` is kept there."""
+        """Return the table of light groups if ``group`` is kept there."""
         is_lmq = _LMQ_TABLE in self._bean.fields and group.startswith(LMQ_PREFIX)
         return self._value[_LMQ_TABLE] if is_lmq else None
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the offset to consume next, NOT_FOUND when the group has none; a pending reset goes first."""
+        """Return the offset to consume next, or NOT_FOUND; a pending reset counts more."""
         pending = self._resets.get((group, topic, queue_id))
         if pending is not None:
             return pending
@@ -137,7 +136,7 @@ class ConsumerOffsets:
         return self._table.get(key, {}).get(queue_id, NOT_FOUND)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the offset to consume next, a smaller one than before too."""
+        """Set the offset to consume next. It may be smaller than before."""
         key = topic + _SEPARATOR + group
         lmq = self._lmq_table(group)
         self._changed = True
@@ -160,14 +159,14 @@ class ConsumerOffsets:
         return dict(self._table.get(key, {}))
 
     def iter_subscriptions(self) -> Iterator[tuple[str, str]]:
-        """Yield (topic, group) of everything there is progress for; keys that name neither are left out."""
+        """Yield (topic, group) of all progress. Keys that do not name both are left out."""
         for key in (*self._table, *self._value[_LMQ_TABLE]):
             parts = _split(key)
             if parts is not None:
                 yield parts
 
     def remove(self, is_gone: Callable[[str, str], bool]) -> list[tuple[str, str]]:
-        """Forget the progress of each (topic, group) that ``is_gone`` says so of; return which those were."""
+        """Remove the progress of each (topic, group) that ``is_gone`` accepts; return what was removed."""
         removed = [found for found in self.iter_subscriptions() if is_gone(*found)]
         for topic, group in removed:
             key = topic + _SEPARATOR + group
@@ -183,7 +182,7 @@ class ConsumerOffsets:
     def remove_unsubscribed(
         self, is_subscribed: Callable[[str, str], bool], min_offset: Callable[[str, int], int]
     ) -> list[tuple[str, str]]:
-        """Forget groups that nobody consumes with any more and whose progress lies before all that is left."""
+        """Remove the progress of groups without consumers if it is before all messages that are left."""
 
         def is_gone(topic: str, group: str) -> bool:
             if is_subscribed(topic, group):
@@ -195,9 +194,9 @@ class ConsumerOffsets:
     def min_offset_of_groups(
         self, topic: str, min_offset: Callable[[str, int], int], without: Collection[str] = ()
     ) -> dict[int, int]:
-        """Return, of each queue, the smallest offset that any group still has to consume.
+        """Return the smallest offset of any group in each queue of a topic.
 
-        upstream: ``queryMinOffsetInAllGroup`` deletes the progress of the groups that are to be left out.
+        upstream: ``queryMinOffsetInAllGroup`` deletes the progress of the groups that it leaves out.
         """
         found: dict[int, int] = {}
         for name, group in self.iter_subscriptions():
@@ -209,16 +208,16 @@ class ConsumerOffsets:
         return found
 
     def reset_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the offset and hold it against commits until the group's next pull (5.x)."""
+        """Set the offset and protect it from commits until the group's next pull (5.x)."""
         self.commit_offset(group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
 
     def has_pending_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Tell whether a reset waits for the group's next pull."""
+        """Return whether a reset waits for the group's next pull."""
         return (group, topic, queue_id) in self._resets
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset that the pull has to be answered with, and forget it; None when there is none."""
+        """Return and remove the pending reset, which answers the pull; None without one."""
         return self._resets.pop((group, topic, queue_id), None)
 
     def encode(self) -> bytes:
@@ -232,7 +231,7 @@ class ConsumerOffsets:
         return encode_config(self._name, shown, dialect_of(self._version))
 
     def save(self) -> bool:
-        """Write the file if anything changed since; return whether it did."""
+        """Write the file if the table has changed; return whether it has."""
         if not self._changed:
             return False
         assert self._text is not None, "a table without a file is only looked at"
@@ -241,22 +240,22 @@ class ConsumerOffsets:
         return True
 
     def tick(self) -> bool:
-        """Save if it is time to; return whether anything was written."""
+        """Save if it is time to; return whether the file was written."""
         return self._schedule.is_due() and self.save()
 
     def _place_new_keys(self) -> None:
-        """Bring the keys that are not in the file yet to their places."""
+        """Give the new keys their places in the file."""
         inner = {key: _placed(queues, self._placed.get(key, []), QUEUE_OFFSETS) for key, queues in self._table.items()}
         table = _placed(inner, list(self._placed), OFFSET_TABLE)
         self._value["offsetTable"] = table
         self._placed = {key: list(queues) for key, queues in table.items()}
-        # Both tables have as many bins.
+        # Both tables have the same number of bins.
         lmq = _placed(self._value[_LMQ_TABLE], self._placed_lmq, OFFSET_TABLE)
         self._value[_LMQ_TABLE] = lmq
         self._placed_lmq = list(lmq)
 
     def _group_topics(self) -> dict[str, list[str]]:
-        """Return 5.x's by-product of the table, in the order that was read as far as it still holds."""
+        """Return the topics of each group, which 5.x derives from the table. Known entries keep their order."""
         read: dict[str, Any] = self._value["groupTopicMap"]
         fresh = group_topic_map(self._table)
         kept = [group for group in read if group in fresh]
@@ -265,7 +264,7 @@ class ConsumerOffsets:
 
 
 def _in_read_order(topics: list[str], read: Any) -> list[str]:
-    # A broker does not look at what stands there: it may be anything.
+    # A broker does not read this value, so it can be anything.
     kept = list(dict.fromkeys(topic for topic in read if topic in topics)) if isinstance(read, list) else []
     return list(_placed(dict.fromkeys(topics), kept, _TOPIC_SET))
 
@@ -284,20 +283,20 @@ def _placed(entries: dict[Any, Any], placed: list[Any], table: Table) -> dict[An
 
 
 def _split(key: str) -> tuple[str, str] | None:
-    """Return topic and group of a key; a broker ignores one that is not exactly those."""
+    """Return topic and group of a key; a broker ignores keys with another number of parts."""
     parts = key.split(_SEPARATOR)
     while parts and not parts[-1]:
         parts.pop()
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
-# Of a reset: to the end of each queue instead of to a time.
+# A reset to the end of each queue instead of to a time.
 TO_THE_END = -1
 
 
 @dataclass(frozen=True)
 class ResetAnswer:
-    """What came of a reset: the new offset of each queue, or why there is none."""
+    """The answer to a reset: the new offset of each queue, or an error code with its remark."""
 
     code: ResponseCode
     offsets: dict[int, int] = field(default_factory=dict)
@@ -305,7 +304,7 @@ class ResetAnswer:
 
 
 class OffsetRequests:
-    """The requests of one broker. ``topics`` and ``groups`` are those it knows; 5.x refuses others."""
+    """The requests to one broker. It knows ``topics`` and ``groups``; 5.x refuses others."""
 
     def __init__(
         self,
@@ -322,10 +321,10 @@ class OffsetRequests:
         self._groups = groups
 
     def query(self, group: str, topic: str, queue_id: int, *, zero_if_not_found: bool = True) -> int | None:
-        """Return where a group goes on; None (QUERY_NOT_FOUND) when its own policy is to decide.
+        """Return the offset from which a group continues; None (QUERY_NOT_FOUND) if the client's own policy decides.
 
-        A new group starts at 0, whatever its policy, as long as the queue's first message is in memory.
-        ``zero_if_not_found`` is what a 5.x client may forbid.
+        A new group starts at 0, with any policy, as long as the queue's first message is in memory. A 5.x client can
+        forbid that with ``zero_if_not_found``.
         """
         stored = self._offsets.query_offset(group, topic, queue_id)
         if stored >= 0:
@@ -338,7 +337,7 @@ class OffsetRequests:
         return None if residence is Residence.DISK else 0
 
     def update(self, group: str, topic: str, queue_id: int | None, offset: int | None) -> ResponseCode:
-        """Take a consumer's commit; while a reset waits for its next pull, say so and leave it at that."""
+        """Take a consumer's commit. While a reset waits for its next pull, the commit succeeds and is ignored."""
         if self._is_5:
             unknown = self._unknown(group, topic)
             if unknown is not None:
@@ -357,9 +356,9 @@ class OffsetRequests:
     def reset_online(
         self, group: str, topic: str, queue_ids: Iterable[int], timestamp: int, *, force: bool, is_online: bool
     ) -> ResetAnswer:
-        """Return the offsets that a 4.9 broker pushes to the group's consumers, who then set them themselves.
+        """Return the offsets that a 4.9 broker pushes to the group's consumers, which then set them.
 
-        Without ``force`` no queue goes forward.
+        Without ``force`` no queue moves forward.
         """
         found = {}
         for queue_id in queue_ids:
@@ -375,7 +374,7 @@ class OffsetRequests:
     def reset(
         self, group: str, topic: str, queue_ids: Collection[int], *, timestamp: int = TO_THE_END, to: int | None = None
     ) -> ResetAnswer:
-        """Set the offsets as 5.x does, whether anybody consumes or not: to an offset of one queue, or by time."""
+        """Set the offsets as 5.x does, with or without consumers: to an offset of one queue, or by time."""
         if topic not in self._topics:
             return ResetAnswer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic {topic} does not exist")
         if group not in self._groups:

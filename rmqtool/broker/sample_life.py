@@ -1,4 +1,4 @@
-"""A small life for a store that is to be looked at: orders with keys and tags, a delay, transactions, a dead letter."""
+"""Sample data for a new store: orders with keys and tags, a delay, transactions, a dead letter."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FIRST_ORDER = 4700
 _LOOK = "check the store: rmqtool check STORE"
 _TAGS = ("open", "paid", "sent")
 _QUEUES = 4
-# The first level is a second, the sixteenth half an hour.
+# Level 1 is one second, level 16 half an hour: one reminder is delivered at once, the other one waits.
 _SHORT, _LONG = 1, 16
 
 
 def live(services: Services, orders: int) -> None:
-    """Let it happen: ``orders`` messages, of which the group has read the older half, and one of everything else."""
+    """Store ``orders`` messages, of which the group has read the older half, and one of each other kind."""
     services.topics.create(PAYMENTS, readQueueNums=1, writeQueueNums=1)
     producer = Producer(services.store, services.topics, creates=True, turn=0)
     sent = _send(producer, [_order(number) for number in range(orders)])

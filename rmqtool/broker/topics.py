@@ -1,6 +1,6 @@
-"""The topics of a broker: what exists, with how many queues, and what a producer may bring about by sending.
+"""The topics of a broker: which exist, with how many queues, and which a producer may create by sending.
 
-Upstream: ``TopicConfigManager``, ``AdminBrokerProcessor``. What was read keeps its order when it is written again.
+A file that was read keeps its order when it is written again. upstream: TopicConfigManager, AdminBrokerProcessor.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from rmqtool.formats.topics import (
 )
 from rmqtool.store.config_files import ConfigText
 
-# What an administrator's tool asks for when not told.
+# The default of mqadmin.
 DEFAULT_QUEUES = 8
+# More queues than this are a typing error: each may become a directory.
 _MOST_QUEUES = 65_536
 _LETTERS = {"r": PERM_READ, "w": PERM_WRITE}
 _TABLE = SHAPE.fields["topicConfigTable"].shape
@@ -51,7 +52,7 @@ def parse_perm(text: str) -> int:
 
 
 def spell_perm(perm: int) -> str:
-    """Return a permission as ``parse_perm`` reads it; a broker's own topics may also be inherited from."""
+    """Return a permission as ``parse_perm`` reads it, with ``x`` if other topics may inherit it."""
     text = "".join(letter for letter, bit in _LETTERS.items() if perm & bit) or "-"
     return f"{text}x" if perm & PERM_INHERIT else text
 
@@ -77,7 +78,7 @@ class TopicConfigs:
         return self.table.get(topic)
 
     def create(self, topic: str, **settings: Any) -> TopicConfig:
-        """Make a topic; the name must be free."""
+        """Create a topic; the name must be free."""
         refusal = check_topic_name(topic, self._version.value)
         if refusal is not None:
             raise UsageError(refusal, hint="for example: rmqtool topic STORE create Orders")
@@ -97,7 +98,7 @@ class TopicConfigs:
         return self._set(topic, changed)
 
     def delete(self, topic: str) -> TopicConfig:
-        """Forget a topic; return its settings."""
+        """Remove a topic from the table; return its settings."""
         config = self._existing(topic)
         self._refuse_own(topic)
         del self.table[topic]
@@ -105,9 +106,10 @@ class TopicConfigs:
         return config
 
     def add_own(self, config: StoreConfig) -> None:
-        """Have what a broker of these settings adds at its start: all its topics to a table that was never written.
+        """Add the topics that a broker with these settings adds at its start.
 
-        One that was written has them already; TBW102 comes and goes with its setting.
+        A table that was never written gets all of them. A written one has them already, except for TBW102, which comes
+        and goes with its setting.
         """
         inherits_only = set() if config.cluster_topic_enable else {config.broker_cluster_name}
         inherits_only |= set() if config.broker_topic_enable else {config.broker_name}
@@ -124,10 +126,10 @@ class TopicConfigs:
         self._is_new = False
 
     def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
-        """Make a topic because somebody sends to it, as the broker would; None when it would not.
+        """Create a topic because a producer sends to it; return None if the broker would not.
 
-        The topic that the producer names as a model must allow that, and gives permission and at most its queues.
-        upstream: createTopicInSendMessageMethod
+        The topic that the producer names as a model must allow it. The new topic gets its permission, and at most as
+        many queues. upstream: createTopicInSendMessageMethod
         """
         config = self.table.get(topic)
         model = self.table.get(default_topic)
@@ -140,7 +142,10 @@ class TopicConfigs:
         return self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
 
     def ensure(self, topic: str, queues: int, perm: int) -> None:
-        """Have a topic that the broker itself needs. upstream: createTopicInSendMessageBackMethod"""
+        """Create a topic that the broker itself needs, if it is missing.
+
+        Upstream: createTopicInSendMessageBackMethod
+        """
         if topic not in self.table:
             made = {"readQueueNums": queues, "writeQueueNums": queues, "perm": perm}
             self._set(topic, new_bean(TOPIC_CONFIG, self._version.value, topicName=topic, **made))
@@ -156,7 +161,7 @@ class TopicConfigs:
         self._changed = False
 
     def save_changed(self) -> bool:
-        """Write the file if anything changed since; return whether it did."""
+        """Write the file if the table has changed; return whether it has."""
         changed = self._changed
         if changed:
             self.save()
@@ -174,7 +179,7 @@ class TopicConfigs:
             raise Refused(f"{topic} is one of the broker's own topics", hint="rmqtool topic STORE list")
 
     def _checked(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings that a broker would take, by its names."""
+        """Return settings by their names, after checking that a broker would accept them."""
         for name in ("readQueueNums", "writeQueueNums"):
             count = settings.get(name)
             if count is not None and not 1 <= count <= _MOST_QUEUES:

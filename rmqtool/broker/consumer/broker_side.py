@@ -1,4 +1,4 @@
-"""The broker behind a consumer: what fails is sent back, and what is due happens while the consumer waits."""
+"""The broker's part for a consumer: it takes back failed messages, and runs the services while the consumer waits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class BrokerSide:
-    """Opens the store, under the lock that the consumer holds, when something has to be put.
+    """Opens the store when a message has to be put, under the lock that the consumer holds.
 
-    ``save_retry_topic`` makes the retry topic of the group, as a broker does when a consumer comes.
+    ``save_retry_topic`` creates the retry topic of the group, as a broker does when a consumer connects.
     """
 
     def __init__(self, root: str, config: StoreConfig, held: Closable, offsets: ConsumerOffsets, asked: Asked) -> None:
@@ -30,18 +30,19 @@ class BrokerSide:
         self._asked = asked
         self._stack = ExitStack()
         self._services: Services | None = None
-        # Where messages that failed too often lie as dead letters, until that was told.
+        # Places of new dead letters, until ``outcome`` reports them.
         self._given_up: dict[tuple[Any, int], str] = {}
-        # Places of messages that failed and come never again: the group has no retry queues.
+        # Failed messages that are not delivered again because the group has no retry queues, until ``outcome`` reports
+        # them.
         self._dropped: set[tuple[Any, int]] = set()
         self.most_tries, self.retry_topic = self._prepare(is_saved=False)
 
     def save_retry_topic(self) -> None:
-        """Write the retry topic down."""
+        """Write the retry topic to the file."""
         self._prepare(is_saved=True)
 
     def _prepare(self, *, is_saved: bool) -> tuple[int, tuple[str, dict[str, Any]]]:
-        """Return how often an ordered consumer tries (-1: for ever), and the retry topic with its settings."""
+        """Return the tries of an ordered consumer (-1: no limit), and the retry topic with its settings."""
         from rmqtool.broker.topics import TopicConfigs
         from rmqtool.engine.clock import SystemClock
         from rmqtool.files.posix_write import PosixWritableFileSystem
@@ -61,11 +62,11 @@ class BrokerSide:
 
     @property
     def waits_in_place(self) -> bool:
-        """Whether what fails keeps its queue waiting: an ordered consumer whose group names no number of tries."""
+        """Whether a failed message holds up its queue: for an ordered consumer without a limit of tries."""
         return self._asked.orderly and self.most_tries < 0
 
     def outcome(self, delivered: Delivered) -> str:
-        """Say what becomes of a message that failed and was finished."""
+        """Return what happens to a failed message, in words."""
         place = self._given_up.pop((delivered.queue, delivered.cached.queue_offset), None)
         if place is not None:
             return f"too many retries: moved to the dead-letter topic: {place}"
@@ -75,7 +76,7 @@ class BrokerSide:
         return "the message is not consumed" if self.waits_in_place else "it will be delivered again"
 
     def send_back(self, delivered: Delivered) -> bool:
-        """Have a message come again later, or give it up; tell whether that is durable."""
+        """Have a message delivered again later, or give it up; return whether that is durable."""
         services, group = self._open(), self._asked.group
         if self._asked.orderly:
             tries = delivered.cached.reconsume_times
@@ -91,7 +92,7 @@ class BrokerSide:
         return is_stored
 
     def tick(self) -> None:
-        """Let happen what is due."""
+        """Run the services of the broker."""
         services = self._open()
         services.tick()
         services.store.dispatch_now()

@@ -1,10 +1,8 @@
-"""Ordered consumption: a queue belongs to one consumer at a time, and waits where it cannot go on.
+"""The end of a message's consumption: finished, tried again, or given up; for parallel and for orderly consumers.
 
-Upstream: ``RebalanceLockManager``, ``ConsumeMessageOrderlyService``, ``ConsumeOrderlyContext``.
-
-What becomes of a batch that was consumed in parallel with others.
-
-Upstream: ``ConsumeMessageConcurrentlyService.processConsumeResult``.
+An orderly group locks its queues: a queue belongs to one consumer at a time, and waits at a message that fails.
+upstream: ConsumeMessageConcurrentlyService.processConsumeResult, ConsumeMessageOrderlyService, ConsumeOrderlyContext,
+RebalanceLockManager.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ from rmqtool.formats.message_queues import MessageQueue
 
 Payload = TypeVar("Payload")
 
-# A failed message that could not be sent back is given to the consumer again after so long.
+# A failed message that could not be sent back is tried again here after this long (ms).
 LOCAL_RETRY = 5_000
 
 
 class ConsumeConcurrentlyStatus(StrEnum):
-    """What the consumer says; an exception is RECONSUME_LATER."""
+    """The result of a parallel consumer; an exception counts as RECONSUME_LATER."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -38,11 +36,12 @@ def finish_batch(
     send_back: Callable[[CachedMessage[Payload]], bool] | None,
     ack_index: int | None = None,
 ) -> tuple[int, list[CachedMessage[Payload]]]:
-    """Take a batch out of its window; return the offset to commit, and what must be consumed again here.
+    """Remove a batch from its window; return the offset to commit, and the messages to consume again here.
 
-    Messages behind ``ack_index`` failed. ``send_back`` has the broker retry a message and says whether it will; a
-    broadcasting consumer has none, and what failed is dropped. The offset is -1 when nothing is to be committed; it
-    only ever increases. What could not be sent back stays in the window, to be tried again after LOCAL_RETRY.
+    The messages after ``ack_index`` failed. ``send_back`` asks the broker to retry a message and returns whether it
+    will. Broadcasting consumers do not have it, and their failed messages are dropped. An offset of -1 means no commit;
+    offsets only increase. Messages that could not be sent back stay in the window and are tried again after
+    LOCAL_RETRY.
     """
     done = len(messages) if status is ConsumeConcurrentlyStatus.CONSUME_SUCCESS else 0
     if done and ack_index is not None:
@@ -50,7 +49,7 @@ def finish_batch(
     retried = []
     if send_back is not None:
         for message in messages[done:]:
-            # One that took too long has been sent back already.
+            # A message that took too long was sent back already.
             if window.find(message.queue_offset) is message and not send_back(message):
                 message.reconsume_times += 1
                 retried.append(message)
@@ -59,9 +58,9 @@ def finish_batch(
     return (-1 if window.is_dropped else offset), retried
 
 
-# A lock that its owner has not renewed for so long is anybody's; the owner believes in it half that time.
+# An unrenewed lock expires at the broker after the first time (ms), and for its owner after half of it.
 BROKER_LOCK_LIFE, CLIENT_LOCK_LIFE, RENEW_PERIOD = 60_000, 30_000, 20_000
-# A queue is consumed for so long at a stretch, and then yields to others.
+# A queue is consumed without a break for the first time (ms), then pauses for the second so that others get a turn.
 MAX_CONTINUOUS, YIELD_PAUSE = 60_000, 10
 DEFAULT_SUSPEND, LEAST_SUSPEND, MOST_SUSPEND = 1_000, 10, 30_000
 
@@ -79,7 +78,7 @@ class QueueLocks:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock those of ``queues`` that are free, expired or the client's own, and return them."""
+        """Lock the ``queues`` that are free, expired or already the client's; return them."""
         return {queue for queue in queues if self._try_lock(group, client_id, queue)}
 
     def _try_lock(self, group: str, client_id: str, queue: MessageQueue) -> bool:
@@ -90,7 +89,7 @@ class QueueLocks:
         return True
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back those of ``queues`` that are the client's."""
+        """Unlock the ``queues`` that are the client's."""
         locks = self._groups.get(group, {})
         for queue in queues:
             lock = locks.get(queue)
@@ -98,7 +97,7 @@ class QueueLocks:
                 del locks[queue]
 
     def find_owner(self, group: str, queue: MessageQueue) -> str | None:
-        """Return the client that has the queue, None when nobody has or its lock has expired."""
+        """Return the client that has the queue, None if it is free or its lock has expired."""
         lock = self._groups.get(group, {}).get(queue)
         if lock is None or self._clock.monotonic() - lock.renewed > BROKER_LOCK_LIFE:
             return None
@@ -106,12 +105,12 @@ class QueueLocks:
 
 
 def is_lock_held(window: ProcessQueue[Any], now: int) -> bool:
-    """Tell whether a consumer may still take its queue for locked."""
+    """Return whether a consumer may still treat its queue as locked."""
     return window.is_locked and now - window.last_lock <= CLIENT_LOCK_LIFE
 
 
 class ConsumeOrderlyStatus(StrEnum):
-    """What the consumer says; an exception is SUSPEND_CURRENT_QUEUE_A_MOMENT.
+    """The result of an orderly consumer; an exception counts as SUSPEND_CURRENT_QUEUE_A_MOMENT.
 
     COMMIT and ROLLBACK are for consumers that commit themselves.
     """
@@ -123,17 +122,17 @@ class ConsumeOrderlyStatus(StrEnum):
 
 
 class OrderlyStep(NamedTuple):
-    """What to do after a batch: commit an offset (-1: none, and it may decrease), and wait before the next batch."""
+    """The step after a batch: the offset to commit (-1: none; it may decrease), and the pause before the next batch."""
 
     commit_offset: int
     suspend: int | None
 
 
 class OrderlyPolicy(NamedTuple):
-    """How a consumer goes on.
+    """How an orderly consumer continues.
 
-    ``send_back`` gives up on a message that was tried ``max_reconsume_times`` times and says whether the broker took
-    it; -1 times is for ever.
+    ``send_back`` gives up a message after ``max_reconsume_times`` tries (-1: never) and returns whether the broker took
+    it.
     """
 
     auto_commit: bool = True
@@ -148,13 +147,13 @@ def finish_ordered(
     status: ConsumeOrderlyStatus,
     policy: OrderlyPolicy,
 ) -> OrderlyStep:
-    """Commit what was taken from a window, or put it back to be consumed again."""
+    """Commit what was taken from a window, or return it to be consumed again."""
     suspend = min(max(policy.suspend, LEAST_SUSPEND), MOST_SUSPEND)
     if status is ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
         if _must_try_again(messages, policy):
             window.put_back(messages)
             return OrderlyStep(-1, suspend)
-        # All of them were given up: that is as good as consumed.
+        # All of them were given up, which counts as consumed.
         return OrderlyStep(_committed(window) if policy.auto_commit else -1, None)
     if not policy.auto_commit:
         if status is ConsumeOrderlyStatus.ROLLBACK:
@@ -171,7 +170,7 @@ def _committed(window: ProcessQueue[Any]) -> int:
 
 
 def _must_try_again(messages: Sequence[CachedMessage[Any]], policy: OrderlyPolicy) -> bool:
-    """Count a failed try of each message; tell whether any of them is left to be tried again."""
+    """Count a failed try of each message; return whether one of them must be tried again."""
     left = False
     for message in messages:
         is_last = 0 <= policy.max_reconsume_times <= message.reconsume_times

@@ -1,9 +1,8 @@
-"""From what a person asks of a group to its topics, queues, members and progress.
+"""A group of consumers in one process, and how it is opened: its topics, queues, members and progress.
 
-A group of consumers in one process: it shares out its queues, fetches, hands out messages and keeps its progress.
-
-Upstream: ``DefaultMQPushConsumerImpl`` with its rebalance, pull and consume services. Those are threads that wait for
-each other; here the caller goes round: ``rebalance``, ``fetch``, ``take``, and ``finish`` for what was taken.
+The group shares out its queues, fetches, hands out messages, and keeps its progress. Upstream has threads for this,
+which wait for each other; here the caller runs the loop of ``rebalance``, ``fetch``, ``take``, and ``finish`` for each
+message. upstream: DefaultMQPushConsumerImpl with its rebalance, pull and consume services.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ from rmqtool.formats.commit_log import Message
 from rmqtool.formats.message_queues import MessageQueue
 from rmqtool.formats.topics import retry_topic
 
-# So many units are looked at in one pull, when the filter wants few of their messages.
+# Entries that are examined in one pull, in case the filter rejects most.
 _LOOKED_AT = 800
 
 
 class Delivered(NamedTuple):
-    """A message that a member is to consume."""
+    """A message for a member to consume."""
 
     client_id: str
     queue: MessageQueue
@@ -63,22 +62,22 @@ class Delivered(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A unit that leads to no message."""
+    """A queue entry without a message."""
 
     queue: MessageQueue
     queue_offset: int
     physical_offset: int
 
 
-# Has the broker deliver a message again later, or gives it up; says whether the message is in good hands now.
+# Asks the broker to deliver a message again later, or to give it up; returns whether the broker has it now.
 SendBack = Callable[[Delivered], bool]
 
 
 @dataclass(frozen=True)
 class Consumption:
-    """How a group consumes. Without ``send_back`` a queue stands still at a message that fails.
+    """How a group consumes. Without ``send_back`` a queue stops at a message that fails.
 
-    ``drops_failed``: what fails is not tried again, as broadcasting consumers do.
+    With ``drops_failed`` failed messages are not tried again, as with broadcasting consumers.
     """
 
     group: str
@@ -88,36 +87,36 @@ class Consumption:
     broadcasting: bool = False
     drops_failed: bool = False
     send_back: SendBack | None = None
-    # Of an orderly consumer: after so many tries a message is sent back; -1: never.
+    # Tries of an orderly consumer before a message is sent back; -1: no limit.
     max_reconsume_times: int = -1
     thresholds: Thresholds = field(default_factory=Thresholds)
 
 
 @dataclass
 class _Reading:
-    """How far a member is in a queue."""
+    """The place of a member in one queue."""
 
     client_id: str
     queue: MessageQueue
     window: ProcessQueue[Message]
     next_offset: int
-    # What was fetched and nobody has taken; of an orderly consumer the window knows.
+    # Fetched messages that were not taken. For an orderly consumer they are in the window only.
     ready: deque[CachedMessage[Message]] = field(default_factory=deque)
-    # What failed and could not be sent back, and when it is tried again.
+    # Failed messages that could not be sent back, with the time of the next try.
     again: list[tuple[int, CachedMessage[Message]]] = field(default_factory=list)
-    # Of an orderly consumer: one message at a time, and none before a moment.
+    # For an orderly consumer: whether its one message is out, and when the queue resumes.
     is_busy: bool = False
     resumes_at: int = 0
-    # A message failed and nobody takes care of it.
+    # Whether a failed message holds up the queue for good.
     is_stuck: bool = False
 
 
 class GroupConsumer:
-    """The members of one group, and what they are at."""
+    """The members of one group and their work."""
 
     def __init__(self, how: Consumption, source: StoredView, progress: Progress, clock: Clock) -> None:
         self.how = how
-        # Units that led to nothing, until somebody looks.
+        # Entries without a message, until the caller clears the list.
         self.lost: list[Lost] = []
         self._source = source
         self._progress = progress
@@ -132,24 +131,24 @@ class GroupConsumer:
 
     @property
     def members(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return len(self._group.members)
 
     def set_queues(self, queues: Iterable[MessageQueue]) -> None:
-        """Say which queues there are."""
+        """Set the queues of the group."""
         self._group.set_queues(queues)
 
     def join(self, client_id: str) -> list[Change]:
-        """Take a member in and share the queues out again; return what moved."""
+        """Add a member and share out the queues again; return what moved."""
         self._group.join(client_id)
         return self.rebalance()
 
     def leave(self, client_id: str) -> list[Change]:
-        """Let a member go: its progress is noted, and its queues go to the others."""
+        """Remove a member: its progress is kept, and its queues go to the others."""
         return self._group.leave(client_id) + self.rebalance()
 
     def rebalance(self) -> list[Change]:
-        """Share the queues out if it is time to; return what moved."""
+        """Share out the queues if it is time to; return what moved."""
         changes = self._group.tick()
         for member, queue, is_taken in changes:
             if is_taken:
@@ -165,7 +164,7 @@ class GroupConsumer:
         return True
 
     def fetch(self) -> int:
-        """Fetch messages for all queues that want some; return how many came."""
+        """Fetch messages for each queue with space in its window; return how many came."""
         fetched = 0
         now = self._clock.monotonic()
         for reading in self._readings.values():
@@ -202,7 +201,7 @@ class GroupConsumer:
         return len(found)
 
     def take(self, most: int) -> list[Delivered]:
-        """Hand out up to ``most`` messages, of all queues in turn."""
+        """Hand out up to ``most`` messages, from all queues in turn."""
         taken: list[Delivered] = []
         now = self._clock.monotonic()
         readings = list(self._readings.values())
@@ -219,7 +218,7 @@ class GroupConsumer:
         return taken
 
     def _take_of(self, reading: _Reading, most: int, now: int, taken: list[Delivered]) -> bool:
-        """Hand out messages of one queue; tell whether there may be more."""
+        """Hand out messages of one queue; return whether there may be more."""
         if reading.is_stuck:
             return False
         if self.how.orderly:
@@ -239,7 +238,7 @@ class GroupConsumer:
         return bool(messages)
 
     def finish(self, delivered: Delivered, *, is_ok: bool) -> bool:
-        """Say what came of a message that was taken; tell whether it is in good hands: its queue can go on."""
+        """Report the result of a taken message; return whether its queue can continue."""
         reading = self._readings.get((delivered.client_id, delivered.queue))
         if reading is None:
             return True
@@ -285,7 +284,7 @@ class GroupConsumer:
 
     def _commit(self, reading: _Reading, offset: int) -> None:
         if offset >= 0:
-            # Behind the last message, what the filter left out is done with too.
+            # After the last message, the offsets that the filter left out are done too.
             passed = reading.window.filtered_offset(reading.next_offset)
             self._progress.commit(reading.client_id, reading.queue, offset if passed is None else passed)
 
@@ -295,7 +294,7 @@ class GroupConsumer:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether nothing is left to do for now but in queues that stand still."""
+        """Whether only stopped queues have work left for now."""
         return all(
             one.is_stuck
             or (
@@ -307,7 +306,7 @@ class GroupConsumer:
 
     @property
     def resumes_in(self) -> int | None:
-        """After how long (ms) something that failed is tried again; None: nothing waits for that."""
+        """How long (ms) until a failed message is tried again; None if none waits."""
         now = self._clock.monotonic()
         times = [one.resumes_at for one in self._readings.values() if one.resumes_at > now and not one.is_stuck]
         times += [time for one in self._readings.values() for time, _ in one.again]
@@ -319,7 +318,7 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be consumed, and how. An empty ``group`` is nobody's: a look from outside."""
+    """What to consume, and how. An empty ``group`` reads without a group."""
 
     group: str
     topics: TopicPatterns
@@ -329,12 +328,12 @@ class Asked:
     members: int = 1
     orderly: bool = False
     broadcasting: bool = False
-    # Whether progress is stored.
+    # Whether progress is saved.
     keeps: bool = False
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """The members' ids. Those of broadcasting consumers stay the same, so that each finds its file again."""
+        """The ids of the members. Those of broadcasting members stay the same, so that each finds its file again."""
         if self.broadcasting:
             names = ["DEFAULT"] if self.members == 1 else [str(number) for number in range(1, self.members + 1)]
         else:
@@ -344,7 +343,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Known:
-    """What a store knows: the settings of topics, queues that ever held a message, topics that groups progressed in."""
+    """The topics of a store with their settings, its queues with messages, and the progress of its groups."""
 
     topics: Mapping[str, Mapping[str, Any]]
     queues: Collection[tuple[str, int]]
@@ -353,20 +352,20 @@ class Known:
 
     @property
     def topic_names(self) -> list[str]:
-        """Every topic that has settings or messages."""
+        """All topics with settings or messages."""
         return sorted({*self.topics, *(topic for topic, _ in self.queues)})
 
     def queues_of(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
-        """Return the queues of a topic that are read, or the one of a number."""
+        """Return the queues of a topic that can be read, or the one with a given id."""
         count = int(self.topics.get(topic, {}).get("readQueueNums") or 0)
         ids = {*range(count), *(number for name, number in self.queues if name == topic)}
         return [MessageQueue(topic, self.config.broker_name, one) for one in sorted(ids) if queue_id in (None, one)]
 
 
 def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
-    """Return the topics of a group and what it wants of each; its retry topic is always among them.
+    """Return the group's topics and what it wants of each; its retry topic is always included.
 
-    Raises ``NotFound`` for a topic or group that is not there.
+    Raises ``NotFound`` for an unknown topic or group.
     """
     found = asked.topics.select(known.topic_names) if asked.topics.patterns else _topics_of(asked.group, known)
     for pattern in asked.topics.patterns:
@@ -382,7 +381,7 @@ def subscribe(asked: Asked, known: Known) -> dict[str, Subscription]:
 
 
 def _topics_of(group: str, known: Known) -> list[str]:
-    """Return the topics that a group has progress in."""
+    """Return the topics in which a group has progress."""
     if not group:
         raise UsageError("nothing to consume", hint="name a topic with -t, or a group that has consumed with -g")
     retry = retry_topic(group)
@@ -402,7 +401,7 @@ def _unknown(kind: str, name: str, names: list[str], else_hint: str) -> NotFound
 def group_progress(
     asked: Asked, known: Known, stored: StoredView, offsets: ConsumerOffsets | Mapping[str, LocalOffsets]
 ) -> Progress:
-    """Return the progress of a group that is kept in the broker's table, or in a file for each broadcasting member."""
+    """Return the progress of a group, in the broker's table or in a file for each broadcasting member."""
     view = StoredQueueView(stored)
     if not isinstance(offsets, ConsumerOffsets):
         return BroadcastProgress(offsets, view, asked.start, keeps=asked.keeps)
@@ -419,7 +418,7 @@ def open_group(
     send_back: SendBack | None = None,
     max_reconsume_times: int = -1,
 ) -> GroupConsumer:
-    """Return the group, its queues known and its members not yet there."""
+    """Return the group with its queues, without members yet."""
     subscriptions = subscribe(asked, known)
     how = Consumption(
         group=asked.group,

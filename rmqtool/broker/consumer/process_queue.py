@@ -1,9 +1,10 @@
-"""The window of one queue at its consumer: messages that were fetched and are not done with.
+"""The window of one queue at its consumer, and when it may be filled.
 
-Upstream: ``ProcessQueue``, ``ConsumeMessageConcurrentlyService``, ``DefaultMQPushConsumerImpl.correctTagsOffset``.
-Messages may be finished in any order; the offset that may be committed is the lowest one that is not.
+Messages can be finished in any order. The offset to commit is the lowest unfinished one. upstream: ProcessQueue,
+ConsumeMessageConcurrentlyService, DefaultMQPushConsumerImpl.correctTagsOffset.
 
-When a consumer may fetch more. Upstream: ``DefaultMQPushConsumerImpl.pullMessage``, ``messageQueueChanged``.
+``check_pull`` decides whether a consumer may fetch more. upstream: DefaultMQPushConsumerImpl.pullMessage,
+messageQueueChanged.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any, Generic, TypeVar
 
 Payload = TypeVar("Payload")
 
-# What a message that took too long is sent back with, and how many one look at a queue may send back.
+# The delay level of messages that took too long, and the most that are sent back in one round.
 EXPIRED_DELAY_LEVEL, MOST_EXPIRED = 3, 16
 CONSUME_TIMEOUT = 15 * 60 * 1000
-# A queue that was not pulled from for so long is dropped and taken again.
+# A queue without a pull for this long (ms) is dropped and taken again.
 PULL_IDLE_LIMIT = 120_000
 
 
 @dataclass(slots=True)
 class CachedMessage(Generic[Payload]):
-    """A message in the window. ``size`` is that of its body, ``consume_start`` when it went to a consumer."""
+    """A message in the window; ``size`` is that of its body, ``consume_start`` when it was given to a consumer."""
 
     queue_offset: int
     size: int
@@ -35,14 +36,14 @@ class CachedMessage(Generic[Payload]):
 
 
 class ProcessQueue(Generic[Payload]):
-    """The window. ``count`` and ``size`` include what an orderly consumer has taken."""
+    """The window of one queue. ``count`` and ``size`` include messages that an orderly consumer has taken."""
 
     def __init__(self, now: int = 0) -> None:
         self.count = 0
         self.size = 0
         self.is_dropped = False
         self.last_pull = now
-        # Of an orderly consumer: whether the broker gave it the queue, and when it last said so.
+        # For orderly consumers: whether the broker has granted the queue, and when it did so last.
         self.is_locked = False
         self.last_lock = now
         self._messages: dict[int, CachedMessage[Payload]] = {}
@@ -51,7 +52,7 @@ class ProcessQueue(Generic[Payload]):
         self._max_offset = 0
 
     def put(self, messages: Iterable[CachedMessage[Payload]]) -> None:
-        """Take messages in; one that is there already is replaced, and counts once."""
+        """Add messages. A message that is in the window already is replaced."""
         for message in messages:
             if message.queue_offset not in self._messages:
                 self.count += 1
@@ -60,7 +61,7 @@ class ProcessQueue(Generic[Payload]):
             self._insert(message)
 
     def remove(self, messages: Iterable[CachedMessage[Payload]]) -> int:
-        """Take finished messages out; return the offset that may be committed, -1 when the window was empty."""
+        """Remove finished messages; return the offset to commit, -1 if the window was empty."""
         if not self._offsets:
             return -1
         for message in messages:
@@ -70,28 +71,28 @@ class ProcessQueue(Generic[Payload]):
         return self._offsets[0] if self._offsets else self._max_offset + 1
 
     def find(self, queue_offset: int) -> CachedMessage[Payload] | None:
-        """Return a message that waits or is being consumed concurrently."""
+        """Return a message that waits or is being consumed in parallel."""
         return self._messages.get(queue_offset)
 
     @property
     def span(self) -> int:
-        """How far the last message that waits is from the first one."""
+        """The distance of the last waiting message from the first."""
         return self._offsets[-1] - self._offsets[0] if self._offsets else 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message waits; an orderly consumer may have taken some."""
+        """Whether no message waits. An orderly consumer may have taken some."""
         return not self._offsets
 
     def take(self, count: int) -> list[CachedMessage[Payload]]:
-        """Give an orderly consumer the next messages."""
+        """Give the next messages to an orderly consumer."""
         offsets, self._offsets = self._offsets[:count], self._offsets[count:]
         messages = [self._messages.pop(offset) for offset in offsets]
         self._taken.update(zip(offsets, messages, strict=True))
         return messages
 
     def commit(self) -> int:
-        """Finish everything that was taken; return the offset to commit, -1 when nothing was."""
+        """Finish everything that was taken; return the offset to commit, -1 if nothing was."""
         if not self._taken:
             return -1
         greatest = max(self._taken)
@@ -101,11 +102,11 @@ class ProcessQueue(Generic[Payload]):
         return greatest + 1
 
     def rollback(self) -> None:
-        """Put everything back that was taken."""
+        """Return everything that was taken to the window."""
         self.put_back(list(self._taken.values()))
 
     def put_back(self, messages: Iterable[CachedMessage[Payload]]) -> None:
-        """Put some of what was taken back, to be consumed again."""
+        """Return some of the taken messages to the window, to be consumed again."""
         for message in messages:
             self._taken.pop(message.queue_offset, None)
             self._insert(message)
@@ -113,10 +114,10 @@ class ProcessQueue(Generic[Payload]):
     def send_back_expired(
         self, now: int, send_back: Callable[[CachedMessage[Payload], int], bool], timeout: int = CONSUME_TIMEOUT
     ) -> int:
-        """Send messages back whose consumer has not finished them for too long; return how many.
+        """Send back messages that were not finished in time; return their number.
 
-        Only the first of the window is looked at each time: it is the one that holds the progress back.
-        ``send_back`` is given a message and its delay level, and says whether that was done.
+        Each step looks at the first message of the window only, because it holds up the progress. ``send_back`` is
+        called with a message and its delay level, and returns whether it worked.
         """
         sent = 0
         while sent < MOST_EXPIRED and self._offsets:
@@ -130,14 +131,14 @@ class ProcessQueue(Generic[Payload]):
         return sent
 
     def filtered_offset(self, next_offset: int) -> int | None:
-        """Return the offset to commit after a pull that brought nothing; None while messages are not finished.
+        """Return the offset to commit after a pull without matching messages; None while messages are unfinished.
 
-        Messages that the filter left out shall not hold the progress back.
+        Without it, messages that the filter leaves out would hold up the progress.
         """
         return next_offset if self.count == 0 else None
 
     def is_pull_expired(self, now: int) -> bool:
-        """Tell whether nothing has been pulled for so long that something must be wrong."""
+        """Return whether the last pull is too long ago: something must be wrong."""
         return now - self.last_pull > PULL_IDLE_LIMIT
 
     def _insert(self, message: CachedMessage[Payload]) -> None:
@@ -163,14 +164,14 @@ class ProcessQueue(Generic[Payload]):
 MIB = 1 << 20
 UNLIMITED = -1
 
-# How long (ms) a pull is put off: because of too much in the window, a paused consumer, an error, a busy broker.
+# How long (ms) a pull is postponed: for a full window, a paused consumer, an error, a busy broker.
 FLOW_CONTROL_PAUSE, PAUSED_PAUSE, ERROR_PAUSE, BUSY_PAUSE = 50, 1_000, 1_000, 20
 PULL_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How much of one queue a consumer keeps; sizes in MiB. The ones of a topic are shared by its queues."""
+    """How much of one queue a consumer keeps; sizes in MiB. The limits of a topic are shared by its queues."""
 
     count: int = 1000
     size: int = 100
@@ -179,7 +180,7 @@ class Thresholds:
     topic_size: int = UNLIMITED
 
     def shared_by(self, queues: int) -> Thresholds:
-        """Return the thresholds of one queue when a consumer has so many of the topic."""
+        """Return the thresholds of one queue for a consumer with this number of queues of the topic."""
         found = self
         if queues and self.topic_count != UNLIMITED:
             found = replace(found, count=max(1, self.topic_count // queues))
@@ -202,7 +203,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why there is no pull, and after how long (ms) to ask again; None: never."""
+    """Why there is no pull, and after how long (ms) to ask again (None: never)."""
 
     reason: Reason
     pause: int | None
@@ -210,7 +211,7 @@ class Refusal:
 
 @dataclass
 class ConsumerState:
-    """What of a consumer decides about its pulls."""
+    """The state of a consumer that decides about its pulls."""
 
     is_running: bool = True
     is_paused: bool = False
@@ -218,7 +219,7 @@ class ConsumerState:
 
 
 def check_pull(window: ProcessQueue[Any], state: ConsumerState, thresholds: Thresholds) -> Refusal | None:
-    """Return why nothing may be pulled into a window, None when it may. The first reason counts."""
+    """Return the first reason why a window may not be filled, None if it may."""
     if window.is_dropped:
         return Refusal(Reason.DROPPED, None)
     if not state.is_running:

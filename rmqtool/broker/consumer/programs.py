@@ -1,12 +1,11 @@
-"""A program that consumes messages: one process for each message, several at a time.
+"""Consumption by external programs, one process for each message, and the rounds in which messages are consumed.
 
-The body comes on standard input, the fields as environment. A process has its own group, so that Ctrl-C is for us: what
-runs may end in peace, and what hangs is killed with all that it started.
+A program gets the body on standard input and the fields as environment variables. It runs in a process group of its
+own: Ctrl-C reaches rmqtool only, so that running programs can finish, and a program that hangs is killed with its
+children.
 
-Rounds of consumption: what is fetched is shown, or given to programs, and then finished and saved.
-
-The generators wait for whoever shows what they yield: a message is consumed when the next step is asked for. ``None``
-says that there is nothing to do for now.
+The generators depend on their caller: a message counts as consumed when the next step is requested. They yield ``None``
+when there is nothing to do now.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 
 def check_program(command: str) -> None:
-    """Stop before the first message at a program that is not there: each would count as one that failed.
+    """Raise before the first message if the program does not exist. Otherwise each message would count as failed.
 
-    Only a command that begins with a plain word is looked at; the shell knows what is built in, and where it looks.
+    Only a command that begins with a plain word is checked, by the shell, which knows its built-ins and its path.
     """
     word = command.split(maxsplit=1)[0] if command.strip() else ""
     if _PLAIN.fullmatch(word) is None:
         return
-    found = subprocess.run(  # noqa: S603  (what the user asked for)
+    found = subprocess.run(  # noqa: S603  (the command is the user's)
         ["/bin/sh", "-c", 'command -v "$1"', "sh", word], stdout=subprocess.DEVNULL, check=False
     )
     if found.returncode:
@@ -52,7 +51,7 @@ def check_program(command: str) -> None:
 
 
 class Ended(NamedTuple):
-    """What came of a program: its exit status, negative for a signal, None when it took too long."""
+    """A program that has ended: its exit status, negative for a signal, None if it took too long."""
 
     delivered: Delivered
     status: int | None
@@ -64,7 +63,7 @@ class Ended(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What happened."""
+        """The result in words."""
         if self.status is None:
             return "took too long and was killed"
         if self.status < 0:
@@ -82,7 +81,7 @@ class _Running:
 
 @dataclass
 class Programs:
-    """What runs now, at most ``most``. ``timeout`` (ms) None: as long as it takes. Output goes to ``stdout``."""
+    """The running programs, at most ``most``. Without a ``timeout`` (ms) they may run forever."""
 
     command: str
     group: str
@@ -94,12 +93,12 @@ class Programs:
 
     @property
     def free(self) -> int:
-        """How many more may be started."""
+        """The number of programs that may be started now."""
         return self.most - len(self._running)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs."""
+        """Whether no program runs."""
         return not self._running
 
     def start(self, delivered: Delivered) -> None:
@@ -108,7 +107,7 @@ class Programs:
         try:
             os.write(body, _body_of(delivered))
             os.lseek(body, 0, os.SEEK_SET)
-            process = subprocess.Popen(  # noqa: S603  (what the user asked for)
+            process = subprocess.Popen(  # noqa: S603  (the command is the user's)
                 ["/bin/sh", "-c", self.command],
                 stdin=body,
                 stdout=self.stdout,
@@ -121,7 +120,7 @@ class Programs:
         self._running[descriptor] = _Running(delivered, process, descriptor, self.clock.monotonic())
 
     def wait(self, most: int | None = None) -> list[Ended]:
-        """Wait until one has ended or ``most`` ms are over, and return what has ended."""
+        """Wait until a program ends or ``most`` ms have passed; return the programs that have ended."""
         poll = select.poll()
         for descriptor in self._running:
             poll.register(descriptor, select.POLLIN)
@@ -145,7 +144,7 @@ class Programs:
         return Ended(one.delivered, None if kill else one.process.wait())
 
     def kill_all(self) -> None:
-        """End everything at once: what it was at is not consumed."""
+        """Kill all programs. Their messages are not consumed."""
         for descriptor in list(self._running):
             self._end(descriptor, kill=True)
 
@@ -163,7 +162,7 @@ def _body_of(delivered: Delivered) -> bytes:
 
 
 def environment_of(delivered: Delivered, group: str) -> Mapping[str, str]:
-    """Return the fields of a message as a program gets them; each property by its name too."""
+    """Return the fields of a message as environment variables; each property also has one of its own."""
     message = delivered.message
     properties = message.properties
     host = message.store_host_ip, message.store_host_port
@@ -186,13 +185,13 @@ def environment_of(delivered: Delivered, group: str) -> Mapping[str, str]:
     }
     found = {PREFIX + name: str(value) for name, value in fields.items()}
     found |= {_PROPERTY + _NO_NAME.sub("_", name): value for name, value in properties.items()}
-    # No environment holds a zero.
+    # An environment variable cannot contain a NUL.
     return {name: value.replace("\0", "") for name, value in found.items()}
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is consumed: at most ``limit``, until ``stopped`` says so; with ``follows`` the end is not the end."""
+    """How much to consume: at most ``limit`` messages, until ``stopped`` returns True; ``follows`` waits at the end."""
 
     limit: int | None
     follows: bool
@@ -200,11 +199,11 @@ class Extent:
 
 
 def iter_shown(consumer: GroupConsumer, extent: Extent) -> Iterator[list[Delivered] | None]:
-    """Yield messages; they are consumed when the next ones are asked for."""
+    """Yield messages. They count as consumed when the next ones are requested."""
     left = extent.limit
     while not extent.stopped() and left != 0:
         consumer.fetch()
-        # What is under way when the process dies is shown again: a pull of each member at most.
+        # The messages in progress when the process dies are shown again, at most one pull of each member.
         at_once = PULL_BATCH_SIZE * consumer.members
         taken = consumer.take(at_once if left is None else min(left, at_once))
         if taken:
@@ -221,9 +220,9 @@ def iter_shown(consumer: GroupConsumer, extent: Extent) -> Iterator[list[Deliver
 
 
 def iter_executed(consumer: GroupConsumer, programs: Programs, extent: Extent) -> Iterator[Ended | None]:
-    """Yield what came of each message; what is finished is saved before anything else is started.
+    """Yield the result of each message. Finished messages are saved before another program is started.
 
-    Once it is to stop nothing is started any more, and what runs is waited for.
+    After a request to stop, no program is started, and the running ones are waited for.
     """
     left = extent.limit
     while True:

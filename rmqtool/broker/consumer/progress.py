@@ -1,12 +1,8 @@
-"""Where a group goes on, and where that is kept: with the broker, or beside a broadcasting consumer.
+"""Where a group continues, and where its progress is kept: by the broker, or in files of broadcasting consumers.
 
-Upstream: ``OffsetStore`` with ``RemoteBrokerOffsetStore`` and ``LocalFileOffsetStore``, ``RebalancePushImpl``.
-
-The progress of one consumer before it reaches the broker, or the file of a broadcasting one.
-
-Upstream: ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``, ``ControllableOffset``.
-
-Progress of a group that reads its queues all at once, in the order of the log.
+``ClientOffsets`` is the progress of one consumer before it is committed. ``ReachedProgress`` is for a reader that takes
+all queues together, in the order of the log. upstream: OffsetStore with RemoteBrokerOffsetStore and
+LocalFileOffsetStore, ControllableOffset, RebalancePushImpl.
 """
 
 from __future__ import annotations
@@ -26,35 +22,35 @@ from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets, e
 from rmqtool.formats.topics import RETRY_PREFIX
 from rmqtool.store.config_files import ConfigText
 
-# Where broadcasting consumers keep their progress, below the home directory.
+# The directory of broadcasting consumers' progress, below the home directory. As upstream.
 LOCAL_OFFSETS = ".rocketmq_offsets"
 
 
 class ClientOffsets:
-    """What a consumer has come to in each queue. A frozen offset stays as it was set (5.x)."""
+    """The offsets that a consumer has reached. A frozen offset does not change (5.x)."""
 
     def __init__(self) -> None:
         self.table: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
-        """Set the offset to consume next; with ``increase_only`` a smaller one is not taken."""
+        """Set the offset to consume next; with ``increase_only`` a smaller one is ignored."""
         if queue in self._frozen or (increase_only and offset < self.table.get(queue, offset)):
             return
         self.table[queue] = offset
 
     def update_and_freeze(self, queue: MessageQueue, offset: int) -> None:
-        """Set the offset, and take no other one for this queue until it is forgotten."""
+        """Set the offset, and ignore others for this queue until ``forget``."""
         self.table[queue] = offset
         self._frozen.add(queue)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Drop a queue that this consumer no longer has."""
+        """Remove a queue that the consumer does not have any more."""
         self.table.pop(queue, None)
         self._frozen.discard(queue)
 
     def persist(self, queues: Iterable[MessageQueue], commit: Callable[[MessageQueue, int], None]) -> None:
-        """Tell the broker the offsets of ``queues``; offsets of other queues are forgotten, as upstream does."""
+        """Commit the offsets of ``queues``; drop those of other queues, as upstream does."""
         kept = set(queues)
         for queue, offset in list(self.table.items()):
             if queue in kept:
@@ -72,35 +68,35 @@ def client_id(ip: str, instance_name: str = "DEFAULT", unit_name: str = "") -> s
 
 
 def local_offsets_path(client: str, group: str) -> str:
-    """Return where a broadcasting consumer keeps its offsets, below the directory of all of them."""
+    """Return the file of a broadcasting consumer's offsets, below the directory of all of them."""
     return str(PurePosixPath(client, group, "offsets.json"))
 
 
 class LocalOffsets:
-    """The offsets of a broadcasting consumer: nobody else's business, so they lie in a file beside it."""
+    """The offsets of a broadcasting consumer, which are in a file of its own."""
 
     def __init__(self, text: ConfigText, version: Version, clock: Clock) -> None:
         self._text = text
         self._version = version
         self._schedule = SaveSchedule(clock)
-        # What the file says; other consumers of the group, stopped since, may have put it there.
+        # The content of the file, which may include queues of earlier consumers of the group.
         self._stored: dict[MessageQueue, int] = text.load(decode_local_offsets) or {}
         self.offsets = ClientOffsets()
 
     def read_offset(self, queue: MessageQueue) -> int:
-        """Return the offset to consume next, NOT_FOUND when there is none."""
+        """Return the offset to consume next, or NOT_FOUND."""
         return self.offsets.table.get(queue, self._stored.get(queue, NOT_FOUND))
 
     def encode(self) -> bytes:
-        """Return the file as a client of the version writes it: the table merged over what was there."""
+        """Return the file as a client of the version writes it: the table merged over the old content."""
         kept = self._stored | self.offsets.table
         added = [queue for queue in kept if queue not in self._stored]
-        # The order of a client's map; a file that was read keeps its own as long as nothing is added.
+        # The order of a client's map. A file without new queues keeps its own order.
         ordered = order_queues(kept) if added else list(kept)
         return encode_local_offsets({queue: kept[queue] for queue in ordered}, dialect_of(self._version))
 
     def save(self) -> bool:
-        """Write the file if anything changed since; return whether it did."""
+        """Write the file if an offset has changed; return whether it has."""
         merged = self._stored | self.offsets.table
         if merged == self._stored:
             return False
@@ -110,26 +106,26 @@ class LocalOffsets:
         return True
 
     def tick(self) -> bool:
-        """Save if it is time to; return whether anything was written."""
+        """Save if it is time to; return whether the file was written."""
         return self._schedule.is_due() and self.save()
 
 
 class PlacedView(StoredView, Protocol):
-    """Queues that tell which of their messages lies where in the log."""
+    """Queues that can be searched by physical offset."""
 
     def offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
-        """Return the offset of the first message of a queue that lies at a place of the log or behind."""
+        """Return the offset of a queue's first message at or after a physical offset."""
 
 
 class ReachedProgress:
-    """Where in the log a member is, as offsets of its queues. They begin where its progress says."""
+    """The place of a member in the log as offsets of its queues."""
 
     def __init__(self, client_id: str, queues: Sequence[MessageQueue], stored: PlacedView, progress: Progress) -> None:
         self._client_id = client_id
         self._stored = stored
         self._progress = progress
         self.begins = {queue: progress.begin(client_id, queue) for queue in queues}
-        # What is not there yet is not consumed.
+        # Messages that arrive later are not consumed.
         self._ends = {queue: stored.max_offset(queue.topic, queue.queue_id) for queue in queues}
 
     @property
@@ -138,7 +134,7 @@ class ReachedProgress:
         return all(begin >= self._ends[queue] for queue, begin in self.begins.items())
 
     def reach(self, physical_offset: int) -> None:
-        """Store that everything before a place of the log is consumed."""
+        """Store that everything before a physical offset is consumed."""
         for queue, begin in self.begins.items():
             if begin < self._ends[queue]:
                 found = self._stored.offset_at(queue.topic, queue.queue_id, physical_offset)
@@ -146,7 +142,7 @@ class ReachedProgress:
         self._progress.save()
 
     def finish(self) -> None:
-        """Store that everything is consumed that was there at the beginning."""
+        """Store that everything is consumed that existed at the beginning."""
         for queue, end in self._ends.items():
             self._progress.commit(self._client_id, queue, max(end, self.begins[queue]))
         self._progress.save()
@@ -154,10 +150,10 @@ class ReachedProgress:
 
 @dataclass(frozen=True)
 class Start:
-    """Where to begin in queues: by upstream's policies, or at an ``offset``.
+    """Where to begin in queues: by one of upstream's policies, or at an ``offset``.
 
-    ``is_asked`` says that somebody chose it, so that what brokers do with new groups on young topics does not count;
-    ``goes_first`` that it counts even where there is progress.
+    With ``is_asked`` the user chose it, so the broker's rule for new groups on young topics is not used. With
+    ``goes_first`` existing progress is not used either.
     """
 
     where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -180,17 +176,17 @@ class Progress(Protocol):
     """The progress of the members of one group."""
 
     def begin(self, client_id: str, queue: MessageQueue) -> int:
-        """Return where a member begins in a queue that it has just got."""
+        """Return where a member begins in a queue that it has just received."""
 
     def commit(self, client_id: str, queue: MessageQueue, offset: int) -> None:
-        """Take note of the offset to consume next."""
+        """Set the offset to consume next."""
 
     def save(self) -> None:
-        """Make what was noted durable."""
+        """Make the offsets durable."""
 
 
 class GroupProgress:
-    """The progress that the broker keeps for a clustering group. Without ``keeps`` nothing is ever written."""
+    """The progress that the broker keeps for a clustering group. Without ``keeps`` nothing is written."""
 
     def __init__(
         self, group: str, offsets: ConsumerOffsets, requests: OffsetRequests, start: Start, *, keeps: bool
@@ -202,8 +198,8 @@ class GroupProgress:
         self._start = start
         self._keeps = keeps
 
-    def begin(self, client_id: str, queue: MessageQueue) -> int:  # noqa: ARG002  (the group's, whoever asks)
-        """Return the offset that is stored, or what start and broker make of none."""
+    def begin(self, client_id: str, queue: MessageQueue) -> int:  # noqa: ARG002  (all members share the progress)
+        """Return the stored offset, or the one that start and broker choose without one."""
         is_retry = queue.topic.startswith(RETRY_PREFIX)
         start = self._start
         if start.goes_first and not is_retry:
@@ -214,7 +210,7 @@ class GroupProgress:
         return start.of(self._queues, queue, self._requests.query(self._group, queue.topic, queue.queue_id))
 
     def commit(self, client_id: str, queue: MessageQueue, offset: int) -> None:  # noqa: ARG002
-        """Set the group's offset, if that changes anything."""
+        """Set the group's offset, if it differs."""
         if self._offsets.query_offset(self._group, queue.topic, queue.queue_id) != offset:
             self._offsets.commit_offset(self._group, queue.topic, queue.queue_id, offset)
 
@@ -225,7 +221,7 @@ class GroupProgress:
 
 
 class BroadcastProgress:
-    """The progress of broadcasting consumers: each has a file of its own."""
+    """The progress of broadcasting consumers, one file for each."""
 
     def __init__(self, locals_of: Mapping[str, LocalOffsets], queues: QueueView, start: Start, *, keeps: bool) -> None:
         self._locals = locals_of
@@ -234,7 +230,7 @@ class BroadcastProgress:
         self._keeps = keeps
 
     def begin(self, client_id: str, queue: MessageQueue) -> int:
-        """Return the offset in the member's file, or what its start makes of none."""
+        """Return the offset in the member's file, or the one that its start chooses without one."""
         found = NOT_FOUND if self._start.goes_first else self._locals[client_id].read_offset(queue)
         return self._start.of(self._queues, queue, None if found == NOT_FOUND else found)
 
@@ -243,7 +239,7 @@ class BroadcastProgress:
         self._locals[client_id].offsets.update(queue, offset, increase_only=False)
 
     def save(self) -> None:
-        """Write the files that changed."""
+        """Write the files that have changed."""
         if self._keeps:
             for offsets in self._locals.values():
                 offsets.save()

@@ -1,4 +1,4 @@
-"""What consumers ask a store about a queue: a protocol that the store, or a view of its files, fulfils."""
+"""The questions of consumers about queues, as protocols that a store, or a view of its files, answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmqtool.formats.commit_log import Message
 
 
 class Residence(Enum):
-    """Where a message is, as far as the memory of the machine is concerned."""
+    """Where a message is: nowhere, in memory, or on disk."""
 
     ABSENT = "absent"
     MEMORY = "in memory"
@@ -21,60 +21,60 @@ class QueueView(Protocol):
     """The queues of a store."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message there is; 0 of a queue that never had one."""
+        """Return the offset of the first message; 0 for a queue that never had one."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message will have."""
+        """Return the offset of the next message."""
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the offset that a broker of the store's version answers for a time."""
+        """Return the offset for a time, by the rules of the store's version."""
 
     def residence(self, topic: str, queue_id: int, queue_offset: int) -> Residence:
-        """Return where a message is: young messages are in memory, by the broker's rule or by the kernel's word."""
+        """Return where a message is. Young messages are in memory, by the broker's rule or by the kernel's answer."""
 
 
 class StoredView(Protocol):
-    """The queues of a store's files, which know of places and not of memory."""
+    """The queues in a store's files, which do not tell what is in memory."""
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message there is."""
+        """Return the offset of the first message."""
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message will have."""
+        """Return the offset of the next message."""
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the offset that a broker answers for a time."""
+        """Return the offset for a time, as a broker answers."""
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool | None:
-        """Return whether a broker takes a message for no longer in memory; None: it is not there."""
+        """Return whether a broker assumes that a message is on disk only; None if there is no such message."""
 
     def units(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[tuple[int, int, int | None, int]]:
-        """Yield queue offset, physical offset, tags code and count of messages of the units from ``begin`` on."""
+        """Yield queue offset, physical offset, tags code and number of messages of the entries from ``begin`` on."""
 
     def read(self, physical_offset: int) -> Message | None:
-        """Return the message at a place of the log."""
+        """Return the message at a physical offset."""
 
 
 class StoredQueueView:
-    """The queues of a store's files, seen as a broker sees them."""
+    """The queues in a store's files as a ``QueueView``."""
 
     def __init__(self, stored: StoredView) -> None:
         self._stored = stored
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message there is; 0 of a queue that never had one."""
+        """Return the offset of the first message; 0 for a queue that never had one."""
         return self._stored.min_offset(topic, queue_id)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message will have."""
+        """Return the offset of the next message."""
         return self._stored.max_offset(topic, queue_id)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Return the offset that a broker of the store's version answers for a time."""
+        """Return the offset for a time, by the rules of the store's version."""
         return self._stored.offset_by_time(topic, queue_id, timestamp)
 
     def residence(self, topic: str, queue_id: int, queue_offset: int) -> Residence:
-        """Return where a message is, by the broker's rule: far behind the end of the log is on disk."""
+        """Return where a message is, by the broker's rule: on disk if it is far from the end of the log."""
         is_on_disk = self._stored.is_on_disk(topic, queue_id, queue_offset)
         if is_on_disk is None:
             return Residence.ABSENT

@@ -1,13 +1,11 @@
-"""A group sharing out its queues, again whenever members come and go.
+"""Allocation of queues to the members of a group, repeated whenever members join or leave.
 
-Upstream: ``RebalanceImpl``, ``RebalanceService``. Everybody first lets go of what is no longer theirs, then takes what
-is: no queue is ever with two members.
+First each member drops the queues that it must not keep, then each takes its new ones, so no queue is ever with two
+members. upstream: RebalanceImpl, RebalanceService.
 
-Which queues of a topic each member of a group gets: upstream's strategies, exactly.
-
-Upstream: ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``, ``…ByConfig``, ``…ByMachineRoom``,
-``…ConsistentHash``, ``AllocateMachineRoomNearby``. Members compute this each for itself; it works because all of them
-see the same queues and members in the same order. Here it is computed for all of them at once.
+The strategies give exactly upstream's results. Upstream's members each compute the whole allocation, from the same
+queues and members in the same order; here it is computed once. upstream: AllocateMessageQueueAveragely,
+AveragelyByCircle, ByConfig, ByMachineRoom, ConsistentHash, AllocateMachineRoomNearby.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ _HASH_BYTES = 4
 
 
 class Strategy(Protocol):
-    """A way to share queues out. Both queues and members come sorted, without doubles; there is a member."""
+    """A way to allocate queues. Queues and members are sorted, without duplicates; there is at least one member."""
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return the queues of every member, in the order it takes them."""
+        """Return the queues of each member, in the order in which it takes them."""
 
 
 class Average:
     """AVG: neighbours stay together, and the first members get one more."""
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return consecutive queues for every member."""
+        """Return consecutive queues for each member."""
         found, start = {}, 0
         share, more = divmod(len(queues), len(members))
         for index, member in enumerate(members):
@@ -54,32 +52,32 @@ class Average:
 
 
 class AverageByCircle:
-    """AVG_BY_CIRCLE: dealt out like cards."""
+    """AVG_BY_CIRCLE: queues are dealt out in turn."""
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return every so-manieth queue for every member."""
+        """Return every n-th queue for each of n members."""
         return {member: list(queues[index :: len(members)]) for index, member in enumerate(members)}
 
 
 class ByConfig:
-    """CONFIG: what each member was told, whatever there is."""
+    """CONFIG: a fixed allocation, whether the queues exist or not."""
 
     def __init__(self, configured: Mapping[str, Queues]) -> None:
         self._configured = configured
 
     def allocate(self, _queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return what is configured."""
+        """Return the configured queues."""
         return {member: list(self._configured.get(member, ())) for member in members}
 
 
 class ByMachineRoom:
-    """MACHINE_ROOM: the queues of brokers in certain rooms, whose names are ``room@broker``."""
+    """MACHINE_ROOM: the queues of brokers in some rooms, whose names are ``room@broker``."""
 
     def __init__(self, rooms: Collection[str]) -> None:
         self._rooms = rooms
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return consecutive queues for every member, and what is left to the first ones."""
+        """Return consecutive queues for each member; the first members get the rest."""
         inside = [queue for queue in queues if _room(queue.broker_name) in self._rooms]
         share, rest = divmod(len(inside), len(members))
         found = {}
@@ -91,20 +89,20 @@ class ByMachineRoom:
 
 
 def _room(broker_name: str) -> str | None:
-    """Return the room in a broker's name, None when it has none."""
+    """Return the room in a broker's name, None without one."""
     parts = broker_name.rstrip("@").split("@")
     return parts[0] if len(parts) == 2 else None
 
 
 class ConsistentHash:
-    """CONSISTENT_HASH: a member that comes or goes moves no queue between the others."""
+    """CONSISTENT_HASH: a member that joins or leaves moves no queue between the others."""
 
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
         self._virtual_nodes = virtual_nodes
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return for every member the queues between its places on the ring and those before."""
-        # Of two members at one place the later one has it.
+        """Return for each member the queues between its places on the ring and the places before."""
+        # Of two members at one place, the later one gets the queues.
         ring = {_hash(f"{member}-{node}"): member for member in members for node in range(self._virtual_nodes)}
         places = sorted(ring)
         found: Allocation = {member: [] for member in members}
@@ -119,9 +117,9 @@ def _hash(text: str) -> int:
 
 
 class MachineRoomNearby:
-    """MACHINE_ROOM_NEARBY: queues stay in their room while a member is there, else they are everybody's.
+    """MACHINE_ROOM_NEARBY: queues go to members in their room, or to all members where their room is empty.
 
-    ``inner`` shares out what falls to a room; the others say where a broker and a member are.
+    ``inner`` allocates the queues of a room. The other two return the room of a broker and of a member.
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class MachineRoomNearby:
         self._room_of_member = room_of_member
 
     def allocate(self, queues: Queues, members: Sequence[str]) -> Allocation:
-        """Return the queues of its own room for every member, and a share of those of rooms that nobody is in."""
+        """Return for each member queues of its own room, and a share of the queues in rooms without members."""
         members_in: dict[str, list[str]] = {}
         for member in members:
             members_in.setdefault(_named(self._room_of_member(member), member), []).append(member)
@@ -141,7 +139,7 @@ class MachineRoomNearby:
             room = _named(self._room_of_broker(queue.broker_name), queue.broker_name)
             queues_in.setdefault(room, []).append(queue)
         found: Allocation = {member: [] for member in members}
-        # A member's own room first, then the rooms without members by their names.
+        # A member's own room first, then the rooms without members, by name.
         for room in sorted(queues_in, key=lambda room: (room not in members_in, room)):
             shared = self._inner.allocate(queues_in[room], members_in.get(room, members))
             for member, allocated in shared.items():
@@ -155,20 +153,20 @@ def _named(room: str, of: str) -> str:
     return room
 
 
-# A group looks after itself this often (ms); 5.x every second as long as somebody could not get what is his.
+# A group rebalances this often (ms); 5.x each second while a member could not get a queue of its own.
 WAIT_PERIOD, UNBALANCED_PERIOD = 20_000, 1_000
 
 
 @dataclass
 class Member:
-    """A consumer of the group, and the windows of the queues it has."""
+    """A consumer of the group, and the windows of its queues."""
 
     client_id: str
     windows: dict[MessageQueue, ProcessQueue[Any]] = field(default_factory=dict)
 
 
 class Change(NamedTuple):
-    """A queue that a member gave up or took."""
+    """A queue that a member dropped or took."""
 
     client_id: str
     queue: MessageQueue
@@ -178,8 +176,9 @@ class Change(NamedTuple):
 class Rebalancer(NamedTuple):
     """How a group shares its queues.
 
-    ``on_drop`` is called before a queue goes: its progress must be safe when that returns; it says False when the queue
-    is in use and cannot go yet. With ``locks`` consumption is ordered, and a queue is taken only with its lock.
+    ``on_drop`` is called before a queue is dropped. Its progress must be saved when it returns. It returns False if the
+    queue is in use and cannot be dropped yet. With ``locks`` consumption is ordered, and a queue is taken only with its
+    lock.
     """
 
     strategy: Strategy = Average()
@@ -198,35 +197,35 @@ class ConsumerGroup:
         self._rebalancer = Rebalancer() if rebalancer is None else rebalancer
         self._unbalanced_period = UNBALANCED_PERIOD if is_since(version, "5.0.0") else WAIT_PERIOD
         self._queues: list[MessageQueue] = []
-        # A change is taken up at once.
+        # A change is handled at the next tick.
         self._due = clock.monotonic()
 
     def join(self, client_id: str) -> Member:
-        """Take a member in; the next look gives it its queues."""
+        """Add a member; the next tick gives it its queues."""
         self._due = self._clock.monotonic()
         return self.members.setdefault(client_id, Member(client_id))
 
     def leave(self, client_id: str) -> list[Change]:
-        """Let a member go; return what it gave up. The next look gives that to the others."""
+        """Remove a member; return what it dropped. The next tick gives these queues to the others."""
         member = self.members.pop(client_id)
         self._due = self._clock.monotonic()
         changes = []
         for queue in sorted(member.windows):
-            # Somebody who leaves is asked, but cannot keep anything.
+            # A leaving member is asked, but cannot keep a queue.
             self._rebalancer.on_drop(member, queue, member.windows[queue])
             self._let_go(member, queue)
             changes.append(Change(client_id, queue, is_taken=False))
         return changes
 
     def set_queues(self, queues: Iterable[MessageQueue]) -> None:
-        """Say which queues there are to consume, of all topics."""
+        """Set the queues to consume, of all topics."""
         listed = sorted(set(queues))
         if listed != self._queues:
             self._queues = listed
             self._due = self._clock.monotonic()
 
     def tick(self) -> list[Change]:
-        """Share the queues out again if it is time to or anything changed; return what moved."""
+        """Allocate the queues again if it is time to or something has changed; return what moved."""
         now = self._clock.monotonic()
         if now < self._due:
             return []
@@ -237,7 +236,7 @@ class ConsumerGroup:
         return changes + taken
 
     def renew_locks(self) -> list[MessageQueue]:
-        """Renew the locks of an ordered group, due every ``ordered.RENEW_PERIOD``; return the queues it lost."""
+        """Renew the locks of an ordered group, due each RENEW_PERIOD; return the queues that it lost."""
         locks = self._rebalancer.locks
         lost: list[MessageQueue] = []
         if locks is None:
@@ -253,7 +252,7 @@ class ConsumerGroup:
         return lost
 
     def _allocate(self) -> dict[str, list[MessageQueue]]:
-        """Return what every member is to have."""
+        """Return the queues that each member should have."""
         members = sorted(self.members)
         if self._rebalancer.broadcasting or not members:
             return {member: list(self._queues) for member in members}
@@ -267,7 +266,7 @@ class ConsumerGroup:
         return wanted
 
     def _drop(self, wanted: dict[str, list[MessageQueue]], now: int) -> tuple[list[Change], bool]:
-        """Let everybody give up what is no longer theirs, or has not been pulled from for too long."""
+        """Drop queues that their member should not have, or has not pulled from for too long."""
         changes, is_balanced = [], True
         for client_id, member in sorted(self.members.items()):
             keep = set(wanted[client_id])
@@ -287,7 +286,7 @@ class ConsumerGroup:
             self._rebalancer.locks.unlock(self.name, member.client_id, [queue])
 
     def _take(self, wanted: dict[str, list[MessageQueue]], now: int) -> tuple[list[Change], bool]:
-        """Give everybody what is theirs and nobody else has."""
+        """Give the members their queues, except for those that another member still has."""
         changes, is_balanced = [], True
         held = set() if self._rebalancer.broadcasting else self._held()
         for client_id, queues in wanted.items():

@@ -1,9 +1,7 @@
-"""What a group wants of a topic: by tag, or by a SQL92 selector.
+"""Which messages of a topic a group wants, by tag or by SQL92 selector, and where a new group begins.
 
-Upstream: ``SubscriptionData``, ``PullAPIWrapper.processPullResult``. The hash of a tag is compared where the queue is
-read, its text where the message is.
-
-Where a consumer begins in a queue. Upstream: ``RebalancePushImpl.computePullFromWhere``.
+Hashes of tags are compared while the queue is read, their texts when the message is. upstream: SubscriptionData,
+PullAPIWrapper.processPullResult, RebalancePushImpl.computePullFromWhere.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from rmqtool.formats.topics import RETRY_PREFIX
 
 @dataclass(frozen=True)
 class Subscription:
-    """A filter for one topic; with a ``selector`` the tags do not count."""
+    """A filter for one topic. With a ``selector`` the tags are not used."""
 
     tags: TagExpression
     selector: Selector | None = None
@@ -32,11 +30,11 @@ class Subscription:
         return self.selector is None and self.tags.everything
 
     def wants_unit(self, tags_code: int | None) -> bool:
-        """Tell whether the record of a unit is worth reading."""
+        """Return whether the record of a queue entry is worth reading."""
         return self.selector is not None or self.tags.matches_code(tags_code)
 
     def wants(self, message: Message) -> bool:
-        """Tell whether a message reaches the consumer."""
+        """Return whether a message reaches the consumer."""
         if self.selector is not None:
             return self.selector.matches(message.properties)
         return self.tags.matches(message.tags)
@@ -45,7 +43,7 @@ class Subscription:
 EVERYTHING = Subscription(parse_tags("*"))
 
 
-# How long before its start a consumer begins that starts by time and was told none.
+# A consumer that starts by time, without a time, begins this long (ms) before its start.
 DEFAULT_BACK = 30 * 60 * 1000
 
 _TIME = "%Y%m%d%H%M%S"
@@ -53,7 +51,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ConsumeFromWhere(StrEnum):
-    """What a group without progress begins with."""
+    """Where a group without progress begins."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
@@ -68,8 +66,8 @@ def start_offset(
 ) -> int:
     """Return the offset to begin with; ``stored`` is the group's progress.
 
-    The three names that upstream deprecates mean the last offset. What lies below the queue's first message is
-    corrected by the first read.
+    The three names that upstream deprecates mean the last offset. The first read corrects an offset before the queue's
+    first message.
     """
     if stored is not None and stored >= 0:
         return stored
@@ -84,12 +82,12 @@ def start_offset(
 
 
 def encode_consume_timestamp(time: int, zone: tzinfo) -> str:
-    """Return a time (ms) as clients are told it: local, to the second."""
+    """Return a time (ms) in the form of clients: local time, to the second."""
     return f"{(_EPOCH + timedelta(milliseconds=time)).astimezone(zone):{_TIME}}"
 
 
 def parse_consume_timestamp(text: str, zone: tzinfo) -> int | None:
-    """Return the time (ms) that ``yyyyMMddHHmmss`` stands for, None when it is no time."""
+    """Return the time (ms) of a ``yyyyMMddHHmmss`` text, None if it is not one."""
     if len(text) != 14 or not text.isascii() or not text.isdigit():
         return None
     try:
@@ -100,5 +98,5 @@ def parse_consume_timestamp(text: str, zone: tzinfo) -> int | None:
 
 
 def default_consume_timestamp(now: int) -> int:
-    """Return the time (ms) that a consumer begins with that starts ``now`` and was told none."""
+    """Return the time (ms) from which a consumer begins that starts ``now`` and was given no time."""
     return (now - DEFAULT_BACK) // 1000 * 1000

@@ -1,7 +1,7 @@
-"""What a producer does before and after a message goes to the broker.
+"""A client's checks of a message, its unique keys, and the answers after which it tries again.
 
-Upstream: ``Validators``, ``MessageClientIDSetter``, ``MessageBatch``, ``DefaultMQProducerImpl.sendDefaultImpl``.
-Compression is ``engine.message.compressed``.
+Compression is ``engine.message.compressed``. upstream: Validators, MessageClientIDSetter, MessageBatch,
+DefaultMQProducerImpl.sendDefaultImpl.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqtool.formats.response_codes import ResponseCode
 from rmqtool.formats.topics import RETRY_PREFIX, check_topic_name, is_allowed_to_send
 
 MAX_MESSAGE_SIZE = 4 << 20
-# A synchronous send is tried so often in all, and all tries together may take so long (ms).
+# Tries of a synchronous send, and the time (ms) for all of them.
 SEND_ATTEMPTS, SEND_TIMEOUT = 3, 3_000
 
 _RETRIED = frozenset(
@@ -36,13 +36,13 @@ _RETRIED_SINCE_5 = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.GO_AWAY})
 
 
 def is_retried(code: ResponseCode, version: Version) -> bool:
-    """Tell whether a producer tries another broker after such an answer."""
+    """Return whether a producer tries another broker after this answer."""
     return code in _RETRIED or (code in _RETRIED_SINCE_5 and is_since(version, "5.0.0"))
 
 
 _COUNTER_DIGITS = 4
 _MINUTE = 60_000
-# Keys of one millisecond differ by their counter alone.
+# Keys of one millisecond differ only in the counter, which has four hexadecimal digits.
 MOST_KEYS = 1 << 4 * _COUNTER_DIGITS
 
 
@@ -56,7 +56,7 @@ class Outgoing:
 
 
 def check_message(message: Outgoing, version: Version, max_size: int = MAX_MESSAGE_SIZE) -> str | None:
-    """Return why a client refuses to send a message, None when it does not."""
+    """Return why a client refuses to send a message, None if it does not."""
     refusal = check_topic_name(message.topic, version)
     if refusal is not None:
         return refusal
@@ -66,7 +66,7 @@ def check_message(message: Outgoing, version: Version, max_size: int = MAX_MESSA
 
 
 def check_body(body: bytes | None, max_size: int = INT_MAX) -> str | None:
-    """Return why a client refuses to send a body, None when it does not."""
+    """Return why a client refuses to send a body, None if it does not."""
     if not body:
         return "a message needs a body"
     if len(body) > max_size:
@@ -75,7 +75,7 @@ def check_body(body: bytes | None, max_size: int = INT_MAX) -> str | None:
 
 
 def check_batch(messages: Sequence[Outgoing]) -> str | None:
-    """Return why messages cannot go as one batch, None when they can."""
+    """Return why messages cannot be sent as one batch, None if they can."""
     if not messages:
         return "a batch needs a message"
     first = messages[0]
@@ -95,7 +95,7 @@ def _is_delayed(message: Outgoing) -> bool:
     try:
         return int(message.properties.get(DELAY, "0")) > 0
     except ValueError:
-        # A client that cannot read it does not send it.
+        # A client does not send a delay level that it cannot parse.
         return True
 
 
@@ -104,19 +104,20 @@ def _waits(message: Outgoing) -> bool:
 
 
 class UniqKeys:
-    """The unique keys of one producer's messages: they differ in time and, within a millisecond, in a counter."""
+    """The unique keys of one producer's messages: a time, and a counter within the millisecond."""
 
     def __init__(self, address: bytes, pid: int, loader_hash: int, clock: Clock) -> None:
         self._maker = UniqKey(address, pid & 0xFFFF, int32(loader_hash), 0, 0)
         self._clock = clock
         self._counter = 0
-        # The time of the last key, and what all keys of that time begin with.
+        # The time of the last key, and the beginning of all keys of that time.
         self._now, self._prefix = -1, ""
-        # Months begin with a minute in every time zone, so the zone is asked once a minute: (minute, beginning).
+        # In each time zone months begin at a full minute, so the zone is asked once a minute: (minute, month's
+        # beginning).
         self._month = (-1, 0)
 
     def next(self) -> str:
-        """Return the key of the next message; it keeps it through all attempts to send it."""
+        """Return the key of the next message. It is kept through all tries to send it."""
         return self.take(1)[0]
 
     def take(self, count: int) -> list[str]:

@@ -1,6 +1,6 @@
-"""A producer whose messages are for later, or transactions.
+"""A producer of delayed messages and transactions.
 
-Upstream: ``TransactionMQProducer``, ``Message.setDelayTimeLevel``, ``setDelayTimeMs``, ``setDeliverTimeMs``.
+upstream: TransactionMQProducer, Message.setDelayTimeLevel, setDelayTimeMs, setDeliverTimeMs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEFAULT_GROUP = "DEFAULT_PRODUCER"
 
 
 class Outcome(StrEnum):
-    """What a producer does after each half message; PENDING: nothing, as one that dies."""
+    """The producer's decision after each half message; PENDING makes no decision, as if the producer had died."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -39,7 +39,7 @@ class Outcome(StrEnum):
 
 
 class Wish(NamedTuple):
-    """When messages are to be delivered that do not say it: on a level, after a span, or at a time (ms)."""
+    """The delivery of messages that do not ask for one themselves: by level, after a span, or at a time (ms)."""
 
     level: int | None = None
     span: int | None = None
@@ -47,7 +47,7 @@ class Wish(NamedTuple):
 
 
 def wish_property(wish: Wish, config: StoreConfig) -> tuple[str, str] | None:
-    """Return the property that asks for it; 4.9 has nothing but levels."""
+    """Return the property that asks for it; 4.9 has only levels."""
     level = wish.level
     if config.version is Version.V4_9:
         levels = parse_delay_levels(config.message_delay_level)
@@ -63,7 +63,7 @@ def wish_property(wish: Wish, config: StoreConfig) -> tuple[str, str] | None:
 
 
 class LaterProducer(Producer):
-    """Sends messages with a wish for later. With an ``outcome`` each message is a transaction of ``group``."""
+    """Sends messages with a delivery wish. With an ``outcome`` each message is a transaction of ``group``."""
 
     def __init__(
         self,
@@ -88,17 +88,17 @@ class LaterProducer(Producer):
             )
 
     def send(self, messages: Sequence[NewMessage]) -> Sent:
-        """Store messages that were checked, in their order, and say what became of each."""
+        """Store checked messages in order, and return their results."""
         wished = [self._wished(message) for message in messages]
         return super().send(wished) if self._outcome is None else self._send_halves(wished, self._outcome)
 
     @property
     def takes_columns(self) -> bool:
-        """Whether messages may come by columns: those that are wished for later, or are transactions, may not."""
+        """Whether messages may come as columns. Delayed messages and transactions may not."""
         return super().takes_columns and self._wish is None and self._outcome is None
 
     def finish(self) -> None:
-        """Write down the decisions that no record names yet."""
+        """Write the op records of all decisions."""
         self._transactions.write_ops(at_once=True)
 
     def _wished(self, message: NewMessage) -> NewMessage:
@@ -113,7 +113,7 @@ class LaterProducer(Producer):
         return self._done(sent_tickets(keys, tickets))
 
     def _send_half(self, message: NewMessage, key: str, outcome: Outcome) -> PutTicket:
-        """Store a half message and decide it; return the ticket of what everybody sees, else that of the half."""
+        """Store a half message and decide it; return the ticket of the committed message, else of the half message."""
         properties = {**message.property_map(), PGROUP: self._group, TRAN_MSG: "true"}
         sys_flag = message.sys_flag | TransactionType.PREPARED
         received = self._received(replace(message, properties=properties, sys_flag=sys_flag), key)
@@ -137,7 +137,7 @@ def open_later_producer(
     outcome: Outcome | None = None,
     group: str = DEFAULT_GROUP,
 ) -> Iterator[LaterProducer]:
-    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too."""
+    """Open the store at ``root`` for a producer; at the end everything is durable, including queues and index."""
     with opened_at(root, config) as store:
         clock = store.setup.clock
         topics = TopicConfigs(config_text(store.setup.files, TOPICS), config.version, clock)

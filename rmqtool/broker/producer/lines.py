@@ -1,6 +1,7 @@
-"""Messages to be sent, from what people and ``cat`` write: JSON objects, CSV, lines, whole files.
+"""Reads messages to send: JSON objects, CSV, lines, whole files; from standard input and from files.
 
-The lines of standard input and of files: taken one by one, or looked at many at once before they are.
+``Lines`` gives lines one by one, or pieces of many lines to look at before they are taken. ``Wanted`` turns an object
+into a message.
 """
 
 from __future__ import annotations
@@ -58,24 +59,24 @@ from rmqtool.formats.property_names import (
 )
 from rmqtool.formats.topics import DLQ_PREFIX, RETRY_PREFIX
 
-# What is read for lines that are taken one by one.
+# Bytes that are read at once for lines that are taken one by one.
 _CHUNK = 1 << 18
-# For so long, in seconds, more lines are waited for while there are some to send.
+# Seconds to wait for more lines while there are some to send.
 PATIENCE = 0.2
 
 
 class Lines:
-    """The lines of streams. The end of a stream ends a line."""
+    """The lines of several streams. The end of a stream ends a line."""
 
     def __init__(self, streams: Iterable[IO[bytes]]) -> None:
         self._streams = iter(streams)
         self._stream: Any = io.BytesIO()
-        # The lines that are taken now, and how many bytes they are.
+        # The piece whose lines are taken now, and its size.
         self._current, self._size = io.BytesIO(), 0
-        # Lines that were read; at so many pieces of them somebody looked.
+        # Pieces that were read; the first ``_looked_at`` of them were looked at.
         self._pieces: deque[bytes | bytearray] = deque()
         self._looked_at = 0
-        # The beginning of a line.
+        # The beginning of a line whose end was not read yet.
         self._begun = b""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -83,7 +84,7 @@ class Lines:
             yield line
 
     def take(self) -> bytes:
-        """Return the next line; nothing when there is none. What was looked at and not taken may be looked at anew."""
+        """Return the next line, empty at the end. Pieces that were looked at and not taken can be looked at again."""
         while not (line := self._current.readline()):
             self._looked_at = 0
             piece = self._pieces.popleft() if self._pieces else self._read(_CHUNK)
@@ -93,7 +94,7 @@ class Lines:
         return line
 
     def look_ahead(self, most: int) -> bytes | bytearray:
-        """Return the lines behind those that were looked at, about ``most`` bytes; nothing when there are none."""
+        """Return the lines after those that were looked at, about ``most`` bytes; empty at the end."""
         if left := self._current.read():
             self._pieces.appendleft(left)
         if self._looked_at == len(self._pieces):
@@ -110,7 +111,7 @@ class Lines:
         self._looked_at -= 1
 
     def is_late(self, since: float) -> bool:
-        """Tell whether whoever waits ``since`` some time for lines should go on with those that there are."""
+        """Return whether a caller that has waited for lines since ``since`` should continue without more."""
         if self._current.tell() < self._size or len(self._pieces) > self._looked_at:
             return False
         return not self._is_ready(since)
@@ -124,7 +125,7 @@ class Lines:
         return bool(select.select([number], [], [], left)[0])
 
     def _read(self, most: int) -> bytearray:
-        """Return whole lines, at least one; nothing at the end of the last stream."""
+        """Return whole lines, at least one; empty at the end of the last stream."""
         begun, since, end = self._begun, time.monotonic(), 0
         size = len(begun)
         data = bytearray(max(most, 2 * size))
@@ -144,7 +145,7 @@ class Lines:
                 elif not self._next_stream():
                     break
         except KeyboardInterrupt:
-            # Whoever interrupts wants no more to be read; half a line is none.
+            # After Ctrl-C nothing more is read, and half a line is dropped.
             self._streams, self._stream, self._begun = iter(()), io.BytesIO(), b""
             self._pieces.append(data[:end])
             raise
@@ -158,9 +159,9 @@ class Lines:
         return following is not None
 
 
-# What a message was given on its way is given anew.
+# Properties of earlier deliveries, which the new one sets again.
 GIVEN_BY_BROKERS = frozenset({UNIQ_KEY, MSG_REGION, TRACE_ON, CLUSTER, PROPERTY_CRC32})
-# A message that was stored before is sent as what it is now: what once delayed it, or made it a half one, is over.
+# A stored message is sent as it is now: its earlier delay or transaction is over.
 OVER = frozenset(
     {
         WAIT,
@@ -169,7 +170,7 @@ OVER = frozenset(
         *(INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET),
     }
 )
-# What a retry or a dead letter says of where it came from means nothing in another topic.
+# The origin of a retry or a dead letter means nothing in another topic.
 OF_RETRIES = frozenset(
     {
         *(RETRY_TOPIC, ORIGIN_MESSAGE_ID, REAL_TOPIC, REAL_QID, RECONSUME_TIME, MAX_RECONSUME_TIMES),
@@ -184,11 +185,11 @@ OWN = {
     "deliverAt": TIMER_DELIVER_MS,
 }
 _OWN_ITEMS = tuple(OWN.items())
-# What a message may be described by.
+# The members of an object that describes a message.
 MEMBERS = ("topic", "body", "bodyEncoding", "queueId", "flag", "properties", *OWN)
 _SEPARATORS = ("\x01", "\x02")
 _NUMBERS = ("queueId", "flag", "delayLevel", "deliverAt")
-# A member that only the Message object of a stored message has.
+# Only the Message object of a stored message has this member.
 _STORED = "commitLogOffset"
 _LINE_ENDS = ("\n", "", "\r\n")
 _LARGEST_FIELD = 64 << 20
@@ -197,7 +198,7 @@ _SKIP = "fix the line; --on-error skip leaves it out and continues"
 
 
 class Bad(NamedTuple):
-    """Input that is no message: its number, and why."""
+    """Input that is not a message: its number, and why."""
 
     number: int
     error: RmqtoolError
@@ -205,9 +206,9 @@ class Bad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What holds for all messages: members that objects lack, properties, and whether unique keys are kept.
+    """Defaults for all messages: members that objects lack, properties, and whether unique keys are kept.
 
-    A ``topic`` goes before that of an object; ``moved`` counts the objects that named another one.
+    A ``topic`` replaces that of an object; ``moved`` counts the objects that had another one.
     """
 
     members: Mapping[str, Any] = field(default_factory=dict)
@@ -217,9 +218,9 @@ class Wanted:
     moved: Counter[str] = field(default_factory=Counter)
 
     def message_of(self, value: object) -> NewMessage:
-        """Return the message that an object describes; a queue that it does not name is -1.
+        """Return the message that an object describes; without a queue its queue id is -1.
 
-        Raises ``UsageError`` with what is wrong.
+        Raises ``UsageError`` if the object is not a message.
         """
         if not isinstance(value, dict):
             raise UsageError("a message must be a JSON object", hint='as in {"topic": "T", "body": "text"}')
@@ -243,7 +244,7 @@ class Wanted:
         return NewMessage(topic, data, queue, self._properties(value), flag)
 
     def _move(self, value: dict[str, Any], topic: str) -> None:
-        """Let an object name the topic that all messages go to; its place in another one says nothing there."""
+        """Set the topic of an object. A stored message's queue id does not apply to another topic."""
         named = value.get("topic")
         if named is not None and named != topic:
             self.moved[str(named)] += 1
@@ -280,7 +281,7 @@ class Wanted:
 
 @lru_cache(maxsize=4096)
 def _kept(names: tuple[str, ...], *, is_stored: bool, is_retry: bool) -> tuple[tuple[str, ...], Callable[[Any], Any]]:
-    """Return which of the properties with these names a message keeps, and what gets their values."""
+    """Return the names of the properties that a message keeps, and a function that returns their values."""
     dropped = GIVEN_BY_BROKERS | OVER if is_stored else GIVEN_BY_BROKERS
     if is_stored and not is_retry:
         dropped |= OF_RETRIES
@@ -335,12 +336,12 @@ def message_of(value: object) -> NewMessage:
 
 
 class Objects:
-    """The messages of lines of JSON; empty lines are none. Lines may be looked at before they are taken."""
+    """The messages of JSON lines; empty lines are skipped. Lines can be looked at before they are taken."""
 
     def __init__(self, lines: Lines, wanted: Wanted) -> None:
         self.lines = lines
         self.wanted = wanted
-        # How many lines were taken.
+        # The number of lines that were taken.
         self.taken = 0
         self._messages = self._iter_messages()
 
@@ -351,12 +352,12 @@ class Objects:
         return next(self._messages)
 
     def pass_over(self, count: int) -> None:
-        """Take the first lines that were looked at: somebody has made so many messages of them."""
+        """Take the first piece that was looked at, whose lines became ``count`` messages."""
         self.taken += count
         self.lines.pass_over()
 
     def _iter_messages(self) -> Iterator[NewMessage | Bad]:
-        # What ``json.loads`` calls, without what it does around it.
+        # The part of ``json.loads`` that does the work, called directly because it is faster.
         decoder: Any = json.JSONDecoder()
         scan, message_of = decoder.scan_once, self.wanted.message_of
         while line := self.lines.take():
@@ -374,7 +375,7 @@ class Objects:
 
 
 def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
-    """Yield the messages of a CSV, whose first line names the members; an empty cell is none."""
+    """Yield the messages of a CSV. Its first line names the members; an empty cell is a missing member."""
     csv.field_size_limit(_LARGEST_FIELD)
     reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     header: list[str] | None = None
@@ -397,7 +398,7 @@ def iter_table(lines: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | 
 
 
 def _look_again(number: int, line: bytes, wanted: Wanted) -> Iterator[NewMessage | Bad]:
-    """Yield what a line is that does not simply begin with an object and end behind it."""
+    """Yield the message or the error of a line that is not exactly one object."""
     try:
         if line.strip():
             yield wanted.message_of(json.loads(line))
@@ -414,7 +415,7 @@ def _checked_header(names: list[str]) -> list[str]:
 
 
 def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
-    """Return the object of a row. ``properties`` is JSON; what is empty is not there, but a body."""
+    """Return the object of a row. ``properties`` is JSON. Empty cells are missing members, except for the body."""
     if len(cells) != len(header):
         raise UsageError(
             f"{len(cells)} cells, the first line has {len(header)}", hint="put cells that contain a comma in quotes"
@@ -435,7 +436,7 @@ def _object_of(header: list[str], cells: list[str]) -> dict[str, Any]:
 
 
 def iter_bodies(bodies: Iterable[bytes], wanted: Wanted) -> Iterator[NewMessage | Bad]:
-    """Yield a message for each body, whatever it is made of."""
+    """Yield a message for each body."""
     for number, body in enumerate(bodies, 1):
         try:
             message = wanted.message_of({})

@@ -1,6 +1,6 @@
-"""Which queue a producer sends to.
+"""The choice of a queue to send to: in turn, by a sharding key, or by the latency of brokers.
 
-Upstream: ``TopicPublishInfo``, ``SelectMessageQueueByHash``, ``MQFaultStrategy``, ``LatencyFaultToleranceImpl``.
+upstream: TopicPublishInfo, SelectMessageQueueByHash, MQFaultStrategy, LatencyFaultToleranceImpl.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmqtool.formats.message_queues import MessageQueue
 
 _POSITIVE = 0x7FFFFFFF
 
-# From which latency (ms) on a broker is avoided for how long (ms); the last row that fits counts.
+# Rows of (latency from which a broker is avoided, for how long), in ms; the first row that fits counts.
 FAULTS_4_9 = (
     (15_000, 600_000),
     (3_000, 180_000),
@@ -28,29 +28,29 @@ FAULTS_4_9 = (
     (50, 0),
 )
 FAULTS_5 = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000), (100, 0), (50, 0))
-# What a failed send counts as.
+# The latency that a failed send counts as.
 FAILED_LATENCY_4_9, FAILED_LATENCY_5 = 30_000, 10_000
 
 
 class QueueSelector(Protocol):
-    """A way to choose. ``last_broker`` is the one that has just failed, on a second attempt."""
+    """A way to choose a queue. ``last_broker`` has just failed, at a second try."""
 
     def select(self, queues: Sequence[MessageQueue], last_broker: str | None = None) -> MessageQueue:
-        """Return one of ``queues``, of which there is at least one."""
+        """Return one of ``queues``, which are not empty."""
 
 
 def queue_by_key(sharding_key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """Return the queue of a sharding key: the same one for equal keys, as long as there are as many queues."""
+    """Return the queue of a sharding key. Equal keys get the same queue while the number of queues is the same."""
     return queues[queue_index_by_key(sharding_key, len(queues))]
 
 
 def queue_index_by_key(sharding_key: str, count: int) -> int:
-    """Return Java's remainder of the key's hash, its sign dropped."""
+    """Return the index by Java's remainder of the key's hash, without its sign."""
     return abs(string_hash(sharding_key)) % count
 
 
 class RoundRobin:
-    """One queue after the other, from anywhere."""
+    """Chooses the queues in turn."""
 
     def __init__(self, start: int) -> None:
         self._counter = start & _POSITIVE
@@ -64,7 +64,7 @@ class RoundRobin:
         return queues[self.next_index(len(queues))]
 
     def find(self, queues: Sequence[MessageQueue], suits: Callable[[MessageQueue], bool]) -> MessageQueue | None:
-        """Return the next queue that suits, None when none does."""
+        """Return the next queue that suits, None without one."""
         for _ in queues:
             queue = queues[self.next_index(len(queues))]
             if suits(queue):
@@ -79,16 +79,16 @@ class RoundRobin:
 
 @dataclass
 class _Fault:
-    """What is held against a broker."""
+    """Why a broker is avoided."""
 
     latency: int
-    # Until when it is avoided.
+    # The time until which it is avoided.
     until: int
     reachable: bool = True
 
 
 class LeastLatency:
-    """Round robin that avoids brokers which were slow or failed (``sendLatencyFaultEnable``)."""
+    """Chooses in turn, but avoids brokers that were slow or failed (``sendLatencyFaultEnable``)."""
 
     def __init__(self, start: int, version: Version, clock: Clock) -> None:
         self._round = RoundRobin(start)
@@ -98,7 +98,7 @@ class LeastLatency:
         self._faults: dict[str, _Fault] = {}
 
     def report(self, broker: str, latency: int, *, failed: bool = False, reachable: bool = True) -> None:
-        """Say how long a send took, or that it failed; 5.x never shortens the time for which a broker is avoided."""
+        """Report the duration of a send, or its failure. 5.x never shortens the time for which a broker is avoided."""
         now = self._clock.monotonic()
         counted = (FAILED_LATENCY_5 if self._is_5 else FAILED_LATENCY_4_9) if failed else latency
         until = now + self._avoided_for(counted)
@@ -112,12 +112,12 @@ class LeastLatency:
         return next((avoided for least, avoided in table if latency >= least), 0)
 
     def is_available(self, broker: str) -> bool:
-        """Tell whether nothing is held against a broker any more."""
+        """Return whether a broker is not avoided any more."""
         fault = self._faults.get(broker)
         return fault is None or self._clock.monotonic() >= fault.until
 
     def select(self, queues: Sequence[MessageQueue], last_broker: str | None = None) -> MessageQueue:
-        """Return the next queue whose broker answers well or, failing that, of a broker that is not the worst."""
+        """Return the next queue of a good broker or, without one, of a broker that is not the worst."""
         if not self._is_5:
             return self._select_4_9(queues, last_broker)
 
@@ -141,7 +141,7 @@ class LeastLatency:
         if of_better:
             return of_better[self._round.next_index(len(of_better))]
         if better is not None:
-            # It has no queues of this topic any more.
+            # The broker has no queues of this topic any more.
             del self._faults[better]
         return self._round.select(queues, last_broker)
 

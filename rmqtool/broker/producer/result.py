@@ -1,4 +1,4 @@
-"""What became of messages that were sent together, by columns: the lines that programs read are made of them."""
+"""The results of messages that were sent together, as columns, and their JSON lines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Row = tuple[str, str, str, str, int, int, int, int]
 
 
 class Later(NamedTuple):
-    """A message that waits: for which topic, and until when (ms)."""
+    """A message that waits: its topic, and when it is due (ms)."""
 
     topic: str
     due: int
@@ -43,17 +43,17 @@ class Later(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """The rows, in the order in which the messages were given; and how many of them are not in the store.
+    """The results in the order of the messages, and the numbers of those that are not in the store.
 
-    ``refused`` are those that are not acceptable, ``failed`` those that the store could not take. Where all were
-    stored there may be ``lines`` instead of rows: the objects of so many messages as lines of JSON.
+    ``refused`` messages are not acceptable, ``failed`` ones could not be stored. If all were stored there can be
+    ``lines`` instead of rows: the number of messages, and their results as JSON lines.
     """
 
     rows: Sequence[Row]
     refused: int = 0
     failed: int = 0
     lines: tuple[int, bytes] | None = None
-    # By the number of the row: messages that wait for their time.
+    # Delayed messages by row.
     later: dict[int, Later] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -61,11 +61,11 @@ class Sent:
 
     @property
     def stored(self) -> int:
-        """How many are in the store."""
+        """The number of stored messages."""
         return len(self) - self.refused - self.failed
 
     def reasons(self, *, about_message: bool) -> str:
-        """Say how many messages were refused, or else could not be stored, and why."""
+        """Return how many messages were refused, or failed, and why."""
         statuses = Counter(map(itemgetter(0), self.rows))
         found = [(PutStatus(status), count) for status, count in statuses.items() if status != PutStatus.PUT_OK]
         return "; ".join(
@@ -73,19 +73,19 @@ class Sent:
         )
 
     def slave_reasons(self) -> set[tuple[str, str]]:
-        """Return which answers about slaves there are, and what they mean."""
+        """Return the statuses about slaves, and what they mean."""
         found = {PutStatus(row[0]) for row in self.rows}
         return {(one.value, one.reason) for one in found if one.is_about_slave}
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the objects of the contract."""
+        """Yield the results as JSON objects."""
         for number, row in enumerate(self.rows):
             waiting = self.later.get(number)
             more = {} if waiting is None else {"realTopic": waiting.topic, "deliverTimestamp": waiting.due}
             yield dict(zip(FIELDS, row, strict=True)) | more
 
     def json_lines(self) -> bytes:
-        """Return the objects as lines of JSON."""
+        """Return the results as JSON lines."""
         if self.lines is not None:
             return self.lines[1]
         topics = {topic: encode_basestring(topic) for topic in {row[3] for row in self.rows}}
@@ -97,7 +97,7 @@ class Sent:
 
 
 def join_sent(parts: Iterable[Sent]) -> Sent:
-    """Return what became of messages that were sent in parts."""
+    """Return the results of several sends as one."""
     whole = Sent([])
     rows: list[Row] = []
     for part in parts:
@@ -110,7 +110,7 @@ def join_sent(parts: Iterable[Sent]) -> Sent:
 
 
 def sent_tickets(keys: Sequence[str], tickets: Iterable[PutTicket]) -> Sent:
-    """Return what became of messages that were stored one by one."""
+    """Return the results of messages that were stored one by one."""
     sent = Sent([])
     rows: list[Row] = []
     for key, ticket in zip(keys, tickets, strict=True):
@@ -123,7 +123,7 @@ def sent_tickets(keys: Sequence[str], tickets: Iterable[PutTicket]) -> Sent:
 
 
 def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutColumns, host: Host) -> Sent:
-    """Return what became of messages that were stored by columns."""
+    """Return the results of messages that were stored by columns."""
     sent = Sent([])
     prefix, stored_at = encode_offset_msg_id(*host, 0)[:-16], put.store_timestamp
     offsets = zip(put.queue_offsets.tolist(), put.physical_offsets.tolist(), strict=True)
@@ -143,9 +143,9 @@ def sent_columns(keys: Sequence[str], messages: Sequence[NewMessage], put: PutCo
 
 
 def sent_batch(keys: Sequence[str], ticket: PutTicket) -> Sent:
-    """Return what became of the messages of a client's batch: the same for all of them."""
+    """Return the results of a client's batch, which are the same for all its messages."""
     sent, status = Sent([]), ticket.status or PutStatus.UNKNOWN_ERROR
-    # A single message has a place of its own, and none of a batch.
+    # A single message has an offset of its own, without a list.
     offsets = ticket.record_offsets or [ticket.physical_offset] * len(keys)
     ids = ticket.offset_msg_id.split(",") if offsets[0] >= 0 else [""] * len(keys)
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""A run of a producer over all its input: in pieces, at a rate, stopped at a bad line or by Ctrl-C."""
+"""A run of a producer over its input: in pieces, at a rate, stopped by a bad line or by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from rmqtool.engine.clock import Clock
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import NotFound, Refused, RmqtoolError, UsageError, WriteFailed
 
-# So many messages, or bytes of them, are stored before they are shown: first few, so that somebody who waits sees them.
+# Messages, and bytes of them, that are stored before they are reported: few at first, so that a user sees progress
+# soon.
 _FIRST, _MOST, _MOST_BYTES, _GROWTH = 64, 8192, 8 << 20, 4
-# By columns so many bytes pay; more at a time than a processor's cache holds are slower, and so many lines at most have
-# keys of their own.
+# Columns pay from the first number of bytes. The second fits the CPU's cache, so larger pieces are slower. The third is
+# the number of lines that can have keys of their own.
 _LEAST_BYTES, _BEST_BYTES, _MOST_LINES = 256 << 10, 2 << 20, 1 << 15
 _SECOND = 1000
-# So many pieces are held: one is stored, the next is taken apart.
+# Pieces that are held: one is stored while the next one is parsed.
 _PIECES = 2
-# With a rate, so many pieces a second.
+# Pieces in a second if there is a rate.
 _TICKS = 10
 
 
 class Stopper(Protocol):
-    """Tells whether somebody wants an end. While it ``raises``, that is a ``KeyboardInterrupt`` at once."""
+    """Tells whether the user asked to stop. While it ``raises``, Ctrl-C is a ``KeyboardInterrupt`` at once."""
 
     raises: bool
 
@@ -39,7 +40,7 @@ class Stopper(Protocol):
 
 
 class _Pieces:
-    """Lines of JSON in pieces: one is taken apart while the one before it is stored."""
+    """Parses JSON lines in pieces: one piece is parsed while the one before it is stored."""
 
     def __init__(self, work: ColumnWork) -> None:
         self.work = work
@@ -48,7 +49,10 @@ class _Pieces:
         self._most = _LEAST_BYTES
 
     def look_ahead(self, lines: Lines, first: bytes | bytearray) -> None:
-        """Begin with the next pieces, of which the ``first`` may have been looked at. Nothing is waited for twice."""
+        """Start to parse the next pieces.
+
+        ``first`` may have been read already. Waits for input only if nothing is parsed.
+        """
         while len(self._begun) < _PIECES and not (self._begun and lines.is_late(0)):
             data = first or lines.look_ahead(self._most)
             if not data:
@@ -57,7 +61,7 @@ class _Pieces:
             self._begun.append((len(data), self._pool.submit(self.work.read, data)))
 
     def next(self) -> Any | None:
-        """Return the messages of the next piece; None: there is none, or it wants to be sent one by one."""
+        """Return the messages of the next piece; None at the end, or if it must be sent line by line."""
         if not self._begun:
             return None
         size, future = self._begun.popleft()
@@ -67,16 +71,16 @@ class _Pieces:
         return incoming
 
     def forget(self) -> None:
-        """Forget what was begun: somebody takes the lines one by one."""
+        """Drop the started pieces, because their lines are taken one by one."""
         self._begun.clear()
 
 
 @dataclass
 class Run:
-    """What was made of the input so far: how much of it was read, stored, refused, failed and left out.
+    """The state of a run: how many messages were taken, stored, refused, failed and skipped.
 
-    ``batch`` is how many messages go as one client batch, ``rate`` how many are sent in a second at most. ``skips``
-    leaves out what is bad and goes on; ``refusals_stop`` ends at a message that is refused.
+    ``batch`` is the number of messages in a client's batch, ``rate`` the most messages sent in a second. With ``skips``
+    bad messages are left out; with ``refusals_stop`` the run ends at a refused message.
     """
 
     producer: Producer
@@ -87,23 +91,23 @@ class Run:
     rate: int | None = None
     skips: bool = False
     refusals_stop: bool = False
-    # What the input is read from, if that may let wait.
+    # The lines of the input, if reading them can block.
     lines: Lines | None = None
-    # Makes what takes many lines at once.
+    # Creates the parser of many lines at once.
     columns: Callable[[], ColumnWork] | None = None
     taken: int = 0
     stored: int = 0
     refused: int = 0
     failed: int = 0
     skipped: int = 0
-    # What ended the run before its input did.
+    # The error that ended the run before the end of the input.
     error: RmqtoolError | None = None
     _left_out: list[Bad] = field(default_factory=list)
     _is_last: bool = False
     _pieces: _Pieces | None = None
 
     def iter_sent(self, messages: Iterable[NewMessage | Bad]) -> Iterator[Sent | Bad]:
-        """Yield what becomes of the messages, piece by piece, and what was left out."""
+        """Yield the results of the messages, piece by piece, and the messages that were left out."""
         left, size = iter(messages), _FIRST
         lines = messages if isinstance(messages, Objects) and self.batch == 1 and self.rate is None else None
         started, sent_before = self.clock.monotonic(), 0
@@ -126,7 +130,7 @@ class Run:
                 self.wait(max(due - self.clock.monotonic(), 0) / _SECOND)
 
     def _send_lines(self, messages: Objects) -> Sent | None:
-        """Send the next lines by columns; None: there are too few, or they want to be sent one by one."""
+        """Send the next lines by columns; return None if there are too few, or if they must be sent one by one."""
         if self.columns is None or not self.producer.takes_columns:
             return None
         self.stopped.raises = True
@@ -162,7 +166,7 @@ class Run:
         return piece
 
     def _read(self, left: Iterator[NewMessage | Bad], most: int, piece: list[NewMessage]) -> bool:
-        """Read the next messages that may be sent; tell whether these were the last."""
+        """Read the next messages that pass the check; return whether these were the last."""
         size, check, since = 0, self.producer.check, time.monotonic()
         while len(piece) < most:
             if piece and self._is_late(len(piece), since):
@@ -189,7 +193,7 @@ class Run:
         return False
 
     def _is_late(self, count: int, since: float) -> bool:
-        """Tell whether so many messages are sent before more are waited for. A batch is waited for."""
+        """Return whether to send ``count`` messages now instead of waiting for more. A batch is always completed."""
         return self.lines is not None and not count % self.batch and self.lines.is_late(since)
 
     def _send(self, piece: list[NewMessage]) -> Sent:
@@ -217,7 +221,7 @@ class Run:
         return sent
 
     def _batches(self, piece: list[NewMessage]) -> Iterator[list[NewMessage]]:
-        """Yield batches: messages that follow each other, of one topic."""
+        """Yield batches of consecutive messages with the same topic."""
         for _, alike in groupby(piece, lambda message: message.topic):
             rest = list(alike)
             yield from (rest[at : at + self.batch] for at in range(0, len(rest), self.batch))

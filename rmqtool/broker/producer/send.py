@@ -1,11 +1,7 @@
-"""A producer with its broker in one: what a client does to a message, then what the broker does, then the put.
+"""A producer and its broker in one: the client's work on a message, then the broker's, then the put.
 
-Upstream: ``DefaultMQProducerImpl``, ``SendMessageProcessor``.
-
-What a broker does to a message that a client sends, before it stores it.
-
-Upstream: ``SendMessageProcessor``. It adds where the message came in, from 5.0 on a unique key where there is none, and
-4.9 does not store whether the sender waits.
+The broker adds properties that tell where the message arrived, and from 5.0 on a missing unique key. 4.9 does not store
+whether the sender waits. upstream: DefaultMQProducerImpl, SendMessageProcessor.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from rmqtool.store.config_files import config_text
 
 
 def broker_properties(config: StoreConfig) -> dict[str, str]:
-    """Return what the broker of ``config`` adds to every message that has a unique key, in its order."""
+    """Return the properties that the broker of ``config`` adds to each message with a unique key, in its order."""
     if config.version is Version.V4_9:
         return {CLUSTER: config.broker_cluster_name}
     return {
@@ -54,7 +50,7 @@ def broker_properties(config: StoreConfig) -> dict[str, str]:
 
 
 def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewMessage:
-    """Return a client's message as the broker of ``config`` puts it; ``uniq_key`` is for one that has none."""
+    """Return a client's message as the broker of ``config`` stores it; ``uniq_key`` replaces a missing key."""
     properties = dict(message.property_map())
     if config.version is Version.V4_9:
         properties |= broker_properties(config)
@@ -66,11 +62,11 @@ def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewM
     return message.with_properties(properties)
 
 
-# Queues of a topic that nobody has created: what a client asks for.
+# Queues of a topic that is created by sending. As a client asks for.
 DEFAULT_QUEUES = 4
 ANY_QUEUE = -1
 _LOCALHOST = bytes((127, 0, 0, 1))
-# From so many messages on columns pay: their libraries are loaded first.
+# From this many messages on, columns pay for the import of their libraries.
 LEAST_FOR_COLUMNS = 2048
 _PLACE_DIGITS = 16
 
@@ -78,17 +74,17 @@ _Text = Callable[[Mapping[str, str]], bytes]
 
 
 class ColumnWork(Protocol):
-    """What makes columns of messages that come as lines, and lines of what became of them.
+    """Turns lines into columns of messages, and results into lines.
 
-    Messages that it has read have ``topics`` (``codes`` and their ``values``), ``bodies``, ``queue_ids``, ``flags``,
-    and ``properties``: of each its values, a single text for all messages or a column with nulls.
+    The messages that it reads have ``topics`` (``codes`` and ``values``), ``bodies``, ``queue_ids``, ``flags`` and
+    ``properties``: for each name a single text for all messages, or a column with nulls.
     """
 
     def read(self, data: bytes | bytearray) -> Any | None:
-        """Return the messages of lines; None: they want to be looked at one by one."""
+        """Return the messages of lines; None if they must be looked at one by one."""
 
     def keys(self, properties: Mapping[str, Any], generated: Sequence[str]) -> Any:
-        """Return the unique keys of messages, those that they bring or generated ones, as a column."""
+        """Return the unique keys of messages as a column: their own keys, or generated ones."""
 
     def texts(
         self, properties: Mapping[str, Any], count: int, text_of: Callable[[tuple[str, ...]], _Text]
@@ -96,14 +92,14 @@ class ColumnWork(Protocol):
         """Return the property texts of messages."""
 
     def lines(self, keys: Any, topics: Any, queue_ids: Any, put: PutColumns, id_prefix: str) -> bytes:
-        """Return the lines that tell of messages that were all stored."""
+        """Return the result lines of messages that were all stored."""
 
 
 class Producer:
-    """Sends messages into a store that is open, and lets nothing else happen in it.
+    """Sends messages into an open store.
 
-    With ``creates`` a topic that is not there is made, as brokers do; ``groups`` are written with the first topics. It
-    goes round the queues of a topic from ``turn`` on; without one from anywhere, as clients do.
+    With ``creates`` a missing topic is created, as brokers do; ``groups`` are written with the first topics. The queues
+    of a topic are used in turn, beginning at ``turn`` or, as clients do, at random.
     """
 
     def __init__(
@@ -121,7 +117,7 @@ class Producer:
         self._keys = UniqKeys(_LOCALHOST, os.getpid(), 0, store.setup.clock)
         self._topics = topics
         self._creates = creates
-        # Topics that were sent to: how many queues a client takes turns of, and which numbers a broker takes.
+        # For each topic that was sent to: the queues that a client uses in turn, and the queues that a broker accepts.
         self._queues: dict[str, tuple[int, int]] = {}
         self._first_turn = turn
         self._turns: dict[str, int] = {}
@@ -130,7 +126,7 @@ class Producer:
         self._makers: dict[tuple[str, ...], _Text | None] = {}
 
     def check(self, message: NewMessage) -> None:
-        """Raise what a client or broker says to a message that they do not take."""
+        """Raise the error of a client or broker for a message that it does not accept."""
         if (refusal := check_body(message.body)) is not None:
             raise UsageError(refusal, hint="give it a body; --on-error skip leaves such messages out")
         _, limit = self._queues.get(message.topic) or self._find_topic(message.topic)
@@ -139,7 +135,7 @@ class Producer:
             raise UsageError(f"topic {message.topic} has no queue {message.queue_id}: there are {limit}", hint=hint)
 
     def send(self, messages: Sequence[NewMessage]) -> Sent:
-        """Store messages that were checked, in their order, and say what became of each."""
+        """Store checked messages in order, and return their results."""
         messages = [self._compressed(self._placed(message)) for message in messages]
         keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in messages]
         columns = self._columns_of(messages, keys) if len(messages) >= LEAST_FOR_COLUMNS else None
@@ -155,7 +151,7 @@ class Producer:
 
     @staticmethod
     def _note_slaves(sent: Sent, messages: Sequence[NewMessage], status: PutStatus) -> None:
-        """Answer as a broker that has no slave for messages that must be on one; who does not wait is not told."""
+        """Set the status for a missing slave on messages whose producer waits."""
         rows = list(sent.rows)
         for number, message in enumerate(messages):
             waits = message.property_map().get(WAIT, "true").lower() == "true"
@@ -164,7 +160,7 @@ class Producer:
         sent.rows = rows
 
     def _note_later(self, sent: Sent, messages: Sequence[NewMessage]) -> None:
-        """Note which messages wait, and until when."""
+        """Record which messages are delayed, and until when."""
         for number, (message, row) in enumerate(zip(messages, sent.rows, strict=True)):
             properties = message.property_map()
             if row[3] != message.topic and is_for_later(properties):
@@ -173,7 +169,7 @@ class Producer:
                     sent.later[number] = Later(message.topic, due)
 
     def _done(self, sent: Sent) -> Sent:
-        """Write down the topics that were made for messages, once there is one of them; then what is due in the log."""
+        """Save topics that were created, once one of their messages is stored; then do what is due in the log."""
         if sent.stored and self._topics.save_changed() and self._groups is not None:
             self._groups.add_own()
             self._groups.save_changed()
@@ -182,11 +178,11 @@ class Producer:
 
     @property
     def takes_columns(self) -> bool:
-        """Whether messages may come by columns."""
+        """Whether messages may come as columns."""
         return self._slave_status is None
 
     def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
-        """Store messages that ``work`` has read, and say what became of each; None: they want to be sent one by one."""
+        """Store messages that ``work`` has read, and return their results; None if they must be sent one by one."""
         names = incoming.properties
         if len(incoming) > MOST_KEYS or not MATTERS.isdisjoint(names) or WAIT in names or not all(incoming.bodies):
             return None
@@ -220,11 +216,11 @@ class Producer:
         return self._done(sent)
 
     def full_disk(self) -> str | None:
-        """Say that the disk is too full for messages, None when it is not."""
+        """Return the error if the disk is too full for messages, else None."""
         return self._store.full_disk()
 
     def _queue_ids(self, incoming: Any) -> Any | None:
-        """Return the queues of messages, chosen where they name none; None where a topic or a queue is refused."""
+        """Return the queue of each message, chosen if it names none; None if a topic or a queue is refused."""
         import numpy as np
 
         codes = incoming.topics.codes
@@ -255,13 +251,13 @@ class Producer:
         return queue_ids
 
     def _turn_of(self, topic: str) -> int:
-        """Return the number of the next message of a topic: its queue is the remainder by the number of queues."""
+        """Return the number of a topic's next message. Its queue is the remainder by the number of queues."""
         if topic not in self._turns:
             self._turns[topic] = _random_turn() if self._first_turn is None else self._first_turn
         return self._turns[topic]
 
     def _compressed_bodies(self, bodies: list[bytes]) -> tuple[list[bytes], list[int] | int]:
-        """Return bodies as a client sends them, and the flags that say which are compressed."""
+        """Return bodies as a client sends them, and the flags of the compressed ones."""
         large = [row for row, body in enumerate(bodies) if COMPRESS_OVER <= len(body) <= self._config.max_message_size]
         if not large:
             return bodies, 0
@@ -272,14 +268,14 @@ class Producer:
         return bodies, sys_flags
 
     def send_batch(self, messages: Sequence[NewMessage]) -> Sent:
-        """Store messages of one topic as a client's batch: in one queue, all of them or none."""
+        """Store messages of one topic as a client's batch: in one queue, all or none."""
         refusal = check_batch([Outgoing(one.topic, one.body or b"", dict(one.property_map())) for one in messages])
         if refusal is not None:
             raise UsageError(refusal, hint="--batch 1 sends each by itself")
         first = self._placed(messages[0])
         keys = [message.property_map().get(UNIQ_KEY) or self._keys.next() for message in messages]
         items = [self._batch_item(message, key) for message, key in zip(messages, keys, strict=True)]
-        # upstream: 5.3 gives the batch a key of its own, which then stands for those of its messages (#9416).
+        # upstream: 5.3 gives the batch a key of its own, which replaces those of its messages (#9416).
         shared = {CLUSTER: self._config.broker_cluster_name}
         ticket = self._store.put_batch(replace(first, body=encode_batch(items), properties=shared, flag=0))
         return self._done(sent_batch(keys, ticket))
@@ -289,7 +285,7 @@ class Producer:
         return BatchItem(message.flag, message.body or b"", property_text(properties, BUILT_BINS, terminated=False))
 
     def _placed(self, message: NewMessage) -> NewMessage:
-        """Return the message, its queue chosen."""
+        """Return the message with its queue chosen."""
         if message.queue_id == ANY_QUEUE:
             count, _ = self._queues[message.topic]
             sharding_key = message.property_map().get(SHARDING_KEY)
@@ -310,7 +306,7 @@ class Producer:
         return as_received(message.with_properties(properties), self._config, key)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
-        """Return plain messages by columns, as the broker stores them; None when one of them is more than that."""
+        """Return plain messages as columns, as the broker stores them; None if one is not plain."""
         texts, added = [], broker_properties(self._config)
         for message, key in zip(messages, keys, strict=True):
             given = message.property_map()
@@ -331,19 +327,19 @@ class Producer:
         )
 
     def _maker(self, names: tuple[str, ...]) -> _Text | None:
-        """Return what makes the text of properties that a client named so; None where they want to be looked at."""
+        """Return a function that makes the text of a client's properties; None if they need a closer look."""
         if not MATTERS.isdisjoint(names):
             return None
         return self._text_of(tuple(dict.fromkeys((*names, UNIQ_KEY, WAIT, *broker_properties(self._config)))))
 
     def _text_of(self, whole: tuple[str, ...]) -> _Text:
-        """Return what makes the text of all properties of a message, as the broker stores it."""
+        """Return a function that makes the text of all stored properties of a message."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
         return text_template(tuple(name for name in whole if name != WAIT), BUILT_BINS, terminated=False)
 
     def _find_topic(self, topic: str) -> tuple[int, int]:
-        """Return the queues of a topic that is sent to for the first time: in turn, and at all."""
+        """Return the number of queues of a topic: those to use in turn, and all that are accepted."""
         version = self._config.version
         refusal = check_topic_name(topic, version)
         if refusal is None and not is_allowed_to_send(topic, version):
@@ -370,7 +366,7 @@ class Producer:
         return Refused(f"topic {topic} is not writable", hint=f"rmqtool topic STORE alter {topic} --perm rw")
 
     def _make(self, topic: str) -> TopicConfig:
-        """Make a topic as a broker does when a client sends to it; it is written down with the first message."""
+        """Create a topic as a broker does for a client; it is saved with its first message."""
         is_allowed = self._config.auto_create_topic_enable
         if is_allowed:
             self._topics.add_own(self._config)
@@ -384,9 +380,9 @@ class Producer:
 
 
 def status_without_slave(config: StoreConfig) -> PutStatus | None:
-    """Return what a broker of these settings answers that has no slave; None: that makes no difference.
+    """Return the answer of a broker without a slave; None if that makes no difference.
 
-    upstream: 5.x waits for ``inSyncReplicas`` brokers, which it is one of; 4.9 looks for a slave first.
+    upstream: 5.x waits for ``inSyncReplicas`` brokers, including itself; 4.9 looks for a slave first.
     """
     if config.broker_role is not BrokerRole.SYNC_MASTER:
         return None
@@ -397,7 +393,7 @@ def status_without_slave(config: StoreConfig) -> PutStatus | None:
 
 def _random_turn() -> int:
     """Return where a client begins. upstream: ThreadLocalIndex."""
-    return randrange(INT_MAX)  # noqa: S311  (nothing secret)
+    return randrange(INT_MAX)  # noqa: S311  (not a secret)
 
 
 @contextmanager
@@ -407,7 +403,7 @@ def open_producer(
     *,
     creates: bool = False,
 ) -> Iterator[Producer]:
-    """Open the store at ``root`` for a producer; at the end everything is durable, in queues and index too."""
+    """Open the store at ``root`` for a producer; at the end everything is durable, including queues and index."""
     with opened_at(root, config) as store:
         clock = store.setup.clock
         topics = TopicConfigs(config_text(store.setup.files, TOPICS), config.version, clock)

@@ -1,8 +1,8 @@
-"""Delay levels: messages that wait in a queue of their level, and are put where they belong when they are due.
+"""Delay levels: messages that wait in a queue of their level until they are due.
 
-Upstream: ``ScheduleMessageService``. Within a level all messages wait equally long, so its queue is in the order of
-delivery, and one offset for each level says how far it is. Delivering more than once is possible, never is not: the
-offset is saved after the messages.
+All messages of a level wait equally long. So their queue is in the order of delivery, and one offset for each level is
+the progress. It is saved after the delivered messages: a message can be delivered twice, but not lost. upstream:
+ScheduleMessageService.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from rmqtool.formats.property_names import (
 from rmqtool.formats.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from rmqtool.store.config_files import ConfigText
 
-# So many messages are delivered with one put: at first so many that columns are worth their libraries, then fewer, so
-# that the collector does not go over all of them again and again.
+# Messages delivered with one put: at first enough to make columns worth their import, then fewer, to keep the number of
+# objects that Python's garbage collector visits small.
 AT_ONCE, _THEN_AT_ONCE = 4096, 512
-# What of a message's wishes is over; nobody waits for its store any more.
+# Properties that a delivered message does not need: the delay, and waiting for the disk.
 _DROPPED = (DELAY, WAIT)
 _DROPPED_BY_5 = (*_DROPPED, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
 
 
 class _Due(NamedTuple):
-    """A message that is due, where it goes, and the offset behind it; or why it goes nowhere."""
+    """A message that is due, as it will be put, and the offset after it; or the reason why it is not delivered."""
 
     record: Message | None
     message: NewMessage | None
@@ -56,7 +56,7 @@ class _Due(NamedTuple):
 
 
 class DelayService:
-    """The levels of one store. ``offsets`` says for each level what is delivered next."""
+    """The levels of one store. ``offsets`` has the next offset of each level."""
 
     def __init__(self, store: MessageStore, text: ConfigText) -> None:
         config = store.setup.config
@@ -78,16 +78,16 @@ class DelayService:
             self.offsets[level] = min(max(offset, low), high)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Deliver what is due, level by level, ``at_once`` messages with one put, and tell each one."""
+        """Deliver what is due, level by level, with one put for ``at_once`` messages; yield one event for each."""
         for level in range(1, len(self.delays) + 1):
             yield from self.iter_level(level, at_once)
 
     def iter_level(self, level: int, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Deliver what is due on one level, until there is no more or a message cannot be put."""
+        """Deliver what is due on one level, until nothing is left or a message cannot be put."""
         most = at_once
         while found := self._find_due(level, most):
             most, done = min(at_once, _THEN_AT_ONCE), 0
-            # Those that go nowhere part the others into runs.
+            # Messages that are not delivered separate the others into runs.
             while done < len(found):
                 if found[done].message is None:
                     yield from self._skip(level, found[done])
@@ -101,12 +101,12 @@ class DelayService:
                 return
 
     def next_due(self) -> int | None:
-        """Return when the next message is due, None when none waits."""
+        """Return when the next message is due; None if none waits."""
         firsts = [self._unit_due(level) for level in range(1, len(self.delays) + 1)]
         return min((due for due in firsts if due is not None), default=None)
 
     def waiting(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         found = 0
         for level in range(1, len(self.delays) + 1):
             low, high = self._store.reader.bounds(SCHEDULE_TOPIC, level - 1)
@@ -128,7 +128,7 @@ class DelayService:
         return queue.read_units(self.offsets.get(level, 0), most)
 
     def _due_time(self, level: int, unit: ConsumeQueueUnit, now: int | None) -> int:
-        """Return when a unit's message is due; not later than a delay from ``now``: clocks and levels change."""
+        """Return when a message is due; not later than one delay from ``now``, because clocks and levels change."""
         due = unit.tags_code
         if is_ext_address(due):
             record = self._store.reader.message_at(unit.physical_offset)
@@ -136,12 +136,12 @@ class DelayService:
         return now if now is not None and due > now + self.delays[level - 1] else due
 
     def _find_due(self, level: int, most: int) -> list[_Due]:
-        """Return what is due now of a level, in its order."""
+        """Return the messages of a level that are due now, in order."""
         now = self._store.setup.clock.now()
         units = self._units(level, most)
         times = list(takewhile(lambda due: due <= now, (self._due_time(level, unit, now) for unit in units)))
         if units and not times and self._version is not Version.V4_9 and level not in self.offsets:
-            # upstream: 5.x notes where it looks, also when there is nothing to do.
+            # upstream: 5.x saves the offset of a level that it looks at, even if nothing is due.
             self._set(level, 0)
         offset = self.offsets.get(level, 0)
         records = self._store.reader.messages_of(units[: len(times)])
@@ -153,7 +153,7 @@ class DelayService:
         return found
 
     def _prepare(self, record: Message | None, next_offset: int, due: int) -> _Due:
-        """Return how a message is delivered: with the text that still asks for the delay, to where it belongs."""
+        """Return how a message is delivered: to its own topic, with the text that still asks for the delay."""
         if record is None:
             return _Due(None, None, next_offset, due, "unreadable")
         stored = stored_properties(record)
@@ -161,7 +161,7 @@ class DelayService:
         if topic == HALF_TOPIC:
             return _Due(record, None, next_offset, due, "half message")
         if topic is None or queue_id is None:
-            # upstream: an exception, on which 4.9 tries again and again, and 5.x goes on with the next one.
+            # upstream: an exception; 4.9 then tries this message again and again, 5.x continues with the next one.
             return _Due(record, None, next_offset, due, "stuck" if self._version is Version.V4_9 else "no place")
         text = text_of(stored, self._version)
         for name in self._dropped:
@@ -171,7 +171,7 @@ class DelayService:
         return _Due(record, message, next_offset, due)
 
     def _deliver(self, level: int, run: Sequence[_Due]) -> Generator[Happened, None, bool]:
-        """Put messages, and tell each one; return whether all could be put."""
+        """Put messages, with one event for each; return whether all could be put."""
         tickets = self._store.put_many([one.message for one in run if one.message is not None])
         for one, ticket in zip(run, tickets, strict=True):
             about = {"level": level, "dueTimestamp": one.due}
@@ -206,7 +206,7 @@ class DelayService:
         return encode_config(DELAY_OFFSET, value, dialect_of(self._version.value))
 
     def save(self) -> bool:
-        """Write the file if anything changed since; what was delivered must be durable before."""
+        """Write the file if an offset has changed. Delivered messages must be durable before."""
         if not self._changed:
             return False
         self._text.write(self.encode())

@@ -1,4 +1,4 @@
-"""What a broker does by itself: told one thing at a time, as plain values."""
+"""The events of a broker's services, as plain values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rmqtool.formats.commit_log import Message
 
 
 class Service(StrEnum):
-    """Who did it."""
+    """The service of an event."""
 
     DELAY = "delay"
     TIMER = "timer"
@@ -20,9 +20,9 @@ class Service(StrEnum):
 
 
 class Happened(NamedTuple):
-    """One thing that was due: what was done with which message, and the record that came of it.
+    """One event: what was done with a message, and the record that was written.
 
-    ``event`` has the names that ``query --history`` uses for the records. ``about`` says what only this event has.
+    ``event`` uses the names of ``query --history``. ``about`` has the fields that only this event has.
     """
 
     service: Service
@@ -33,13 +33,13 @@ class Happened(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """The topic it is about: where the record came to, or where the message lies."""
+        """The topic of the written record, else that of the message."""
         if self.ticket is not None:
             return self.ticket.topic
         return self.message.topic if self.message is not None else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the JSON form."""
         shown: dict[str, Any] = {"service": self.service.value, "event": self.event}
         if self.ticket is not None:
             shown |= {

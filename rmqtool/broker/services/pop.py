@@ -1,14 +1,12 @@
-"""Pop consumption of 5.x: messages that are out of sight for some time, and come back unless they are acked.
+"""Pop consumption of 5.x: popped messages are invisible for some time, and come back unless they are acked.
 
-Upstream: ``PopMessageProcessor``, ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``, with their records on the
-revive topic. A check point says what was popped and when it comes back; an ack says that one of it does not. Both are
-timers: they reach the revive topic when they matter.
+A check point records which messages were popped and when they come back; an ack records that one of them does not. Both
+are timer messages, so they arrive in the revive topic when they are needed. upstream: PopMessageProcessor,
+AckMessageProcessor, ChangeInvisibleTimeProcessor.
 
-What was popped and not acked comes back: to the retry topic of its group.
-
-Upstream: ``PopReviveService``. The records of a revive queue are in the order of their times, acks a second behind
-their check points. When time has passed far enough behind a check point, whatever of it is not acked is put again.
-Progress is the last check point that is done with.
+``Revival`` reads the revive queues, where records are in the order of their times, acks a second after their check
+points. When enough time has passed after a check point, its messages without an ack are put into the group's retry
+topic. Progress is the last check point that is finished. upstream: PopReviveService.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from rmqtool.formats.topics import PERM_READ, PERM_WRITE, RETRY_PREFIX, REVIVE_G
 
 DEFAULT_INVISIBLE = 60_000
 MOST_AT_ONCE = 32
-# A check point comes to its topic so long (ms) before the acks that are due with it.
+# A check point arrives this long (ms) before the acks that are due with it.
 ACK_INTERVAL = 1_000
 _HUNDRED = 100
 _V1, _V2 = "1", "2"
@@ -51,21 +49,21 @@ _MOVED = (
 
 
 class Popped(NamedTuple):
-    """A message that was popped, and the receipt to ack it with."""
+    """A popped message, and the receipt to ack it with."""
 
     record: Message
     receipt: PopReceipt
 
 
 def real_topic(topic: str, group: str, receipt: PopReceipt) -> str:
-    """Return the topic that a receipt is about: a retry topic stands behind the one that was asked for."""
+    """Return the topic of a receipt. For a message from the retry topic, that is not the topic that was popped."""
     if topic.startswith(RETRY_PREFIX) or receipt.retry_flag not in (_V1, _V2):
         return topic
     return pop_retry_topic(group, topic, v2=receipt.retry_flag == _V2)
 
 
 class Pops:
-    """The pops of one store. Progress of groups is that of ``offsets``."""
+    """The pops of one store. The progress of groups is that of ``offsets``."""
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets, chance: Random | None = None) -> None:
         config = store.setup.config
@@ -74,7 +72,7 @@ class Pops:
         self._offsets = offsets
         self._config = config
         self._dialect = dialect_of(config.version.value)
-        self._chance = chance or Random()  # noqa: S311  (which queue first, no secret)
+        self._chance = chance or Random()  # noqa: S311  (which queue first, not a secret)
         self._pops = 0
 
     def pop(
@@ -86,7 +84,7 @@ class Pops:
         invisible: int = DEFAULT_INVISIBLE,
         message_filter: MessageFilter | None = None,
     ) -> list[Popped]:
-        """Pop up to ``most`` messages of a topic and of its retry topic, which now and then goes first."""
+        """Pop up to ``most`` messages of a topic and of its retry topic, which sometimes goes first."""
         v2 = self._config.enable_retry_topic_v2
         retry = (pop_retry_topic(group, topic, v2=v2), (0,), None)
         sources = [(topic, tuple(queue_ids), message_filter), retry]
@@ -138,7 +136,7 @@ class Pops:
         return self._put_ack(group, real_topic(topic, group, receipt), receipt)
 
     def change_invisible(self, group: str, topic: str, receipt: PopReceipt, invisible: int) -> PopReceipt | None:
-        """Have a message come back at another time: a check point of its own, and an ack of the old one."""
+        """Change when a message comes back: with a check point of its own, and an ack of the old one."""
         assert receipt.queue_offset is not None, "the receipt of one message"
         real, now, offset = real_topic(topic, group, receipt), self._store.setup.clock.now(), receipt.queue_offset
         place = real, receipt.queue_id, receipt.revive_queue_id
@@ -148,7 +146,7 @@ class Pops:
         return receipt._replace(check_point_offset=offset, pop_time=now, invisible_time=invisible)
 
     def _start(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where a group goes on. A new one begins with the first message there is."""
+        """Return the offset from which a group continues. A new group begins at the first message."""
         stored = self._offsets.query_offset(group, topic, queue_id)
         return stored if stored >= 0 else max(self._store.reader.bounds(topic, queue_id).min_offset, 0)
 
@@ -209,16 +207,16 @@ class Pops:
 
 _AT_ONCE = 32
 _TAGS = {tag.value for tag in PopTag}
-# Behind a check point time must have passed so far (ms) that all its acks are there.
+# A check point is revived this long (ms) after its time, when all its acks have arrived.
 _BEHIND = ACK_INTERVAL + 1_000
-# When nothing more comes, the clock itself says what time it is, after so long (ms).
+# If no record arrives for this long (ms), the clock replaces the times of records.
 _SILENCE = 3_000
 _NEEDED = {"c", "t", "q", "pt", "so"}
 
 
 @dataclass
 class _CheckPoint:
-    """A check point, where it lies in its revive queue, and which of its messages are acked."""
+    """A check point, its offset in the revive queue, and its acked messages."""
 
     body: dict[str, Any]
     revive_offset: int
@@ -226,7 +224,7 @@ class _CheckPoint:
 
     @property
     def revive_time(self) -> int:
-        """When what is not acked comes back."""
+        """When the messages without an ack come back."""
         return int(self.body["pt"]) + int(self.body["it"])
 
 
@@ -241,12 +239,12 @@ class Revival:
         self._config = store.setup.config
 
     def iter_due(self) -> Iterator[Happened]:
-        """Revive what is due, and tell each message."""
+        """Revive what is due; yield one event for each message."""
         for queue_id in self._queues():
             yield from self.iter_queue(queue_id)
 
     def iter_queue(self, queue_id: int) -> Iterator[Happened]:
-        """Revive what is due in one revive queue, check point by check point, until one cannot be put."""
+        """Revive what is due in one revive queue, one check point after the other, until a message cannot be put."""
         check_points, reached = self._read(queue_id)
         for check_point in check_points:
             if reached - check_point.revive_time <= _BEHIND:
@@ -258,12 +256,12 @@ class Revival:
             self._offsets.commit_offset(REVIVE_GROUP, self._topic, queue_id, check_point.revive_offset)
 
     def next_due(self) -> int | None:
-        """Return when the first check point is due that has come to its revive queue."""
+        """Return when the first check point in the revive queues is due."""
         firsts = [check_points[0] for queue_id in self._queues() if (check_points := self._read(queue_id)[0])]
         return min((first.revive_time + _BEHIND + 1 for first in firsts), default=None)
 
     def waiting(self) -> int:
-        """Return how many messages of check points in the revive queues are not acked yet."""
+        """Return the number of messages in check points that are not acked yet."""
         return sum(
             len(popped_offsets(check_point.body)) - len(check_point.acked)
             for queue_id in self._queues()
@@ -274,8 +272,8 @@ class Revival:
         return sorted(queue.key[1] for queue in self._store.queues() if queue.key[0] == self._topic)
 
     def _read(self, queue_id: int) -> tuple[list[_CheckPoint], int]:
-        """Return the check points of a revive queue that are not done with, and the time it has come to."""
-        # The last record that is done with is what progress names; without any it is the one before the first.
+        """Return the unfinished check points of a revive queue, and the time that its records have reached."""
+        # Progress is the last finished record; without one it is -1, before the first.
         offset = self._offsets.query_offset(REVIVE_GROUP, self._topic, queue_id) + 1
         found: dict[tuple[Any, ...], _CheckPoint] = {}
         reached = 0
@@ -295,7 +293,7 @@ class Revival:
         return list(found.values()), reached
 
     def _join(self, found: dict[tuple[Any, ...], _CheckPoint], record: Message, queue_offset: int) -> None:
-        """Take a check point, or join an ack to its check point."""
+        """Add a check point, or an ack to its check point."""
         tag = record.tags
         if tag not in _TAGS:
             return
@@ -311,7 +309,7 @@ class Revival:
             check_point.acked |= set(acked or ()) & set(popped_offsets(check_point.body))
 
     def _revive(self, check_point: _CheckPoint) -> Iterator[Happened]:
-        """Put the messages of a check point that are not acked; what has expired meanwhile is gone."""
+        """Put the messages of a check point that are not acked. Messages that have expired are skipped."""
         body = check_point.body
         bits = int(body.get("bm") or 0)
         for index, offset in enumerate(popped_offsets(body)):

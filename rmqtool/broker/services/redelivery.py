@@ -1,6 +1,6 @@
-"""A stored message as a broker puts it once more: delivered, committed, checked, sent back, revived.
+"""Turns a stored message into a new one, as a broker does to deliver, commit, check, send back or revive it.
 
-Upstream makes a ``MessageExtBrokerInner`` of a ``MessageExt`` in many places; they differ in what they keep.
+upstream makes a MessageExtBrokerInner of a MessageExt in many places, which differ in what they keep.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from rmqtool.formats.property_names import PROPERTY_CRC32
 
 
 def stored_properties(record: Message) -> dict[str, str]:
-    """Return the properties of a record, without the checksum that belongs to the record alone."""
-    # Not the record's own, which it would keep: many are looked at once.
+    """Return the properties of a record, without the checksum that belongs to the record only."""
+    # The record would cache its own mapping; many records are processed at once.
     found = decode_properties(record.raw_properties)
     found.pop(PROPERTY_CRC32, None)
     return found
 
 
 def text_of(properties: Mapping[str, str], version: Version) -> bytes:
-    """Return the property text that a broker makes of a map that it got by decoding."""
+    """Return the property text that a broker makes of a decoded mapping."""
     is_4_9 = version is Version.V4_9
     return property_text(properties, BUILT_BINS if is_4_9 else DECODED_BINS, terminated=not is_4_9)
 
 
 def stored_again(record: Message, topic: str, queue_id: int, properties: Mapping[str, str]) -> NewMessage:
-    """Return a record as a new message: body, flag, born time, hosts and reconsume times stay."""
+    """Return a record as a new message with the same body, flag, birth time, hosts and count of deliveries."""
     return NewMessage(
         topic,
         record.raw_body,
@@ -54,5 +54,5 @@ def with_transaction_type(sys_flag: int, kind: int) -> int:
 
 @lru_cache(maxsize=256)
 def find_number(text: str | None) -> int | None:
-    """Return the Java int of a property, None when it is none."""
+    """Return the Java int of a property; None if it is missing or not a number."""
     return None if text is None else parse_int(text)

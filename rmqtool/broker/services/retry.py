@@ -1,7 +1,8 @@
-"""What becomes of a message that a consumer could not consume: again later, and in the end a dead letter.
+"""Messages that a consumer could not consume: delivered again later, and in the end dead letters.
 
-Upstream: ``AbstractSendMessageProcessor.consumerSendMsgBack`` for parallel consumers, ``SendMessageProcessor
-.handleRetryAndDLQ`` for what ordered ones give up on, ``ConsumeMessageOrderlyService.sendMessageBack``.
+upstream: AbstractSendMessageProcessor.consumerSendMsgBack for parallel consumers,
+SendMessageProcessor.handleRetryAndDLQ for messages that ordered consumers give up,
+ConsumeMessageOrderlyService.sendMessageBack.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from rmqtool.formats.property_names import (
 from rmqtool.formats.topics import PERM_READ, PERM_WRITE, dlq_topic, retry_topic
 from rmqtool.store.config_files import load_config
 
-# A message is tried again so often, when neither its group nor its consumer says otherwise.
+# Tries of a message if neither its group nor its consumer has a limit.
 MOST_RETRIES = 16
-# The level of the first retry; each later one is one level up.
+# The delay level of the first retry; each later one is one level higher.
 FIRST_LEVEL = 3
 
 
 class Retries:
-    """The retry and dead letter topics of one store."""
+    """The retry and dead-letter topics of one store."""
 
     def __init__(self, store: MessageStore, topics: TopicConfigs, chance: Random | None = None) -> None:
         self._store = store
@@ -52,16 +53,16 @@ class Retries:
         }
 
     def most_retries(self, group: str) -> int:
-        """Return how often a message of a group is tried again."""
+        """Return the number of retries of a group's messages."""
         return int(self._groups.get(group, {}).get("retryMaxTimes", MOST_RETRIES))
 
     def send_back(
         self, group: str, record: Message, delay_level: int = 0, max_reconsume_times: int | None = None
     ) -> PutTicket | None:
-        """Have a group get a message again later, or store it as a dead letter; None when it is dropped.
+        """Have a message delivered to the group again, or store it as a dead letter; return None if it is dropped.
 
-        The level 0 is the next of the schedule, a negative one gives up at once. A group without retry queues gets
-        nothing again.
+        Level 0 is the next level of the schedule, a negative level gives up at once. A group without retry queues does
+        not get the message again.
         """
         queues = int(self._groups.get(group, {}).get("retryQueueNums", 1))
         if queues <= 0:
@@ -89,10 +90,10 @@ class Retries:
         max_reconsume_times: int,
         pulled: tuple[int, int] | None = None,
     ) -> PutTicket:
-        """Store what an ordered consumer could not consume as a dead letter.
+        """Store a message that an ordered consumer could not consume as a dead letter.
 
-        The consumer sends it to the retry topic with its counts, and the broker sees that they are used up.
-        ``pulled`` are the bounds of the queue as the consumer's pull told them; left out, those of now.
+        The consumer sends it to the retry topic with its counts, and the broker sees that its tries are used up.
+        ``pulled`` are the bounds of the queue that the consumer's pull returned; by default the current ones.
         """
         low, high = pulled or self._store.reader.bounds(record.topic, record.queue_id)
         properties = stored_properties(record)
@@ -103,7 +104,7 @@ class Retries:
             or encode_offset_msg_id(record.store_host_ip, record.store_host_port, record.physical_offset),
             RECONSUME_TIME: str(reconsume_times),
             MAX_RECONSUME_TIMES: str(max_reconsume_times),
-            # What its pull told the consumer.
+            # The bounds that the pull returned.
             MIN_OFFSET: str(low),
             MAX_OFFSET: str(high),
             DELAY: "0" if self._version is Version.V4_9 else "-1",

@@ -1,8 +1,8 @@
-"""Everything a broker does by itself to one open store, and the progress that it keeps about it.
+"""All services of one open store, and their saved progress.
 
-Upstream: the services that ``BrokerController`` starts. Here nothing runs by itself: ``iter_due`` does what is due by
-the clock, one thing at a time, and ``save`` writes down how far it is. Progress is saved after what it speaks of is
-durable: cut short anywhere, things happen again rather than not at all.
+Nothing runs by itself. ``iter_due`` does what is due by the clock, one message at a time, and ``save`` writes down the
+progress. Progress is saved only after its messages are durable: after an interruption messages may be delivered twice,
+but none is lost. upstream: the services that BrokerController starts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from rmqtool.store.config_files import config_text
 
 
 class Services:
-    """What is due in one store.
+    """The services of one store.
 
-    ``offsets`` is the progress of groups, where the process has it open already: there must not be two of it.
+    ``offsets`` is the progress of groups if the caller has it open already: there must be only one of it.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsets | None = None) -> None:
@@ -51,7 +51,7 @@ class Services:
         self._schedule = SaveSchedule(clock)
 
     def iter_due(self, at_once: int = AT_ONCE) -> Iterator[Happened]:
-        """Do what is due now, and tell each thing. Nothing is removed: that is what ``iter_expired`` is for."""
+        """Do what is due now; yield one event for each message. ``iter_expired`` removes files, this does not."""
         self.store.dispatch_now()
         yield from self.delay.iter_due(at_once)
         self.store.dispatch_now()
@@ -62,7 +62,10 @@ class Services:
         self.store.dispatch_now()
 
     def iter_expired(self) -> Iterator[Happened]:
-        """Remove what a broker would remove now, because it is old or the disk is full, and tell what went."""
+        """Remove what a broker would remove now, because it is old or the disk is full.
+
+        Yield one event for each kind.
+        """
         removed = self.store.clean_now()
         if removed.files:
             yield Happened(Service.RETENTION, "expired", about=removed.as_json())
@@ -77,7 +80,7 @@ class Services:
         return happened
 
     def waiting(self) -> dict[str, dict[str, int | None]]:
-        """Return how much waits for its time with each service, and when the next of it is due."""
+        """Return the number of waiting messages of each service, and when the next one is due."""
         self.store.dispatch_now()
         return {
             Service.DELAY.value: {"count": self.delay.waiting(), "nextDue": self.delay.next_due()},
@@ -87,7 +90,7 @@ class Services:
         }
 
     def save(self) -> None:
-        """Write down how far everything is, once it is durable."""
+        """Save the progress of all services, after making its messages durable."""
         self.transactions.write_ops(at_once=True)
         if not self.store.flush_now():
             raise WriteFailed(
@@ -100,13 +103,13 @@ class Services:
         self.topics.save_changed()
 
     def close(self) -> None:
-        """Close the files; nothing is saved."""
+        """Close the files without saving."""
         self.timers.close()
 
 
 @contextmanager
 def running(store: MessageStore, offsets: ConsumerOffsets | None = None) -> Iterator[Services]:
-    """Give the services of a store, and save their progress at the end, also after an error of the caller's."""
+    """Give the services of a store, and save their progress at the end, even after an error of the caller."""
     services = Services(store, offsets)
     try:
         yield services

@@ -1,14 +1,13 @@
-"""Arbitrary timers of 5.x: from the timer topic into the wheel, and from the wheel to where they belong.
+"""Timers of 5.x: messages with a time of delivery, kept in the timer topic, the timer log and the timer wheel.
 
-Upstream: ``TimerMessageStore``. A slot is served once the clock has passed it. What is further away than the window
-rolls: it is put into the timer topic again. A message that cancels another one falls into the same slot. The read time
-moves on when a whole slot is done, and is saved after what was delivered: at least once, whatever happens.
+A new message of the timer topic gets a unit in the timer log and is linked to the slot of its time in the wheel. A slot
+is served when the clock has left it. A message further away than the window of the wheel *rolls*: it is put into the
+timer topic again. A message that cancels another one is in the same slot. The read time moves when a whole slot is
+done, and is saved after the delivered messages: they may be delivered twice, but not lost. upstream: TimerMessageStore.
 
-The timer log and the wheel of 5.x, being written.
-
-Upstream: ``TimerLog``, ``TimerWheel``, ``TimerMessageStore.recover``. The log chains the units of each slot, newest
-first; a slot of the wheel holds the place of the newest. Slots that changed are kept in memory until ``flush`` has
-forced the log: on the disk the wheel never leads to a unit that is not there, and lags the log at most.
+The timer log chains the units of each slot, newest first; the slot points to the newest. Changed slots stay in memory
+until ``flush`` has forced the log. So on disk a slot never points to a unit that does not exist. upstream: TimerLog,
+TimerWheel, TimerMessageStore.recover.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ _EMPTY = TimerSlot(0, 0, 0, 0, 0)
 
 
 class TimerLog:
-    """Units one behind the other; a file ends with a blank."""
+    """The units, back to back; a file ends with a blank unit."""
 
     def __init__(self, files: DerivedFiles, file_size: int, start: int = 0) -> None:
-        # Where the next unit comes to.
+        # The place of the next unit.
         self.end = start
         self._queue = DerivedQueue(files, TIMER_LOG, file_size)
         self._file_size = file_size
@@ -78,14 +77,14 @@ class TimerLog:
         return position
 
     def read(self, position: int) -> TimerLogUnit | None:
-        """Return the unit at a place, None when none stands there."""
+        """Return the unit at a place, None if there is no valid one."""
         if not 0 <= position < self.end:
             return None
         found = decode_timer_unit(self._queue.read(position, UNIT_SIZE))
         return found if isinstance(found, TimerLogUnit) else None
 
     def remove_file(self, start: int, lost_before: int) -> bool:
-        """Remove a full file if the message of its last unit, and so all of them, lay before a place in the log."""
+        """Remove a full file if its last message, and so all of them, was before an offset of the log."""
         last = (self._file_size - BLANK_SIZE) // UNIT_SIZE - 1
         unit = self.read(start + last * UNIT_SIZE)
         if unit is None or unit.offset_py >= lost_before:
@@ -94,7 +93,7 @@ class TimerLog:
         return True
 
     def iter_chain(self, position: int) -> Iterator[TimerLogUnit]:
-        """Yield the units of a slot, the newest first. Each lies before the one behind it, or the chain ends."""
+        """Yield the units of a slot, newest first. A chain ends where it does not go back, because it would loop."""
         while (unit := self.read(position)) is not None:
             yield unit
             if unit.prev_pos >= position:
@@ -102,7 +101,7 @@ class TimerLog:
             position = unit.prev_pos
 
     def iter_on(self) -> Iterator[tuple[int, TimerLogUnit]]:
-        """Yield the units that stand behind the end, with their places; each one moves the end behind it."""
+        """Yield the units after the end with their places; the end moves with them."""
         while True:
             data = self._queue.read(self.end, UNIT_SIZE * _CHUNK)
             at = 0
@@ -118,7 +117,7 @@ class TimerLog:
 
 
 class TimerWheel:
-    """The slots of two laps of seven days. ``changed`` holds those that the file does not have yet."""
+    """The slots of two laps of seven days. ``changed`` has the slots that are not in the file yet."""
 
     def __init__(self, files: DerivedFiles, precision: int) -> None:
         self.changed: dict[int, TimerSlot] = {}
@@ -127,13 +126,13 @@ class TimerWheel:
         self._precision = precision
 
     def find(self, time: int) -> TimerSlot | None:
-        """Return the slot of a delivery time, None when it is empty, or left from an earlier lap."""
+        """Return the slot of a delivery time; None if it is empty or belongs to an earlier lap."""
         index = wheel_slot(time, self._precision)
         slot = self.changed.get(index) or self._read(index)
         return slot if slot.time == time // self._precision else None
 
     def add(self, unit: TimerLogUnit, position: int) -> None:
-        """Let a slot lead to a unit of its; one that it knows changes nothing."""
+        """Link a unit to its slot, unless the slot has it already."""
         index = wheel_slot(unit.write_time + unit.delay, self._precision)
         slot = self.changed.get(index) or self._read(index)
         if slot.time == (unit.write_time + unit.delay) // self._precision and slot.last_pos >= position:
@@ -141,7 +140,7 @@ class TimerWheel:
         self.changed[index] = apply_to_slot(slot, unit, position, self._precision)
 
     def iter_slots(self, time: int, end: int) -> Iterator[TimerSlot]:
-        """Yield the slots in use of delivery times from ``time`` to before ``end``, in their order; one lap at most."""
+        """Yield the used slots of delivery times from ``time`` to before ``end``, in order; at most one lap."""
         first, last = time // self._precision, end // self._precision
         last = min(last, first + WHEEL_SLOTS)
         while first < last:
@@ -159,7 +158,7 @@ class TimerWheel:
             first += count
 
     def flush(self) -> None:
-        """Write and force the slots that changed; the log must be forced before."""
+        """Write and force the changed slots. The log must be forced before."""
         if not self.changed:
             return
         if not self.exists:
@@ -182,14 +181,14 @@ class TimerWheel:
 
 
 _CHECK_PATH = f"{CONFIG}/{TIMER_CHECK}"
-# So many messages of the timer topic are looked at before anything else happens.
+# Messages of the timer topic that are read at once.
 _AT_ONCE = 4096
-# What nobody ever put into the wheel, since it was due already, says so.
+# The enqueue time of a message that was due already and never entered the wheel.
 _NEVER_ENQUEUED = LONG_MAX
 
 
 class DueTimer(NamedTuple):
-    """A message whose time has come: its record, when it was enqueued, and whether it rolls."""
+    """A message whose time has come, when it was enqueued, and whether it rolls."""
 
     record: Message
     enqueued: int
@@ -197,7 +196,7 @@ class DueTimer(NamedTuple):
 
 
 class Timers:
-    """Wheel, log and progress of one store. Without a wheel, or with timers in RocksDB, nothing ever happens."""
+    """Wheel, log and progress of one store. Without a wheel, or with timers in RocksDB, it does nothing."""
 
     def __init__(self, store: MessageStore) -> None:
         config = store.setup.config
@@ -216,9 +215,9 @@ class Timers:
             self._recover()
 
     def _recover(self) -> None:
-        """Go on where the checkpoint says, with what the log has behind it.
+        """Continue from the checkpoint, with the units that the log has after it.
 
-        upstream: begins a whole file before the checkpoint; here the wheel is forced before the checkpoint is written.
+        upstream begins a whole file before the checkpoint. Here the wheel is forced before the checkpoint is written.
         """
         has_check = self._files.exists(_CHECK_PATH)
         if has_check:
@@ -248,11 +247,11 @@ class Timers:
         return now - now % self._precision
 
     def _within_lap(self, time: int) -> int:
-        """Return ``time``, or what lies a lap back without what is still to come: nobody can tell older slots apart."""
+        """Return ``time``, or the oldest time whose slots no later lap can have used again."""
         return max(time, self._rounded_now() - (WHEEL_SLOTS - self._config.timer_roll_window_slot) * self._precision)
 
     def iter_due(self) -> Iterator[Happened]:
-        """Deliver what is due, take in what is new, and deliver what of that is due."""
+        """Deliver what is due, take new messages, and deliver those that are due."""
         if not self.is_enabled:
             return
         yield from self.iter_dequeue()
@@ -260,7 +259,7 @@ class Timers:
         yield from self.iter_dequeue()
 
     def iter_enqueue(self, most: int | None = None) -> Iterator[Happened]:
-        """Take messages of the timer topic into the wheel, ``most`` of them; what is due already is delivered."""
+        """Take up to ``most`` messages of the timer topic into the wheel; deliver those that are due already."""
         taken = 0
         while most is None or taken < most:
             queue = self._store.find_queue(TIMER_TOPIC, 0)
@@ -283,7 +282,7 @@ class Timers:
                 return
 
     def _enqueue(self, record: Message, deliver: int) -> None:
-        """Note a message in log and wheel; one that is further away than the window rolls on the way."""
+        """Add a message to log and wheel. One that is further away than the window rolls later."""
         write_time = self._rounded_now()
         delay, magic = deliver - write_time, MAGIC_DEFAULT
         window = self._config.timer_roll_window_slot * self._precision
@@ -307,7 +306,7 @@ class Timers:
         self.wheel.add(unit, self.log.append(unit))
 
     def iter_dequeue(self) -> Iterator[Happened]:
-        """Serve the slots that the clock has passed."""
+        """Serve the slots that the clock has left."""
         now = self._rounded_now()
         self.read_time = self._within_lap(self.read_time)
         for slot in self.wheel.iter_slots(self.read_time, now):
@@ -344,13 +343,13 @@ class Timers:
         key = record.uniq_key
         if not key or not cancelled:
             return False
-        # 5.4 takes the key alone; one with its topic before it is honoured all the same.
+        # 5.4 uses the key alone, but accepts the key with its topic too.
         return f"{record.properties.get(REAL_TOPIC)}+{key}" in cancelled or (
             self._config.version is Version.V5_4 and key in cancelled
         )
 
     def _put(self, due: Sequence[DueTimer], time: int) -> Iterator[Happened]:
-        """Put messages where they belong, or into the timer topic again."""
+        """Put messages into their own topics, or into the timer topic again."""
         ready = [(one, message) for one in due if (message := self._made(one)) is not None]
         for one in due:
             if TIMER_DEL_UNIQKEY in one.record.properties and not one.rolls:
@@ -370,7 +369,7 @@ class Timers:
                 return
 
     def _made(self, one: DueTimer) -> NewMessage | None:
-        """Return what is put of a message whose time has come; None of one that only cancels."""
+        """Return the message to put, or None for one that only cancels another."""
         properties = stored_properties(one.record)
         properties[TIMER_ENQUEUE_MS] = str(one.enqueued)
         properties[TIMER_DEQUEUE_MS] = str(self._store.setup.clock.now())
@@ -384,7 +383,7 @@ class Timers:
         return stored_again(one.record, properties.get(REAL_TOPIC, ""), queue_id, properties)
 
     def waiting(self) -> int:
-        """Return how many messages wait, in the wheel and before it."""
+        """Return the number of waiting messages, in the wheel and not yet in it."""
         if not self.is_enabled:
             return 0
         end = self.read_time + WHEEL_SLOTS * self._precision
@@ -392,7 +391,7 @@ class Timers:
         return in_wheel + max(self._store.reader.bounds(TIMER_TOPIC, 0).max_offset - self.queue_offset, 0)
 
     def next_due(self) -> int | None:
-        """Return when the next slot in use is served, None when there is none."""
+        """Return when the next used slot is served; None if all are empty."""
         if not self.is_enabled:
             return None
         end = self.read_time + WHEEL_SLOTS * self._precision
@@ -400,7 +399,7 @@ class Timers:
         return None if first is None else (first.time + 1) * self._precision
 
     def save(self) -> None:
-        """Force log and wheel, then write down how far they are; what was delivered must be durable before."""
+        """Force log and wheel, then save their progress. Delivered messages must be durable before."""
         reached = self._saved._replace(
             last_read_time_ms=self.read_time,
             last_timer_log_flush_pos=self.log.end,
@@ -421,9 +420,12 @@ class Timers:
         self._saved = reached
 
     def iter_clean(self) -> Iterator[Happened]:
-        """Remove the files of the timer log whose messages the log has lost, and tell how many.
+        """Remove files of the timer log whose messages are not in the commit log any more.
 
-        upstream: up to the last file; here only what the checkpoint has passed, so that recovery never begins in one.
+        Yield one event with their number.
+
+        upstream removes up to the last file. Here the checkpoint must have passed a file, so that no recovery begins in
+        it.
         """
         if not self.is_enabled:
             return
@@ -437,7 +439,7 @@ class Timers:
             yield Happened(Service.TIMER, "expired", about={"segments": removed})
 
     def close(self) -> None:
-        """Close the files; nothing is forced."""
+        """Close the files without forcing them."""
         self._files.close()
 
 

@@ -1,14 +1,12 @@
-"""Transactions: half messages that nobody sees, and the records that decide them.
+"""Transactions: half messages, which consumers do not see, and the op records that decide them.
 
-Upstream: ``TransactionalMessageBridge``, ``EndTransactionProcessor``, ``TransactionalMessageServiceImpl``,
-``TransactionalOpBatchService``. A half message is decided by an op record that names its offset; 4.9 writes one at
-once for each, 5.x gathers them for some time. A commit whose op record is lost happens again: the check asks once more.
+An op record names the queue offsets of decided half messages; 4.9 writes one for each decision at once, 5.x collects
+them for some time. If the op record of a commit is lost, the check asks again and the message is committed twice.
+upstream: TransactionalMessageBridge, EndTransactionProcessor, TransactionalOpBatchService.
 
-Asking producers about half messages that nobody decided, and giving up on those that stay so.
-
-Upstream: ``TransactionalMessageServiceImpl.check``. Each half message that is asked about is written again behind the
-others, so that progress is one offset; op records say which are decided. Nothing is waited for here: when all op
-records are read and none of them decides a half message, it is asked about.
+``TransactionCheck`` asks producers about undecided half messages, and gives up after too many tries. Each half message
+is written again, after the others, when it is asked about, so that progress is one offset. When all op records are read
+and none decides a half message, it is asked about. upstream: TransactionalMessageServiceImpl.check.
 """
 
 from __future__ import annotations
@@ -54,13 +52,13 @@ from rmqtool.formats.property_names import (
 from rmqtool.formats.system_bodies import decode_op_body, encode_op_body
 from rmqtool.formats.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE, TRANS_GROUP
 
-# The tag of op records.
+# The tag of op records. As upstream.
 REMOVE_TAG = "d"
 _SECOND = 1000
 
 
 class TransactionState(StrEnum):
-    """What a producer says of its transaction."""
+    """A producer's decision about its transaction."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -68,7 +66,7 @@ class TransactionState(StrEnum):
 
 
 class EndStatus(StrEnum):
-    """The broker's answer."""
+    """The broker's answer to a decision."""
 
     SUCCESS = "SUCCESS"
     SYSTEM_ERROR = "SYSTEM_ERROR"
@@ -78,7 +76,7 @@ class EndStatus(StrEnum):
 
 
 class EndRequest(NamedTuple):
-    """Which half message is decided, by where it lies, by whom, and whether the broker had asked."""
+    """The decision about a half message: where it is, whose it is, and whether the broker had asked."""
 
     producer_group: str
     commit_log_offset: int
@@ -88,7 +86,7 @@ class EndRequest(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What came of a decision: the answer, and the record in the real topic."""
+    """The result of a decision: the answer, and the committed record."""
 
     status: EndStatus
     ticket: PutTicket | None = None
@@ -96,7 +94,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class _Ops:
-    """Decisions of one half queue that no op record names yet, and when the first of them was made."""
+    """The decisions about one half queue without an op record, and the time of the first."""
 
     since: int = 0
     offsets: list[int] = field(default_factory=list)
@@ -104,7 +102,7 @@ class _Ops:
 
 
 class Transactions:
-    """Half messages and decisions of one store."""
+    """The half messages and decisions of one store."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -113,11 +111,11 @@ class Transactions:
         self._ops: dict[int, _Ops] = {}
 
     def prepare(self, message: NewMessage) -> PutTicket | EndStatus:
-        """Store a message that its producer is yet to decide. It names its group in PGROUP."""
+        """Store a half message. Its properties name the producer group (PGROUP)."""
         if self._config.reject_transaction_message:
             return EndStatus.NO_PERMISSION
         properties = dict(message.property_map())
-        # A producer takes it out: nobody would get the message.
+        # As upstream's producer does: a committed message with a delay would go to the schedule topic.
         properties.pop(DELAY, None)
         properties[TRAN_MSG] = "true"
         if not self._is_4_9 and properties.get(UNIQ_KEY):
@@ -155,12 +153,15 @@ class Transactions:
         return Ended(EndStatus.SUCCESS, ticket)
 
     def commit(self, half: Message) -> PutTicket | None:
-        """Put the message that everybody sees; None when the half message does not say where."""
+        """Put the message that consumers see; return None if the half message does not name its topic and queue."""
         message = self._committed(half)
         return None if message is None else self._store.put(message)
 
     def decide(self, half: Message) -> bool:
-        """Note that a half message is done with: in an op record, at once or with others; tell whether it is noted."""
+        """Record that a half message is decided, in an op record of its own or with others.
+
+        Return whether that worked.
+        """
         if self._is_4_9:
             return self._write_op(half.queue_id, encode_op_body([half.queue_offset], listed=False)).is_ok
         ops = self._ops.setdefault(half.queue_id, _Ops())
@@ -172,19 +173,19 @@ class Transactions:
         return True
 
     def write_ops(self, *, at_once: bool = False) -> list[Happened]:
-        """Write the op records that are due, by their size or after some time; ``at_once``: all there are."""
+        """Write the op records that are due, by size or by time; with ``at_once`` all of them."""
         found, now = [], self._store.setup.clock.now()
         for queue_id, ops in self._ops.items():
             while ops.offsets and (at_once or self._are_due(ops, now)):
                 ticket = self._write_op(queue_id, self._take(ops, now))
                 if not ticket.is_ok:
-                    # The half messages stay undecided, and are asked about again.
+                    # The half messages stay undecided, and the check asks again.
                     break
                 found.append(Happened(Service.TRANSACTION, "ops", ticket=ticket))
         return found
 
     def _is_too_late(self, half: Message) -> bool:
-        """Tell whether the producer had said for how long it would be silent, and that is over: the check decides."""
+        """Return whether a decision comes after the time that the producer itself asked for: then the check decides."""
         wanted = find_number(half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS))
         if wanted is None:
             return False
@@ -192,7 +193,7 @@ class Transactions:
         return self._store.setup.clock.now() - half.born_timestamp > immunity
 
     def _committed(self, half: Message) -> NewMessage | None:
-        """Return the message that everybody sees. Its text still says that it was a half message."""
+        """Return the message that consumers see. Its property text still marks it as a half message."""
         stored = stored_properties(half)
         topic, queue_id = stored.get(REAL_TOPIC), find_number(stored.get(REAL_QID))
         if not topic or queue_id is None:
@@ -200,7 +201,7 @@ class Transactions:
         shown = {name: value for name, value in stored.items() if name not in (REAL_TOPIC, REAL_QID)}
         kept = {name: value for name, value in shown.items() if name != TRAN_MSG}
         message = stored_again(half, topic, queue_id, kept)
-        # Before 5.4 the text is made before anything is taken out.
+        # Before 5.4 the text is made from all properties.
         message.property_text = text_of(stored if self._config.version < Version.V5_4 else shown, self._config.version)
         message.sys_flag = with_transaction_type(message.sys_flag, TransactionType.COMMIT)
         message.prepared_transaction_offset = half.physical_offset
@@ -211,7 +212,7 @@ class Transactions:
         return is_full or now - ops.since >= self._config.transaction_op_batch_interval
 
     def _take(self, ops: _Ops, now: int) -> bytes:
-        """Return the body of the next op record: entries until it is as long as it may be."""
+        """Return the body of the next op record: as many offsets as its largest size allows."""
         body = b""
         while ops.offsets and len(body) < self._config.transaction_op_msg_max_size:
             body += encode_op_body([ops.offsets.pop(0)], listed=True)
@@ -225,7 +226,7 @@ class Transactions:
 
 
 def _belongs(half: Message, request: EndRequest) -> bool:
-    """Tell whether a record is the half message that a producer speaks of."""
+    """Return whether a record is the half message that a producer refers to."""
     return (
         half.properties.get(PGROUP) == request.producer_group
         and half.queue_offset == request.tran_state_table_offset
@@ -234,23 +235,23 @@ def _belongs(half: Message, request: EndRequest) -> bool:
 
 
 def immunity_time(half: Message, default: int) -> int:
-    """Return for how long (ms) after its birth nobody asks about a half message."""
+    """Return how long after its birth (ms) a half message is not asked about."""
     wanted = find_number(half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS))
     return default if wanted is None or wanted == -1 else wanted * _SECOND
 
 
-# One run of the check takes no longer, for each half queue (ms).
+# The longest run of the check for one half queue (ms). As upstream.
 _LONGEST_RUN = 60_000
 _OPS_AT_ONCE = 32
 _HOUR_MS = 3_600_000
 _NOTHING_NEW = (GetMessageStatus.NO_MESSAGE_IN_QUEUE, GetMessageStatus.OFFSET_OVERFLOW_ONE)
 
-# Asked about a half message, as it was written again; a producer that cannot be reached does not know.
+# Called with a half message, as it was written again; returns UNKNOWN if the producer cannot be reached.
 Producer: TypeAlias = Callable[[Message], TransactionState]
 
 
 class _Verdict(Enum):
-    """What to do about a half message that no op record decides so far."""
+    """The next step for a half message that no op record decides so far."""
 
     ASK = auto()
     PUT_OFF = auto()
@@ -261,18 +262,18 @@ class _Verdict(Enum):
 
 @dataclass
 class _Decided:
-    """What the op records say, from an offset on."""
+    """The content of the op records, from an offset on."""
 
     next_offset: int
     # Half offset → op offset; op offset → half offsets not yet passed.
     halves: dict[int, int] = field(default_factory=dict)
     open_ops: dict[int, set[int]] = field(default_factory=dict)
     done_ops: set[int] = field(default_factory=set)
-    # The op records that were read last, None when there were none.
+    # Birth of the newest op record that was read last; None if the read was empty.
     last_born: int | None = None
 
     def finish(self, half_offset: int) -> None:
-        """Pass a half message that is decided."""
+        """Pass a decided half message."""
         op_offset = self.halves.pop(half_offset)
         left = self.open_ops[op_offset]
         left.discard(half_offset)
@@ -281,14 +282,14 @@ class _Decided:
             self.done_ops.add(op_offset)
 
     def progress(self, op_offset: int) -> int:
-        """Return the first op record that is not done with."""
+        """Return the first op record that is not finished."""
         while op_offset in self.done_ops:
             op_offset += 1
         return op_offset
 
 
 class TransactionCheck:
-    """The check of one store. ``producer`` is asked; without one nobody answers."""
+    """The check of one store. Without a ``producer`` no question is answered."""
 
     def __init__(
         self,
@@ -307,27 +308,27 @@ class TransactionCheck:
         self._clock = store.setup.clock
 
     def iter_due(self) -> Iterator[Happened]:
-        """Check, if the first half message that is open was last asked about an interval ago."""
+        """Run the check if it is due: one interval after the first open half message was asked about."""
         yield from self._transactions.write_ops()
         due = self.next_due()
         if due is not None and due <= self._clock.now():
-            # upstream: what waits to be written is not known to the check, and is asked about.
+            # upstream: the check does not know decisions that wait to be written, and asks about their half messages.
             yield from self._transactions.write_ops(at_once=True)
             self._store.dispatch_now()
             yield from self.iter_check()
 
     def next_due(self) -> int | None:
-        """Return when the next check is due, None when no half message is open."""
+        """Return when the next check is due; None if no half message is open."""
         for half in self._iter_open():
             return half.store_timestamp + self._config.transaction_check_interval
         return None
 
     def waiting(self) -> int:
-        """Return how many half messages are open."""
+        """Return the number of open half messages."""
         return sum(1 for _ in self._iter_open())
 
     def iter_check(self) -> Iterator[Happened]:
-        """Run the check once over every half queue, and tell each half message that was asked about or given up."""
+        """Check each half queue once; yield one event for each half message that was asked about or given up."""
         for queue_id in self._queues():
             yield from self._check_queue(queue_id)
 
@@ -367,7 +368,7 @@ class TransactionCheck:
             self._offsets.commit_offset(TRANS_GROUP, OP_HALF_TOPIC, queue_id, op_reached)
 
     def _visit(self, queue_id: int, offset: int, decided: _Decided) -> Iterator[tuple[int, Happened | None]]:
-        """Go over the half messages; yield (the offset up to which all are done with, what happened)."""
+        """Visit the half messages; yield (the offset up to which all are finished, the event or None)."""
         started, deadline = self._clock.now(), self._clock.monotonic() + _LONGEST_RUN
         start, missed = offset, False
         while self._clock.monotonic() <= deadline:
@@ -409,7 +410,7 @@ class TransactionCheck:
             yield offset, happened
 
     def _judge(self, half: Message, decided: _Decided, started: int) -> _Verdict:
-        """Return what to do about a half message that no op record decides so far."""
+        """Return the next step for a half message that no op record decides so far."""
         age = self._clock.now() - half.born_timestamp
         immunity = immunity_time(half, self._config.transaction_time_out)
         if CHECK_IMMUNITY_TIME_IN_SECONDS in half.properties:
@@ -429,11 +430,11 @@ class TransactionCheck:
                 if decided.last_born - started > self._config.transaction_time_out
                 else _Verdict.READ_MORE_OPS
             )
-        # upstream: 5.3 and before turn round here until the clock moves on.
+        # upstream: 5.3 and before loop here until the clock moves on.
         return _Verdict.END
 
     def _ask(self, half: Message, times: int, *, is_immune: bool) -> Happened | None:
-        """Write a half message again and, unless it is immune, ask about it; None when it could not be written."""
+        """Write a half message again and, unless it is immune, ask about it; return None if the write failed."""
         properties = {**stored_properties(half), TRANSACTION_CHECK_TIMES: str(times)}
         if is_immune:
             properties.setdefault(TRAN_PREPARED_QUEUE_OFFSET, str(half.queue_offset))
@@ -468,7 +469,7 @@ class TransactionCheck:
         return self._clock.now() - half.born_timestamp > self._config.file_reserved_time * _HOUR_MS
 
     def _read_ops(self, decided: _Decided, queue_id: int, least: int) -> bool:
-        """Take some op records more; return whether there were any. Entries below ``least`` are passed already."""
+        """Read more op records; return whether there were any. Offsets below ``least`` are passed already."""
         got = self._get(OP_HALF_TOPIC, queue_id, decided.next_offset, _OPS_AT_ONCE)
         decided.last_born = None
         if not got.messages and got.status not in _NOTHING_NEW and got.next_begin_offset != decided.next_offset:
