@@ -1,7 +1,7 @@
-"""Runs of sound records as columns: what the record check finds of most of a log, at a fraction of its cost.
+"""Runs of sound records as columns: the result of the record check for most of a log, at a fraction of its cost.
 
-A batch takes a record only when nothing about it is odd, with the tests of ``RecordCheck``; whatever else stands there
-is left to that one. Nothing is dispatched here.
+A batch takes a record only if each test of ``RecordCheck`` passes; all others are left to that class. Nothing is
+dispatched here.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _LENGTH = layouts.INT.size
 _BITS = 4
 _QUEUE_ID_BITS, _QUEUE_ID_MASK = 32, 0xFFFFFFFF
 _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-# Dispatched to queues that no column names; their records go the other way.
+# Such records are in further queues, which the columns do not have; they are dispatched one by one.
 _MULTI_DISPATCH = INNER_MULTI_DISPATCH.encode()
-# So many records are walked one by one to learn how long they are. To search the bytes of one as long as this takes as
-# much time as a step to the next; and where not so many follow each other, steps are quicker too.
+# Records that are walked one by one to learn their mean size. Searching the bytes of a record takes as long as one step
+# of the walk if it has this many bytes. The last number: with fewer records between breaks, steps are faster too.
 _SAMPLE, _LONG, _FEWEST_PER_BREAK = 16, 1500, 16
-# Sums of lengths and places stay far from Java's overflows below this.
+# Below this, sums of sizes and places are far from Java's overflows.
 _HIGHEST_OFFSET = 1 << 62
 
 
 class Run(NamedTuple):
-    """Sound records of a batch, from one number to another."""
+    """Sound records of a batch, from number ``first`` to before ``last``."""
 
     batch: Batch
     first: int
@@ -58,27 +58,27 @@ class Run(NamedTuple):
 
     @property
     def last_start(self) -> int:
-        """Where the last one begins, counted from the first."""
+        """The start of the last record, counted from the first."""
         return int(self.batch.starts[self.last - 1] - self.batch.starts[self.first])
 
     @property
     def size(self) -> int:
-        """The bytes of all of them."""
+        """The bytes of all records."""
         return int(self.batch.ends[self.last - 1] - self.batch.starts[self.first])
 
     @property
     def lies_apart(self) -> bool:
-        """Whether none says that it begins before the end of the one before it."""
+        """Whether no record claims to begin before the end of the one before it."""
         begins = self.batch.physical_offsets[self.first + 1 : self.last]
         return bool((begins >= self.batch.physical_ends[self.first : self.last - 1]).all())
 
     def messages(self) -> Iterator[Message]:
-        """Yield them one by one."""
+        """Yield the records one by one."""
         return map(self.batch.message, range(self.first, self.last))
 
 
 class Batch:
-    """Records that stand one behind the other in ``data``. Each column has one value for each of them."""
+    """Consecutive records in ``data``. Each column has one value for each record."""
 
     def __init__(self, data: bytes, starts: Sequence[int] | Numbers, multi_dispatch: bool) -> None:
         import numpy as np
@@ -102,7 +102,7 @@ class Batch:
         return gather_field(self._octets, self.starts, _PREFIX, name)
 
     def _lay_out(self) -> None:
-        """Find where the parts of each record begin; ``sound`` says where they add up to its size."""
+        """Find where the parts of each record begin; ``sound`` is whether their sizes add up."""
         import numpy as np
 
         ends = self.starts + self.total_sizes
@@ -128,7 +128,7 @@ class Batch:
         self.sound: Flags = sound & (not self._multi_dispatch)
 
     def pieces(self, crc: bool) -> Iterator[Run | None]:
-        """Yield the records in runs; None for each that is left to the record check."""
+        """Yield the records in runs, and None for each record that is left to the record check."""
         first = 0
         for odd in [*self._find_odd(crc), len(self)]:
             if odd > first:
@@ -153,12 +153,12 @@ class Batch:
 
     @cached_property
     def topics(self) -> list[bytes]:
-        """The topic of every record whose lengths add up."""
+        """The topic of each record whose sizes add up."""
         return cut_out(self.data, self.topic_at, self.topic_end)
 
     @cached_property
     def queue_keys(self) -> Numbers:
-        """A number for the queue of every record: see ``queue_of``."""
+        """A number for the queue of each record; ``queue_of`` decodes it."""
         import numpy as np
 
         number_of = {topic: number for number, topic in enumerate(self._distinct_topics)}
@@ -170,11 +170,11 @@ class Batch:
         return list(dict.fromkeys(self.topics))
 
     def queue_of(self, key: int) -> tuple[bytes, int]:
-        """Return the topic and the id of a queue, given its number."""
+        """Return topic and queue id of a number of ``queue_keys``."""
         return self._distinct_topics[key >> _QUEUE_ID_BITS], int32(key)
 
     def message(self, number: int) -> Message:
-        """Return one record; its body is left out."""
+        """Return one record without its body."""
         at = int(self.starts[number])
         values = PREFIXES[int(self.sys_flags[number]) & HOST_BITS].unpack_from(self.data, at)
         topic = self.data[int(self.topic_at[number]) : int(self.topic_end[number])]
@@ -183,19 +183,19 @@ class Batch:
 
     @cached_property
     def ascends(self) -> bool:
-        """Whether each record says that it is behind the one before it."""
+        """Whether each record claims to be after the one before it."""
         import numpy as np
 
         return bool((np.diff(self.physical_offsets) > 0).all())
 
     @cached_property
     def physical_ends(self) -> Numbers:
-        """Where each record says that it ends."""
+        """Where each record claims to end."""
         return self.physical_offsets + self.total_sizes
 
     @cached_property
     def store_timestamps(self) -> Numbers:
-        """When each record was stored."""
+        """The store time of each record."""
         import numpy as np
 
         at = self.starts + _STORE_TIMESTAMP + np.where(self.sys_flags & SysFlag.BORN_HOST_V6, _LONGER_HOST, 0)
@@ -203,13 +203,13 @@ class Batch:
 
     @cached_property
     def has_unit(self) -> Flags:
-        """Whether each record stands in its queue."""
+        """Whether each record has a queue entry."""
         kind = self.sys_flags & TRANSACTION_MASK
         found: Flags = (kind == TransactionType.NONE) | (kind == TransactionType.COMMIT)
         return found
 
     def index_texts(self, tags: bool) -> Numbers:
-        """Return how many texts each record is indexed under."""
+        """Return the number of index entries of each record."""
         import numpy as np
 
         known = self._texts.get(tags)
@@ -221,7 +221,7 @@ class Batch:
 
     @cached_property
     def tags_codes(self) -> Numbers:
-        """The tags code of each record's unit."""
+        """The tags code in each record's queue entry."""
         return self._named_values.tags_hashes()
 
     @cached_property
@@ -234,7 +234,7 @@ class Batch:
 
 
 def walk(data: bytes, at: int, end: int, magics: Collection[int]) -> Sequence[int] | Numbers:
-    """Return where records begin from ``at`` on, as far as each goes by its size; all lie in front of ``end``."""
+    """Return the starts of records from ``at`` on, each found by the size of the one before; all are before ``end``."""
     import numpy as np
 
     first = _walk_one_by_one(data, at, end, magics, _SAMPLE)
@@ -246,10 +246,10 @@ def walk(data: bytes, at: int, end: int, magics: Collection[int]) -> Sequence[in
 
 
 def _walk_by_magics(data: bytes, at: int, end: int, magics: Collection[int], mean: int) -> Numbers | None:
-    """Return what a walk finds from the record at ``at`` on, made of all places where one could begin.
+    """Return the starts that a walk from ``at`` finds, computed from all places with a magic number.
 
-    Each of them is a step that leads to another; from one that begins within a record the walk does not come. None: so
-    many magic numbers stand in bodies that a walk one by one is quicker.
+    Each place leads to the one after its record; places within a record are not reached. Returns None if bodies have
+    too many magic numbers, so that a walk one by one is faster.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The lines a broker logs while it starts, as the templates of its source."""
+"""The lines that a broker logs while it starts, as the templates in its source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _NUMBER = re.compile(r"-?[0-9]+")
 
-# Templates without arguments: the numbers stand in the text itself and are shown as '#'.
+# Templates without arguments: numbers are part of the text and are shown as '#'.
 AUTO_DELETE = "{} size is #, auto delete. is_ok: {}"
 LOAD_EXCEPTION = "load exception"
 HA_SERVICE = "Load default HA Service: {}"
@@ -43,28 +43,28 @@ INDEX_LOAD_ERROR = "load file {} error"
 
 
 def length_not_matched(path: str) -> str:
-    """Return the template about a file of the wrong length; its path and length are part of the text."""
+    """Return the template for a file of the wrong length. Its path and length are part of the text."""
     text = f"$STORE/{path}\t# length not matched message store config value, please check it manually"
     return _NUMBER.sub("#", text)
 
 
 def create_failed(path: str) -> str:
-    """Return the template about a file that cannot be created."""
+    """Return the template for a file that cannot be created."""
     return _NUMBER.sub("#", f"Failed to create file $STORE/{path}")
 
 
 def put_failed(topic: str) -> str:
-    """Return the template about a unit that could not be written."""
+    """Return the template for a queue entry that could not be written."""
     return _NUMBER.sub("#", f"[BUG]put commit log position info to {topic}:# # failed, retry # times")
 
 
 def illegal_magic(magic: int) -> str:
-    """Return the template about a magic number, which 4.9 and 5.3 put into the text."""
+    """Return the template for a magic number, which 4.9 and 5.3 put into the text."""
     return _NUMBER.sub("#", f"{ILLEGAL_MAGIC}{magic:x}")
 
 
 class BrokerLog:
-    """The templates of the warnings and errors of one start, once each, in the order in which they first appear."""
+    """The templates of one start's warnings and errors, once each, in the order of their first appearance."""
 
     def __init__(self) -> None:
         self.templates: list[str] = []
@@ -72,7 +72,7 @@ class BrokerLog:
         self._open = True
 
     def warn(self, template: str) -> None:
-        """Note one line."""
+        """Log one line."""
         if self._open and template not in self._known:
             self._known.add(template)
             self.templates.append(template)
@@ -82,5 +82,5 @@ class BrokerLog:
         return template in self._known
 
     def close(self) -> None:
-        """Note nothing more: load() is over."""
+        """Ignore further lines: load() has ended."""
         self._open = False

@@ -1,4 +1,4 @@
-"""``StoreCheckpoint``: the times that decide where recovery after a crash begins."""
+"""``StoreCheckpoint``: the times that decide where recovery begins after a crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIELDS_4_9 = 3 * layouts.LONG.size
 
 
 class Checkpoint:
-    """The fields in memory, and when they reach the file. Bytes behind the fields are never written."""
+    """The fields in memory, and when they are written. Bytes after the fields are never written."""
 
     def __init__(self, files: StoreFiles, v4_9: bool) -> None:
         self._files = files
@@ -21,15 +21,15 @@ class Checkpoint:
         elif files.size(paths.CHECKPOINT) < PAGE_SIZE:
             files.resize(paths.CHECKPOINT, PAGE_SIZE)
         values = decode_checkpoint(files.read(paths.CHECKPOINT, 0, _FIELDS.size))
-        # What recovery goes by, before it changes anything.
+        # The time that recovery uses, before it changes a field.
         self.min_timestamp = min_timestamp(values)
         self._physic_msg_timestamp = values.physic_msg_timestamp
         self._master_flushed_offset = values.master_flushed_offset
-        # The store time of the last record that was dispatched.
+        # The store time of the last dispatched record.
         self.logics_msg_timestamp = values.logics_msg_timestamp
         # The end time of the last full index file.
         self.index_msg_timestamp = values.index_msg_timestamp
-        # How far the log is confirmed (5.x).
+        # The confirmed end of the log (5.x).
         self.confirm_phy_offset = values.confirm_phy_offset
 
     def flush(self) -> None:

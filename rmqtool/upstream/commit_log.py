@@ -1,4 +1,4 @@
-"""``CommitLog``: which file recovery begins with, how far it reads, where it cuts."""
+"""``CommitLog``: with which file recovery begins, how far it reads, where it cuts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqtool.upstream.mapped_files import LoadRefused, MappedFile, MappedFileQue
 from rmqtool.upstream.record_check import EndOfFile, RecordCheck, SegmentWindow, Unreadable
 from rmqtool.upstream.settings import StartSettings
 
-# A 4.9 broker that was stopped cleanly reads this many files at the end of the log.
+# After a clean stop a 4.9 broker reads this many files at the end of the log.
 NORMAL_FILES_4_9 = 3
 
 _START = layouts.RECORD_START
@@ -27,7 +27,7 @@ _PREFIX_V6 = layouts.MESSAGE_PREFIX_V6V4
 
 
 class Taker(NamedTuple):
-    """Who takes what recovery reads: records one by one, and those that stand in runs."""
+    """Takes the records that recovery reads: single ones, and runs of them."""
 
     one: Callable[[Message], None]
     run: Callable[[Run], None]
@@ -50,15 +50,15 @@ class CommitLog:
         self._log = log
         self.mapped = MappedFileQueue(files, settings.commit_log_dirs, settings.commit_log_file_size)
         self.check = RecordCheck(settings, log)
-        # What the last recovery did: the files it read, the start of the last record it took, where it cut.
+        # Results of the last recovery: the files that it read, the start of the last record, and where it ended.
         self.scanned: list[str] = []
         self.last_record: int | None = None
         self.end: Place | None = None
-        # Whether no file qualified of those that 5.4 looks at, so that it begins with the oldest of them.
+        # Whether none of the files that 5.4 looks at qualified, so that it begins with the oldest of them.
         self.limited = False
 
     def load(self) -> None:
-        """Take in the segments."""
+        """Load the segments."""
         self.mapped.load(self._log, self._settings.is_4_9)
 
     def window(self, file: MappedFile) -> SegmentWindow:
@@ -66,7 +66,7 @@ class CommitLog:
         return SegmentWindow(lambda at, length: self._files.read(file.path, at, length))
 
     def start_index(self, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> int:
-        """Return the number of the file that recovery begins with."""
+        """Return the number of the file with which recovery begins."""
         files = self.mapped.mapped
         if self._settings.is_5_4:
             return self._start_index_5_4(clean, max_physic_offset, checkpoint)
@@ -82,7 +82,10 @@ class CommitLog:
         return next((i for i in reversed(range(len(files))) if accepts(files[i])), 0)
 
     def _is_old_enough(self, file: MappedFile, latest: int) -> bool:
-        """Judge a file by magic and time of its first record alone. upstream: ``isMappedFileMatchedRecover``."""
+        """Return whether a file qualifies, by magic and time of its first record.
+
+        Upstream: ``isMappedFileMatchedRecover``.
+        """
         head = self._files.read(file.path, 0, _PREFIX_V6.size)
         if len(head) < _PREFIX_V6.size:
             return False
@@ -95,7 +98,7 @@ class CommitLog:
         return values.store_timestamp != 0 and values.store_timestamp <= latest
 
     def _start_index_5_4(self, clean: bool, max_physic_offset: int, checkpoint: Checkpoint) -> int:
-        """Judge a file by a full check of its first record; stop at the oldest that may be looked at."""
+        """Return the newest file whose first record passes the full check, else the oldest that it looks at."""
         files = self.mapped.mapped
         oldest = max(0, len(files) - self._settings.recover_max_num)
         for i in range(len(files) - 1, oldest, -1):
@@ -116,7 +119,7 @@ class CommitLog:
         return first.store_timestamp <= checkpoint.min_timestamp
 
     def scan(self, start: int, taker: Taker | None) -> int:
-        """Read from file number ``start`` on, hand every record to ``taker``, and return where reading ended."""
+        """Read from file number ``start`` on, give each record to ``taker``, and return where reading ended."""
         for file in self.mapped.mapped[start:]:
             self.scanned.append(file.path)
             at = 0
@@ -140,7 +143,7 @@ class CommitLog:
         return file.start + at
 
     def _iter_found(self, file: MappedFile) -> Iterator[Run | Message | EndOfFile | Unreadable]:
-        """Yield the records of a file, those that are plainly sound in runs, and at last what is none."""
+        """Yield the records of a file, sound ones in runs, and at last the reason why reading ended."""
         window, at = self.window(file), 0
         while True:
             for found in self.iter_at(window, at, file.size, crc=self._settings.check_crc):
@@ -152,7 +155,7 @@ class CommitLog:
     def iter_at(
         self, window: SegmentWindow, at: int, limit: int, *, crc: bool, body: bool = True
     ) -> Iterator[Run | Message | EndOfFile | Unreadable]:
-        """Yield what stands at a place and, in runs, behind it; the last may be no record."""
+        """Yield the records from a place on, in runs if possible; the last item may be the reason why reading ended."""
         batch = self.check.find_batch(window, at, limit) if self._in_runs else None
         for run in [None] if batch is None else batch.pieces(crc):
             if run is not None:
@@ -166,10 +169,10 @@ class CommitLog:
             at += found.total_size
 
     def walk_unconfirmed(self, confirmed: int) -> None:
-        """Read every record behind ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.
+        """Read each record after ``confirmed``, as 5.x does with duplicationEnable to correct its queue offsets.
 
-        upstream: ``compensateForHA``, ``selectOneMessageByOffset``. What stands there is judged again, and may end the
-        start: a magic number other than version 1 raises.
+        Records are checked again here, and may end the start: a magic number other than version 1 raises. upstream:
+        ``compensateForHA``, ``selectOneMessageByOffset``.
         """
         offset = 0 if confirmed == -1 else confirmed
         while (file := self.mapped.find(offset, first_if_none=offset == 0)) is not None:

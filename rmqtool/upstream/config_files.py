@@ -1,9 +1,8 @@
-"""The files that services of a store load when it starts and write when it stops.
+"""The config files at a start: which ones a broker loads, which ones it writes, and which ones end the start.
 
-``BrokerController.initialize``: which config files a broker takes, and which of them it writes over.
-
-A file that is missing, empty or does not parse gives way to its ``.bak``. A ``.bak`` that is missing or empty is an
-empty table and no failure; one that does not parse ends the start, before the store is touched.
+If a file is missing, empty or does not parse, its ``.bak`` is loaded. If that is missing or empty, the table is empty,
+and the start continues. If it does not parse, the start ends before the store is touched. upstream:
+BrokerController.initialize, ConfigManager.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rmqtool.upstream.settings import StartSettings
 
 Source = Literal["main", "bak", "empty"]
 
-# Each with the table in it that matters here.
+# The files in the order in which a broker loads them, with the table that matters here.
 _TABLES = {
     paths.TOPICS: "topicConfigTable",
     paths.CONSUMER_OFFSET: "offsetTable",
@@ -36,17 +35,17 @@ _TABLES = {
 }
 
 
-# Where a broker of 5.x keeps them otherwise.
+# Directories in which a broker of 5.x keeps its settings in a database instead.
 _DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata")
 _TOLD = [name for name in _TABLES if name != paths.CONSUMER_FILTER]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """One config file: where the broker takes it from, and whether it writes it anew.
+    """One config file: where the broker loads it from, and whether it writes it again.
 
-    ``empty`` is also said of a file that was read and holds nothing, ``damaged`` of one that was not taken. None stands
-    for what cannot be known: the broker keeps its settings in a database.
+    ``empty`` is also a file that was read and has an empty table, ``damaged`` one that was not accepted. None means
+    unknown, because the broker keeps its settings in a database.
     """
 
     file: str
@@ -57,7 +56,7 @@ class LoadedConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigLoad:
-    """The config files of a broker, the one on which its start ends, and those that it deletes while it loads."""
+    """The config files of a broker, the one that ends its start, and those that it deletes while loading."""
 
     files: tuple[LoadedConfig, ...]
     unreadable: str | None
@@ -69,7 +68,7 @@ class _Unreadable(Exception):
 
 
 def load_config(files: StoreView, version: Version) -> ConfigLoad:
-    """Load the files in a broker's order; those behind the one that fails are not read, so their tables are empty."""
+    """Load the files in a broker's order. After one that fails the others are not read, so their tables are empty."""
     if any(files.is_directory(f"{paths.CONFIG}/{name}") for name in _DATABASES):
         return ConfigLoad(tuple(LoadedConfig(paths.config_path(name), None, None) for name in _TOLD), None)
     dialect = dialect_of(str(version))
@@ -103,7 +102,7 @@ def load_config(files: StoreView, version: Version) -> ConfigLoad:
 
 
 def load_table(files: StoreView, name: str, table: str, version: Version) -> dict[Any, Any] | None:
-    """Return the table of one config file as a broker loads it; None where it cannot."""
+    """Return the table of one config file as a broker loads it; None if loading fails."""
     try:
         return _load_file(files, name, table, dialect_of(str(version)))[1]
     except _Unreadable:
@@ -111,7 +110,7 @@ def load_table(files: StoreView, name: str, table: str, version: Version) -> dic
 
 
 def _load_file(files: StoreView, name: str, table: str, dialect: Dialect) -> tuple[Source, dict[Any, Any]]:
-    """upstream: ``ConfigManager.load`` and ``loadBak``."""
+    """Return the source and the table of a file. upstream: ``ConfigManager.load`` and ``loadBak``."""
     sources: dict[Copy, Source] = {Copy.MAIN: "main", Copy.BAK: "bak"}
     for copy, source in sources.items():
         path = paths.config_path(name, copy)
@@ -136,15 +135,16 @@ def _is_damaged(files: StoreView, name: str, dialect: Dialect) -> bool:
 def _is_rewritten(
     name: str, found: dict[str, tuple[Source, dict[Any, Any]]], version: Version, unreadable: str | None
 ) -> bool:
-    """Return whether a broker that starts and stops leaves other bytes in the file."""
+    """Return whether a broker that starts and stops changes the bytes of the file."""
     if unreadable is not None:
-        # upstream: the shutdown() of 4.9 writes the offsets that were never loaded over the good ones.
+        # upstream: the shutdown() of 4.9 overwrites the good offsets with the empty table, because it never loaded
+        # them.
         return version is Version.V4_9 and name == paths.CONSUMER_OFFSET
     if name == paths.CONSUMER_OFFSET:
         return True
     source, entries = found[name]
     if version is Version.V4_9:
-        # It writes topics when it makes one, and at every start it needs the one for half messages.
+        # 4.9 writes topics when it creates one, and each start needs the topic for half messages.
         return name == paths.TOPICS and HALF_TOPIC not in entries
     return source != "main"
 
@@ -156,21 +156,21 @@ _COMPACTION_POSITIONS = f"{paths.COMPACTION}/{paths.POSITION_CHECKPOINT}"
 
 
 def persist(files: StoreFiles, path: str, data: bytes) -> None:
-    """Write a file; its old bytes become the backup, whatever they are. upstream: ``MixAll.string2File``."""
+    """Write a file; its old bytes become the backup without a check. upstream: ``MixAll.string2File``."""
     if files.exists(path):
         files.replace(path + BACKUP, files.read_whole(path))
     files.replace(path, data)
 
 
 class DelayOffsets:
-    """How far each delay level is delivered. upstream: ``ScheduleMessageService`` of 4.9."""
+    """The delivered offset of each delay level. upstream: ``ScheduleMessageService`` of 4.9."""
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
         self._offsets: dict[int, int] = {}
 
     def load(self, queues: ConsumeQueueStore, log: BrokerLog) -> None:
-        """Read the table and bring every offset between the bounds of its queue."""
+        """Read the table and correct each offset to the bounds of its queue."""
         offsets = load_table(self._files, paths.DELAY_OFFSET, "offsetTable", Version.V4_9)
         if offsets is None:
             raise LoadRefused(f"neither {_DELAY_OFFSETS} nor its {BACKUP} parses")
@@ -195,9 +195,9 @@ def _corrected(level: int, offset: int, queues: ConsumeQueueStore, levels: int, 
 
 
 class CompactionPositions:
-    """How far each topic is compacted. upstream: ``CompactionPositionMgr``, which loads while it is constructed.
+    """The compacted offset of each topic. upstream: ``CompactionPositionMgr``, which loads in its constructor.
 
-    A file that gives way to its copy is deleted by 5.4, so that no later save makes it the copy.
+    5.4 deletes a file whose copy it loads, so that no later save makes it the copy.
     """
 
     def __init__(self, files: StoreFiles, settings: StartSettings) -> None:
@@ -226,6 +226,6 @@ class CompactionPositions:
 
 
 def wipe_consumer_offsets(files: StoreFiles) -> None:
-    """Write the empty table of offsets, as a 4.9 broker does that stops before it has read them."""
+    """Write an empty table of offsets, as a 4.9 broker does that stops before it has read them."""
     data = encode_config(paths.CONSUMER_OFFSET, {"offsetTable": {}}, dialect_of(Version.V4_9))
     persist(files, paths.config_path(paths.CONSUMER_OFFSET), data)

@@ -1,7 +1,7 @@
 """``ConsumeQueue`` and ``ConsumeQueueStore``: how a broker loads, recovers, extends and truncates its queues.
 
-Nothing on disk says where a queue ends. Two scans decide it, with different tests: the one after loading stops at the
-first unit that is not valid, the one that truncates accepts the first unit of a file whatever it holds.
+Nothing on disk tells where a queue ends. Two scans decide it, with different tests: the one after loading stops at the
+first invalid entry, the one that truncates accepts the first entry of a file without a test.
 """
 
 from __future__ import annotations
@@ -30,17 +30,21 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
     Units = NDArray[np.void]
 
-# Recovery looks at this many files at the end of a queue.
+# Recovery reads this many files at the end of a queue.
 RECOVERED_FILES = 3
 
 _UNIT = layouts.CONSUME_QUEUE_UNIT
+# Entries that are read at once.
 _CHUNK = 3277 * UNIT_SIZE
-# Byte positions stay far from Java's overflows below this.
+# Below this, byte positions are far from Java's overflows.
 _HIGHEST_OFFSET = 1 << 50
 
 
 class ConsumeQueue:
-    """One queue. ``max_physic_offset`` is the end of the last record it knows, ``min_logic_offset`` a byte position."""
+    """One queue.
+
+    ``max_physic_offset`` is the end of the last record with an entry, ``min_logic_offset`` a byte position.
+    """
 
     def __init__(self, store: ConsumeQueueStore, topic: str, queue_id: int) -> None:
         self._files = store.files
@@ -51,7 +55,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         directory = _resolved(f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}")
         self.mapped = MappedFileQueue(self._files, (directory,), store.settings.queue_file_size)
-        # Whether no other name leads to its directory, or into it.
+        # Whether the name of the topic is the name of its directory: names like ``a/../b`` lead to others' directories.
         self._is_plain = "/" not in topic and directory == f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
         self.max_physic_offset = -1
         self.min_logic_offset = 0
@@ -63,11 +67,11 @@ class ConsumeQueue:
 
     @property
     def max_offset(self) -> int:
-        """The queue offset that the next message gets."""
+        """The queue offset of the next message."""
         return self.mapped.max_offset // UNIT_SIZE
 
     def load(self) -> None:
-        """Take in the files."""
+        """Load the files."""
         self.mapped.load(self._log, self._v4_9)
 
     def recover(self) -> None:
@@ -85,9 +89,9 @@ class ConsumeQueue:
             self.mapped.truncate(end)
 
     def truncate(self, end: int) -> None:
-        """Drop what points at ``end`` or behind it. upstream: ``truncateDirtyLogicFiles``.
+        """Drop entries that point to ``end`` or later. upstream: ``truncateDirtyLogicFiles``.
 
-        The first unit of a file is taken whatever it holds, as long as it does not point behind the end.
+        The first entry of a file is accepted as it is, unless it points to the end or later.
         """
         self.max_physic_offset = end
         while self.mapped.mapped:
@@ -107,7 +111,7 @@ class ConsumeQueue:
         return _UNIT.decode(self._files.read_exactly(file.path, number * UNIT_SIZE, UNIT_SIZE))
 
     def _written_units(self, file: MappedFile, first: int, end: int | None = None) -> int:
-        """Return how many units from the ``first`` on are written, and point before ``end`` if that is given."""
+        """Return how many entries from ``first`` on are written and, if ``end`` is given, point before it."""
         found = 0
         for units in self._iter_units(file, first, file.size):
             written = (units["physical_offset"] >= 0) & (units["size"] > 0)
@@ -119,7 +123,7 @@ class ConsumeQueue:
         return found
 
     def _iter_units(self, file: MappedFile, first: int, end: int) -> Iterator[Any]:
-        """Yield arrays of units, from the ``first`` to the byte position ``end`` of a file."""
+        """Yield arrays of entries, from entry ``first`` to the byte position ``end`` of a file."""
         import numpy as np
 
         dtype = np.dtype(_UNIT.dtype())
@@ -127,7 +131,7 @@ class ConsumeQueue:
             yield np.frombuffer(self._files.read_exactly(file.path, at, min(_CHUNK, end - at)), dtype)
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
-        """Find the first unit whose record is still there."""
+        """Find the first entry whose record still exists."""
         if self._v4_9:
             self._correct_min_offset_4_9(min_physical_offset)
         else:
@@ -146,13 +150,13 @@ class ConsumeQueue:
             number += len(units)
 
     def _correct_min_offset_5(self, min_physical_offset: int) -> None:
-        """Search the first file by halves; what is not found leaves the minimum alone."""
+        """Bisect the first file. If the search fails, the minimum stays as it was."""
         files = self.mapped.mapped
         if self.min_logic_offset >= self.mapped.max_offset or not files:
             return
         last = files[-1]
         if last.wrote == 0:
-            # upstream: reads the unit before the first one of an empty last file, and load() ends in the exception.
+            # upstream: reads the entry before the first one of an empty last file, and load() ends with the exception.
             self._log.warn(broker_log.LOAD_EXCEPTION)
             raise LoadRefused(f"{last.path} is the last file of its queue, and empty", exception=True)
         if self._offset_at(last, last.wrote - UNIT_SIZE) < min_physical_offset:
@@ -185,7 +189,7 @@ class ConsumeQueue:
         return self._unit(file, position // UNIT_SIZE).physical_offset
 
     def knows(self, physical_offset: int, size: int) -> bool:
-        """Return whether the queue takes a record for one that it has: it ends no later than the last one."""
+        """Return whether the queue treats a record as known: it ends no later than the last one with an entry."""
         if int64(physical_offset + size) > self.max_physic_offset:
             return False
         if not self._v5_4:
@@ -193,7 +197,10 @@ class ConsumeQueue:
         return True
 
     def put(self, queue_offset: int, unit: ConsumeQueueUnit) -> bool:
-        """Append a unit, or not because it is there; False when it cannot be. upstream: ``putMessagePositionInfo``."""
+        """Append an entry, unless it is known; return False if that is not possible.
+
+        Upstream: ``putMessagePositionInfo``.
+        """
         if self.knows(unit.physical_offset, unit.size):
             return True
         expected = int64(queue_offset * UNIT_SIZE)
@@ -207,13 +214,13 @@ class ConsumeQueue:
         if queue_offset != 0 and expected < file.start + file.wrote:
             self._log.warn(broker_log.BUILT_REPEATEDLY_4_9 if self._v4_9 else broker_log.BUILT_REPEATEDLY)
             return True
-        # A queue offset that is too high is only logged: the unit goes to the end all the same.
+        # A queue offset that is too high is only logged: the entry is appended anyway.
         self.max_physic_offset = int64(unit.physical_offset + unit.size)
         self._append(file, _UNIT.packer.pack(*unit))
         return True
 
     def _begin(self, file: MappedFile, expected: int) -> None:
-        """Fill the first file of the queue up to its first unit."""
+        """Fill the first file of the queue up to its first entry."""
         if file.first_in_queue and expected != 0 and file.wrote == 0:
             self.min_logic_offset = expected
             length = remainder(expected, file.size)
@@ -221,13 +228,13 @@ class ConsumeQueue:
                 self._append(file, _UNIT.packer.pack(*FILLER) * (length // UNIT_SIZE))
 
     def can_take(self, queue_offset: int, units: int) -> bool:
-        """Return whether there can be files for so many units from ``queue_offset`` on, and they are its own."""
+        """Return whether ``units`` entries can be written from ``queue_offset`` on, to files that are this queue's."""
         return self._is_plain and self.mapped.can_take(int64(queue_offset * UNIT_SIZE), units * UNIT_SIZE)
 
     def only_appends(self, queue_offsets: Numbers, *, in_steps: bool) -> bool:
-        """Return whether the units of records that it does not know go to its end, one behind the other, unlogged.
+        """Return whether the entries of unknown records are all appended, one after the other, without a log line.
 
-        ``in_steps`` says that each queue offset is one more than that before.
+        ``in_steps`` says that each queue offset is one more than the one before.
         """
         import numpy as np
 
@@ -249,7 +256,7 @@ class ConsumeQueue:
         return bool(((queue_offsets == 0) | (expected >= ends)).all())
 
     def append(self, queue_offset: int, units: Units) -> None:
-        """Append units, of which ``only_appends`` is true; the first has this queue offset."""
+        """Append entries for which ``only_appends`` is true; ``queue_offset`` is that of the first."""
         expected = queue_offset * UNIT_SIZE
         done = 0
         while done < len(units):
@@ -273,7 +280,7 @@ class ConsumeQueue:
 
 
 class RunPlan(NamedTuple):
-    """How the units of a run get to their queues: numbers of records by queue, and those to dispatch one by one."""
+    """How the records of a run are dispatched: appended to queues, by their numbers, or one by one."""
 
     appended: list[tuple[ConsumeQueue, Numbers]]
     one_by_one: list[int]
@@ -288,12 +295,12 @@ class ConsumeQueueStore:
         self.log = log
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.rules = settings.rules
-        # upstream: the flag of the store that says whether units can be written.
+        # upstream: the flag of the store that tells whether queue entries can be written.
         self.writeable = True
         self._by_topic_bytes: dict[tuple[bytes, int], ConsumeQueue] = {}
 
     def load(self) -> None:
-        """Take in every queue of every topic; a directory whose name is no number is passed over."""
+        """Load each queue of each topic. A directory whose name is not a number is ignored."""
         for topic in self.files.entries(paths.CONSUME_QUEUE):
             for entry in self.files.entries(f"{paths.CONSUME_QUEUE}/{topic.name}"):
                 queue_id = parse_int(entry.name)
@@ -304,27 +311,27 @@ class ConsumeQueueStore:
                 queue.load()
 
     def recover(self) -> None:
-        """Find the end of every queue."""
+        """Find the end of each queue."""
         for queue in self.queues.values():
             queue.recover()
 
     @property
     def max_physic_offset(self) -> int:
-        """The greatest end of a record that a queue knows; -1 without queues."""
+        """The largest end of a record with a queue entry; -1 without queues."""
         return max((queue.max_physic_offset for queue in self.queues.values()), default=-1)
 
     def truncate(self, end: int) -> None:
-        """Truncate every queue at ``end``."""
+        """Truncate each queue at ``end``."""
         for queue in self.queues.values():
             queue.truncate(end)
 
     def destroy(self) -> None:
-        """Delete the files of every queue."""
+        """Delete the files of each queue."""
         for queue in self.queues.values():
             queue.destroy()
 
     def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """Find the first unit of every queue."""
+        """Find the first valid entry of each queue."""
         for queue in self.queues.values():
             queue.correct_min_offset(min_physical_offset)
 
@@ -337,14 +344,14 @@ class ConsumeQueueStore:
 
     @property
     def is_told(self) -> bool:
-        """Whether a record that its queue knows changes nothing more, not even the log."""
+        """Whether dispatching a known record changes nothing at all, not even the log."""
         return self.settings.is_5_4 or not self.writeable or self.log.has(broker_log.BUILT_BEFORE)
 
     def plan(self, run: Run) -> RunPlan:
-        """Return which records of a run only append a unit to their queue, and which do more than that or are told.
+        """Return which records of a run only append an entry to their queue, and which must be dispatched one by one.
 
-        What the former do can be done in any order, at once; the latter are dispatched one by one. The others have no
-        unit, or their queue knows them and that is told already.
+        The former can be done in any order. The latter write log lines or change more. The records that are left have
+        no entry, or are known and that was logged already.
         """
         import numpy as np
 
@@ -354,13 +361,13 @@ class ConsumeQueueStore:
         numbers = np.flatnonzero(batch.has_unit[first:last]) + first
         keys = batch.queue_keys[numbers].tolist()
         queues: dict[ConsumeQueue, int] = {}
-        # Two names may be one queue's: bytes that are no text look alike.
+        # Two names may belong to one queue: bytes that are not UTF-8 decode to the same text.
         code_of = {key: queues.setdefault(self._of(batch.queue_of(key)), len(queues)) for key in dict.fromkeys(keys)}
         codes = np.fromiter(map(code_of.__getitem__, keys), np.int64, len(keys))
         numbers = numbers[np.argsort(codes, kind="stable")]
         edges = [0, *np.cumsum(np.bincount(codes, minlength=len(queues))).tolist()]
         offsets, ends = batch.queue_offsets[numbers], batch.physical_ends[numbers]
-        # How often, up to each record, a queue offset was not one more than that of the record before.
+        # The number of times, up to each record, that a queue offset was not one more than the one before.
         jumps = np.append(0, np.cumsum(np.diff(offsets) != 1))
         appended, told, known = [], [], []
         for queue, begin, end in zip(queues, edges, edges[1:], strict=False):
@@ -383,7 +390,7 @@ class ConsumeQueueStore:
         return RunPlan(appended, sorted(told))
 
     def append(self, batch: Batch, appended: list[tuple[ConsumeQueue, Numbers]]) -> None:
-        """Append the units that were planned."""
+        """Append the planned entries."""
         import numpy as np
 
         if not appended:
@@ -406,10 +413,10 @@ class ConsumeQueueStore:
         return queue
 
     def dispatch(self, message: Message) -> bool:
-        """Give a record its units; return whether that worked.
+        """Write the queue entries of a record; return whether that worked.
 
-        After the first unit that cannot be written, a broker tries 30 times in 30 seconds and then writes no unit of
-        any queue until it is started again.
+        If an entry cannot be written, a broker tries 30 times in 30 seconds, and then writes no entry of any queue
+        until it is restarted.
         """
         queue = self._of((message.raw_topic, message.queue_id))
         if not self.writeable:
@@ -425,7 +432,7 @@ class ConsumeQueueStore:
 
 
 def _resolved(path: str) -> str:
-    """Return where a path leads whose names come from a record."""
+    """Return the path that the names in a record lead to."""
     names: list[str] = []
     for name in path.split("/"):
         if name == "..":

@@ -1,4 +1,4 @@
-"""The files of a store as one start sees and changes them: short names over an overlay, and few open handles."""
+"""The files of a store as one start sees and changes them, with a limited number of open handles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=ReadableFile)
 
 
 class _Handles(Generic[F]):
-    """Open files by their paths; the one that was not used for longest is closed for a new one."""
+    """Open files by path. The least recently used one is closed for a new one."""
 
     def __init__(self, open_file: Callable[[str], F]) -> None:
         self._open_file = open_file
@@ -55,9 +55,9 @@ class _Handles(Generic[F]):
 
 
 class StoreView:
-    """The files of a store, for looking at. Paths are relative to the store's root.
+    """The files of a store, for reading. Paths are relative to the store's root.
 
-    With ``salvages`` a sector that the disk cannot read hides nothing else: see ``storage.salvaged``.
+    With ``salvages`` an unreadable sector does not hide other bytes of its file, see ``files.salvaged``.
     """
 
     def __init__(self, files: ReadableFileSystem, *, salvages: bool = False) -> None:
@@ -69,15 +69,15 @@ class StoreView:
         self._handles.close()
 
     def is_file(self, path: str) -> bool:
-        """Return whether a regular file bears the name."""
+        """Return whether the path is a regular file."""
         return self._kind(path) is Kind.FILE
 
     def is_directory(self, path: str) -> bool:
-        """Return whether a directory bears the name."""
+        """Return whether the path is a directory."""
         return self._kind(path) is Kind.DIRECTORY
 
     def exists(self, path: str) -> bool:
-        """Return whether anything bears the name."""
+        """Return whether the path exists."""
         return self._kind(path) is not None
 
     def _kind(self, path: str) -> Kind | None:
@@ -85,7 +85,7 @@ class StoreView:
         return None if status is None else status.kind
 
     def entries(self, path: str) -> list[Entry]:
-        """Return what a directory holds, in the order of the names; nothing where there is not a directory."""
+        """Return the entries of a directory, sorted by name; empty if it is not a directory."""
         if not self.is_directory(path):
             return []
         found = []
@@ -99,26 +99,26 @@ class StoreView:
         return self._files.stat(path).size
 
     def read(self, path: str, file_offset: int, length: int) -> bytes:
-        """Return the bytes of a span, as far as the file goes."""
+        """Return bytes of a file, fewer at its end."""
         return self._handles.get(path).pread(length, file_offset)
 
     def read_exactly(self, path: str, file_offset: int, length: int) -> bytes:
-        """Return the bytes of a span, all of which must be there."""
+        """Return bytes of a file, which must have all of them."""
         return self._handles.get(path).pread_exactly(length, file_offset)
 
     def read_whole(self, path: str) -> bytes:
-        """Return all bytes of a text; one that is larger than any that a broker writes is refused."""
+        """Return all bytes of a text file. A file larger than any text that a broker writes is refused."""
         size = self.size(path)
         require_text(self._files.shown(path), size)
         return self.read_exactly(path, 0, size)
 
     def iter_data(self, path: str, begin: int, end: int) -> Iterator[Extent]:
-        """Walk over the spans of a file that may hold something else than zeros."""
+        """Yield the ranges of a file that may have other bytes than zeros."""
         return self._handles.get(path).iter_data(begin, end)
 
 
 class StoreFiles(StoreView):
-    """The overlay that a start runs on."""
+    """The overlay that a start works on."""
 
     def __init__(self, overlay: OverlayFileSystem) -> None:
         super().__init__(overlay)
@@ -131,18 +131,18 @@ class StoreFiles(StoreView):
         self._writables.close()
 
     def write(self, path: str, file_offset: int, data: bytes) -> None:
-        """Overwrite the bytes of a span."""
+        """Overwrite bytes."""
         self._writables.get(path).pwrite(data, file_offset)
 
     def create(self, path: str, size: int = 0) -> None:
-        """Create a file of zeros, and the directories that lead to it; a file of that name is gone afterwards."""
+        """Create a file of zeros, and its directories. An existing file is replaced."""
         self.make_directories(split(path)[0])
         if self.exists(path):
             self.delete(path)
         self.overlay.create(path, size).close()
 
     def can_create(self, path: str) -> bool:
-        """Return whether a file of that name can be there: no disk takes every topic for a directory."""
+        """Return whether the file can be created: not every topic is a valid name of a directory."""
         try:
             path_parts(path)
         except ReadFailed:
@@ -153,12 +153,12 @@ class StoreFiles(StoreView):
         return (not directory or self.is_directory(directory)) and not self.is_directory(path)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Give a file new content, all of it."""
+        """Replace the whole content of a file."""
         self.create(path)
         self.write(path, 0, data)
 
     def resize(self, path: str, size: int) -> None:
-        """Cut a file, or let it grow by zeros."""
+        """Shorten a file, or extend it with zeros."""
         self._writables.get(path).truncate(size)
 
     def delete(self, path: str) -> None:
@@ -168,7 +168,7 @@ class StoreFiles(StoreView):
         self.overlay.unlink(path)
 
     def make_directories(self, path: str) -> None:
-        """Create a directory and those that lead to it, where they are missing."""
+        """Create a directory and its parents if they are missing."""
         if path and not self.is_directory(path):
             self.make_directories(split(path)[0])
             self.overlay.mkdir(path)

@@ -1,6 +1,6 @@
-"""What the dispatch takes from property texts, of many records at once: index texts, counted, and the tags' hashes.
+"""The values that dispatch takes from many property texts at once: number of index entries, and hashes of tags.
 
-Values that stand at many places of a buffer, as columns.
+Also reads numbers at many places of a buffer as columns.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 _START = layouts.RECORD_START
 _MAGIC = _START.field("magic")
-# What is compared at once stays in the caches.
+# Places that are compared at once; their columns fit the caches of the CPU.
 _BLOCK = 1 << 18
 
 
 def gather(octets: Octets, at: Numbers, layout: Layout[Any]) -> Numbers:
-    """Return the numbers that begin at ``at``, of a layout of one field; all must lie in the buffer."""
+    """Return the numbers at ``at``, for a layout with one field; all must be within the buffer."""
     return _gather(octets, at, layout.fields[0].kind)
 
 
 def gather_field(octets: Octets, at: Numbers, layout: Layout[Any], name: str) -> Numbers:
-    """Return one field of the records of a layout that begin at ``at``."""
+    """Return one field of the records that begin at ``at``."""
     field = layout.field(name)
     return _gather(octets, at + field.offset, field.kind)
 
 
 def cut_out(data: bytes, begins: Numbers, ends: Numbers) -> list[bytes]:
-    """Return the bytes of each span; of one that ends before it begins there are none."""
+    """Return the bytes of each span; empty if it ends before it begins."""
     import numpy as np
 
     lengths = ends - begins
@@ -54,7 +54,7 @@ def cut_out(data: bytes, begins: Numbers, ends: Numbers) -> list[bytes]:
 
 
 def stand_at(octets: Octets, at: Numbers, wanted: bytes) -> Flags:
-    """Return at which places some bytes stand; there is room for them at each."""
+    """Return at which places the bytes ``wanted`` are. All places must have enough bytes after them."""
     import numpy as np
 
     if not wanted:
@@ -65,10 +65,10 @@ def stand_at(octets: Octets, at: Numbers, wanted: bytes) -> Flags:
 
 
 def find_starts(octets: Octets) -> Numbers:
-    """Return where a record could begin: a message's magic number stands where its own would."""
+    """Return where a record could begin: the places with a message's magic number at the right distance."""
     import numpy as np
 
-    first = MAGIC_BYTES[0][0]  # of both
+    first = MAGIC_BYTES[0][0]  # both magics have the same first byte
     found = [np.empty(0, np.int64)]
     for at in range(0, len(octets) - _START.size + 1, _BLOCK):
         end = min(at + _BLOCK, len(octets) - _START.size + 1)
@@ -90,15 +90,15 @@ def _gather(octets: Octets, at: Numbers, kind: str) -> Numbers:
 _PROPERTY = PROPERTY_SEPARATOR.encode()
 _UNIQ_KEY, _KEYS, _TAGS = UNIQ_KEY.encode(), KEYS.encode(), TAGS.encode()
 _SPACE = ord(" ")
-# So many bytes make a number.
+# Bytes of a number.
 _WORD = layouts.LONG.size
 _NAME_END, _PROPERTY_END = ord(NAME_VALUE_SEPARATOR), ord(PROPERTY_SEPARATOR)
-# The two stand side by side, so that one comparison finds both.
+# The two marks are neighbours, so one comparison finds both.
 _LOWEST, _BETWEEN = min(_NAME_END, _PROPERTY_END), abs(_NAME_END - _PROPERTY_END)
 
 
 def count_index_texts(block: bytes, *, tags: bool) -> int:
-    """Return how many texts ``iter_index_texts`` yields for a record with these properties."""
+    """Return the number of texts that ``iter_index_texts`` yields for a record with these properties."""
     block = _PROPERTY + block
     found = int(_last_value(block, _UNIQ_KEY) != b"") + int(tags and _last_value(block, _TAGS) != b"")
     keys = _last_value(block, _KEYS)
@@ -108,7 +108,7 @@ def count_index_texts(block: bytes, *, tags: bool) -> int:
 
 
 def _last_value(block: bytes, name: bytes) -> bytes:
-    """Return the value that a property has in the end; an empty one does not count."""
+    """Return the last value of a property that is not empty: an empty one does not replace it."""
     name = _PROPERTY + name + NAME_VALUE_SEPARATOR.encode()
     at = block.rfind(name)
     while at >= 0:
@@ -122,7 +122,7 @@ def _last_value(block: bytes, name: bytes) -> bytes:
 
 
 class NamedValues:
-    """The values that decide what records are dispatched to, found in the property texts of many at once."""
+    """The property values that decide the dispatch, found in the texts of many records at once."""
 
     def __init__(self, blocks: Sequence[bytes]) -> None:
         import numpy as np
@@ -133,7 +133,7 @@ class NamedValues:
         octets = self._octets
         ends = np.cumsum(np.fromiter(map(len, blocks), np.int64, len(blocks)))
         begins = np.append(0, ends[:-1])
-        # Where names end, and where properties end.
+        # The ends of names, and the ends of properties.
         marks = np.flatnonzero((octets - _LOWEST) <= _BETWEEN)
         is_name_end = octets[marks] == _NAME_END
         follow = np.append(np.where(is_name_end, len(octets), marks)[1:], len(octets))
@@ -148,7 +148,7 @@ class NamedValues:
         self._filled: Flags = (in_front | ~after_name_end) & (self._value_ends > self._separators + 1)
 
     def _spans(self, name: bytes) -> tuple[Numbers, Numbers, Numbers]:
-        """Return which records have a property, and where the value that counts begins and ends."""
+        """Return the records with a property, and where its last value begins and ends."""
         import numpy as np
 
         named = np.flatnonzero(self._filled & (self._lengths == len(name)))
@@ -157,7 +157,7 @@ class NamedValues:
         return self._owners[named], self._separators[named] + 1, self._value_ends[named]
 
     def count_texts(self, *, tags: bool) -> Numbers:
-        """Return how many texts ``iter_index_texts`` yields for each record."""
+        """Return the number of texts that ``iter_index_texts`` yields for each record."""
         import numpy as np
 
         counts = np.zeros(self._blocks, dtype=np.int64)
@@ -168,7 +168,7 @@ class NamedValues:
         return counts
 
     def tags_hashes(self) -> Numbers:
-        """Return the hash of each record's tag, 0 where it has none."""
+        """Return the hash of each record's tag, 0 without one."""
         import numpy as np
 
         owners, begins, ends = self._spans(_TAGS)
@@ -181,7 +181,7 @@ class NamedValues:
         return hashes
 
     def _names_of(self, begins: Numbers, ends: Numbers) -> NDArray[Any]:
-        """Return one value for each span, the same for the same bytes: short ones are numbers, which sort faster."""
+        """Return one value for each span, equal for equal bytes. Short spans become numbers, which sort faster."""
         import numpy as np
 
         lengths = ends - begins
@@ -193,14 +193,14 @@ class NamedValues:
 
 
 def _are_last(owners: Numbers) -> Flags:
-    """Return which are the last of their owner; they are in order."""
+    """Return which are the last of their owner; owners must be sorted."""
     import numpy as np
 
     return np.append(owners[1:] != owners[:-1], np.ones(min(len(owners), 1), dtype=bool))
 
 
 def _count_words(octets: Octets, begins: Numbers, ends: Numbers) -> Numbers:
-    """Return how many words each span holds, parted by any number of spaces; none is empty."""
+    """Return the number of words in each span, separated by spaces. Spans must not be empty."""
     import numpy as np
 
     spaces = np.flatnonzero(octets[:-1] == _SPACE)

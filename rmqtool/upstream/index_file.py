@@ -1,9 +1,7 @@
-"""``IndexFile``: one index file while a broker adds entries to it.
+"""``IndexService`` and ``IndexFile``: the index files that a start drops, and the entries that it adds.
 
-Upstream writes through with every entry. Here entries are gathered and written together, and only when somebody wants
-the bytes: how many there are decides everything else.
-
-``IndexService``: which index files a start drops, and what it adds while records are dispatched.
+Upstream writes each entry to the file at once. Here entries are gathered and written together, and only if the caller
+needs the bytes, because the number of entries decides everything else.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ from rmqtool.upstream.settings import StartSettings
 
 _HEADER = layouts.INDEX_HEADER
 _ENTRY = layouts.INDEX_ENTRY
-# So many entries are gathered before they are written.
+# Entries that are gathered before they are written.
 _MOST_PENDING = 1 << 16
-# Slots are written in pieces, those that are as before left out.
+# Slots are compared in pieces of this many, and only changed pieces are written.
 _PIECE = 1 << 10
 
 
@@ -41,7 +39,7 @@ class _Pending(NamedTuple):
 
 
 class IndexFile:
-    """One file. With ``contents`` its slots and entries become those that the broker writes."""
+    """One file. Its slots and entries are written only with ``contents``."""
 
     def __init__(self, files: StoreFiles, path: str, settings: StartSettings, contents: bool) -> None:
         self._files = files
@@ -60,11 +58,11 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether no entry fits in."""
+        """Whether the file has no space for another entry."""
         return self.index_count >= self._settings.index_entries
 
     def preset(self, offset: int, timestamp: int) -> None:
-        """Begin a file where the last one ends; its count reaches the disk with the first entry."""
+        """Begin a file with the end of the last one. Its count is written with the first entry."""
         if offset > 0:
             self.begin_phy_offset = self.end_phy_offset = offset
         if timestamp > 0:
@@ -72,12 +70,12 @@ class IndexFile:
         self._write_header(0)
 
     def add(self, message: Message, entries: int, texts: Iterable[str] = ()) -> None:
-        """Add entries for a message; ``texts`` are those of their keys. upstream: ``putKey``."""
+        """Add the entries of a message; ``texts`` are those of its keys. upstream: ``putKey``."""
         for text in texts:
             seconds = time_diff(message.store_timestamp, self.begin_timestamp)
             self._pending.append(_Pending(text, message.physical_offset, seconds))
             if self.index_count <= 1:
-                # The next entry's time counts from this message.
+                # The time of the next entry is relative to this message.
                 self.begin_timestamp = message.store_timestamp
         if self.index_count <= 1:
             self.begin_phy_offset, self.begin_timestamp = message.physical_offset, message.store_timestamp
@@ -88,7 +86,10 @@ class IndexFile:
             self._write_pending()
 
     def add_many(self, entries: int, first: tuple[int, int], last: tuple[int, int]) -> None:
-        """Add entries for many messages, without contents; ``first`` and ``last`` are their places and store times."""
+        """Add the entries of many messages without contents.
+
+        ``first`` and ``last`` are (physical offset, store time).
+        """
         if self.index_count <= 1:
             self.begin_phy_offset, self.begin_timestamp = first
         self.index_count += entries
@@ -96,7 +97,7 @@ class IndexFile:
         self._added = True
 
     def settle(self, header: bool = False) -> None:
-        """Write what was added, and the header if anything was, or if it is wanted."""
+        """Write the added entries, and the header if there are any or on request."""
         if self._pending:
             self._write_pending()
         if self._added or header:
@@ -145,12 +146,12 @@ class IndexFile:
                 self._files.write(self.path, slot_offset(first), data)
 
 
-# A broker names a new file by the clock; here it gets a name that says so.
+# A broker names a new file by its clock, which the model does not know.
 NEW_NAME = "NEW-"
 
 
 class IndexService:
-    """The index files of a store. Slots and entries are only written with ``contents``."""
+    """The index files of a store. Slots and entries are written only with ``contents``."""
 
     def __init__(self, files: StoreFiles, settings: StartSettings, log: BrokerLog, contents: bool) -> None:
         self._files = files
@@ -162,7 +163,7 @@ class IndexService:
         self.created: list[str] = []
 
     def load(self, clean: bool, checkpoint: Checkpoint) -> bool:
-        """Take in the files, after a crash without those that were not finished when the checkpoint was written."""
+        """Load the files. After a crash, delete those that end after the checkpoint's time: they may be unfinished."""
         for entry in self._files.entries(paths.INDEX):
             path = f"{paths.INDEX}/{entry.name}"
             if parse_long(entry.name) is None:
@@ -185,7 +186,7 @@ class IndexService:
         return IndexFile(self._files, path, self._settings, self._contents)
 
     def _current(self, checkpoint: Checkpoint) -> IndexFile:
-        """Return the file to write to; a new one when the last is full. upstream: ``getAndCreateLastIndexFile``."""
+        """Return the file to write to, a new one if the last is full. upstream: ``getAndCreateLastIndexFile``."""
         previous = self._list[-1] if self._list else None
         if previous is not None and not previous.is_full:
             return previous
@@ -203,7 +204,7 @@ class IndexService:
         return file
 
     def dispatch(self, message: Message, checkpoint: Checkpoint) -> None:
-        """Index a record under its keys. upstream: ``IndexService.buildIndex``."""
+        """Add the index entries of a record. upstream: ``IndexService.buildIndex``."""
         file = self._current(checkpoint)
         if message.physical_offset < file.end_phy_offset:
             return
@@ -226,9 +227,9 @@ class IndexService:
             left -= entries
 
     def dispatch_batch(self, batch: Batch, first: int, last: int) -> int:
-        """Index records of a batch as long as no file gets full by it; return the number of the first that is not.
+        """Index records of a batch until a file becomes full; return the number of the first one that is left.
 
-        Their places ascend. Only for a service without contents.
+        Physical offsets must ascend. Only for a service without contents.
         """
         import numpy as np
 
@@ -250,7 +251,7 @@ class IndexService:
         return end
 
     def settle(self) -> None:
-        """Bring on disk what upstream wrote there with every entry."""
+        """Write what upstream has written with each entry."""
         for file in self._list:
             file.settle()
 

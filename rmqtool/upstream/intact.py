@@ -1,7 +1,7 @@
-"""The whole records of a store, whatever a broker thinks of them: which of them a start loses, which no queue leads to.
+"""The whole records of a store, whether a broker accepts them or not: which a start loses, which are in no queue.
 
-A record is whole when its lengths add up, its body has its checksum, it says where it lies, and it has a store time. It
-is looked for wherever a magic number stands, so damage in front of it does not hide it.
+A record is whole if its sizes add up, the checksum of its body is right, it has its own physical offset and a store
+time. Each magic number is tried, so damage does not hide the records after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_BEHIND_BODY = 2 * (2 + MAX_PROPERTIES_LENGTH)
 
 
 class LogFile(NamedTuple):
-    """A file that looks like a segment: a number for a name."""
+    """A file whose name is a number, like that of a segment."""
 
     path: str
     start: int
@@ -44,9 +44,9 @@ class LogFile(NamedTuple):
 
 
 class LostMessages(NamedTuple):
-    """Whole messages of one topic in one file that a start takes away.
+    """Whole messages of one topic in one file that a start removes.
 
-    ``leftover``: they stand behind the end of the log and are older than its last message: an earlier start cut them.
+    ``leftover`` messages are after the end of the log and older than its last message: an earlier start cut them off.
     """
 
     path: str
@@ -58,7 +58,7 @@ class LostMessages(NamedTuple):
 
 
 def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile]:
-    """Return the files that look like segments."""
+    """Return the files with names of segments."""
     found = []
     for directory in directories:
         for entry in files.entries(directory):
@@ -69,7 +69,7 @@ def find_log_files(files: StoreView, directories: Iterable[str]) -> list[LogFile
 
 
 def iter_whole_records(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[Message]:
-    """Yield the whole records of a file that start between two places in it."""
+    """Yield the whole records of a file that begin between two file offsets."""
     for at, until, data in iter_chunks(files, file, begin, end):
         for i in _starts(data, until - at).tolist():
             if message := read_whole_record(files, file, at, data, i):
@@ -77,7 +77,7 @@ def iter_whole_records(files: StoreView, file: LogFile, begin: int, end: int) ->
 
 
 def _starts(data: bytes, end: int) -> Numbers:
-    """Return where in front of ``end`` a record could begin."""
+    """Return where a record could begin before ``end``."""
     import numpy as np
 
     found = find_starts(np.frombuffer(data, np.uint8))
@@ -85,13 +85,13 @@ def _starts(data: bytes, end: int) -> Numbers:
 
 
 def iter_chunks(files: StoreView, file: LogFile, begin: int, end: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield where a span begins, where it ends, and its bytes with the head of what may start at its end.
+    """Yield (start, end, bytes) of pieces of a file, with enough bytes for the head of a record at the end.
 
-    Holes are left out: no record is in them.
+    Holes are left out because they have no records.
     """
     done = begin
     for extent in files.iter_data(file.path, begin, min(end, file.size)):
-        # A record may begin with the zeros of a hole: its size's first byte is one.
+        # A record can begin in a hole: the first byte of its size is usually zero.
         first = max(done, extent.file_offset - _MAGIC_AT)
         for at in range(first, extent.end, _CHUNK):
             until = min(at + _CHUNK, extent.end)
@@ -100,7 +100,7 @@ def iter_chunks(files: StoreView, file: LogFile, begin: int, end: int) -> Iterat
 
 
 def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: int) -> Message | None:
-    """Return the record at ``i`` of the bytes that were read from ``at``, if it is whole."""
+    """Return the record at ``i`` in the bytes that were read from ``at``, if it is whole."""
     left = file.size - at - i
     if left < _PREFIX.size:
         return None
@@ -124,9 +124,9 @@ def read_whole_record(files: StoreView, file: LogFile, at: int, data: bytes, i: 
 
 
 def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageStore, loaded: bool) -> list[LostMessages]:
-    """Return the whole messages that are gone: their file was deleted, or they lie outside of what the broker serves.
+    """Return the whole messages that are lost: their file is deleted, or they are outside of what the broker serves.
 
-    A broker that refuses to start serves nothing, and takes away only what it deletes.
+    A broker that does not start serves nothing, and loses only what it deletes.
     """
     lost: dict[tuple[str, str], LostMessages] = {}
     low, high = store.commit_log.mapped.min_offset, store.commit_log.mapped.max_offset
@@ -142,7 +142,7 @@ def find_lost(before: StoreView, log_files: Iterable[LogFile], store: MessageSto
 
 
 def _told_apart(lost: Collection[LostMessages], before: StoreView, store: MessageStore) -> Iterator[LostMessages]:
-    """Yield them, those marked that the log had cut off before its last message was stored."""
+    """Yield the messages, marked as leftovers if they were cut off before the log's last message was stored."""
     last_kept = _last_kept_timestamp(before, store)
     newest: dict[str, int] = {}
     for part in lost:
@@ -171,7 +171,7 @@ def _with(known: LostMessages | None, path: str, message: Message) -> LostMessag
 
 
 def count_unreachable(store: MessageStore) -> int:
-    """Return how many whole messages that the broker serves are in no unit of their queue."""
+    """Return the number of whole messages that the broker serves and that have no entry in their queue."""
     units = QueueUnits(store.files, store.queues.queues.values())
     mapped = store.commit_log.mapped
     unreachable = 0

@@ -1,6 +1,6 @@
-"""``MappedFileQueue``: the files of a log or a queue, how a broker loads, extends and truncates them.
+"""``MappedFileQueue``: the files of a log or a queue, and how a broker loads, extends and truncates them.
 
-Every file has one length; where its data ends (``wrote``) is known to the running broker only. Truncating moves that
+All files have one length. Only the running broker knows where their data ends (``wrote``). Truncating moves that
 position and deletes later files; it never clears bytes.
 """
 
@@ -18,7 +18,7 @@ _NAME_DIGITS = 20
 
 
 class LoadRefused(Exception):
-    """The broker does not start on what it found; ``exception`` if it found out by one of its own."""
+    """The broker does not start with these files; ``exception`` if it finds out by an exception of its own."""
 
     def __init__(self, reason: str, *, exception: bool = False) -> None:
         super().__init__(reason)
@@ -27,7 +27,7 @@ class LoadRefused(Exception):
 
 @dataclass(slots=True)
 class MappedFile:
-    """One file. ``start`` is the number in its name, ``wrote`` where its data ends."""
+    """One file. ``start`` is the number in its name, ``wrote`` the end of its data."""
 
     path: str
     start: int
@@ -37,13 +37,13 @@ class MappedFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing fits behind the data."""
+        """Whether the file has no space after the data."""
         return self.wrote == self.size
 
 
 @dataclass(slots=True)
 class MappedFileQueue:
-    """The files of one directory, or of the several directories of one log."""
+    """The files of one directory, or of several directories of one log."""
 
     files: StoreFiles
     directories: tuple[str, ...]
@@ -51,9 +51,9 @@ class MappedFileQueue:
     mapped: list[MappedFile] = field(default_factory=list)
 
     def load(self, log: BrokerLog, v4_9: bool) -> None:
-        """Take in every file, in the order of the names.
+        """Load every file, in the order of the names.
 
-        upstream: ``MappedFileQueue.doLoad``. Neither gaps nor places are looked at.
+        Gaps and offsets are not checked. upstream: ``MappedFileQueue.doLoad``.
         """
         found = [
             (entry, f"{directory}/{entry.name}")
@@ -81,16 +81,16 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """Where the first file starts; -1 without files."""
+        """The start of the first file; -1 without files."""
         return self.mapped[0].start if self.mapped else -1
 
     @property
     def max_offset(self) -> int:
-        """Where the data of the last file ends; 0 without files."""
+        """The end of the last file's data; 0 without files."""
         return self.mapped[-1].start + self.mapped[-1].wrote if self.mapped else 0
 
     def find(self, offset: int, first_if_none: bool = False) -> MappedFile | None:
-        """Return the file that holds ``offset``. upstream: ``findMappedFileByOffset``."""
+        """Return the file that has ``offset``. upstream: ``findMappedFileByOffset``."""
         if not self.mapped:
             return None
         first, last = self.mapped[0], self.mapped[-1]
@@ -107,11 +107,10 @@ class MappedFileQueue:
         yield from self.mapped
 
     def last_or_new(self, start_offset: int) -> MappedFile | None:
-        """Return the file to append to; a new one where there is none or the last one is full.
+        """Return the file to append to, a new one if the last one is full or missing.
 
-        None when no file of that name can be created.
-
-        upstream: ``getLastMappedFile(startOffset)``. Java's remainder has the sign of the dividend.
+        Returns None if the file cannot be created. upstream: ``getLastMappedFile(startOffset)``. Java's remainder has
+        the sign of the dividend.
         """
         if self.mapped and not self.mapped[-1].is_full:
             return self.mapped[-1]
@@ -128,7 +127,7 @@ class MappedFileQueue:
         return file
 
     def can_take(self, start_offset: int, length: int) -> bool:
-        """Return whether so many bytes can be appended: each file that it takes can be there."""
+        """Return whether ``length`` bytes can be appended: whether each necessary file can be created."""
         start = self._next_start(start_offset)
         end = start_offset + length
         if self.mapped:
@@ -147,7 +146,8 @@ class MappedFileQueue:
     def truncate(self, offset: int) -> None:
         """End the data at ``offset`` and delete later files. upstream: ``truncateDirtyFiles``.
 
-        The position is the remainder, not the distance from the file's start: a misaligned name moves the end.
+        The position is the remainder, not the distance from the file's start. So the end is wrong in a file whose name
+        is not a multiple of the size.
         """
         kept = []
         for file in self.mapped:
@@ -164,7 +164,7 @@ class MappedFileQueue:
         self.files.delete(self.mapped.pop().path)
 
     def destroy(self) -> None:
-        """Delete all files, and the directories when nothing else is in them."""
+        """Delete all files, and the directories if they are empty then."""
         for file in self.mapped:
             self.files.delete(file.path)
         self.mapped = []

@@ -1,6 +1,6 @@
-"""What one start does to a store, as a value, and as the object that ``recover --json`` prints.
+"""The outcome of one start, as a value and in the form of ``recover --json``.
 
-Which queues go back: the queue offsets that a start gives to new messages a second time.
+A queue is *rewound* if the start gives queue offsets to new messages that old messages had already.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rmqtool.upstream.intact import LostMessages
 from rmqtool.upstream.startup import MessageStore, Started
 from rmqtool.upstream.traps import Trap
 
-# So many bytes are looked at behind the place where a broker takes a file's units to end.
+# Bytes that are read after the apparent end of a file's entries.
 _LOOKED_AT = 3277 * UNIT_SIZE
 
 
 class Rewind(NamedTuple):
-    """A queue whose next offset is lower after the start than it was."""
+    """A queue whose next offset is lower after the start."""
 
     topic: str
     queue_id: int
@@ -35,10 +35,10 @@ class Rewind(NamedTuple):
 
 
 def find_rewinds(before: StoreView, store: MessageStore, end: int | None) -> list[Rewind]:
-    """Return the queues that go back, those that lose most first.
+    """Return the rewound queues, those with the largest loss first.
 
-    What a queue held before is told by its files, not by what the broker makes of them: behind the first unit that is
-    not valid it sees none. Units that point to ``end`` or behind it are leftovers where that is given.
+    The files tell what a queue had before, not the broker: it sees nothing after the first invalid entry. If ``end`` is
+    given, entries that point to it or later are leftovers.
     """
     found = []
     for (topic, queue_id), queue in store.queues.queues.items():
@@ -52,7 +52,7 @@ def find_rewinds(before: StoreView, store: MessageStore, end: int | None) -> lis
 
 
 def _iter_written_behind(files: StoreView, queue: ConsumeQueue, sure: int, end: int | None) -> Iterator[int]:
-    """Yield, for each file that goes on behind a queue offset, the offset behind the last unit that is seen there."""
+    """Yield, for each file that continues after a queue offset, the offset after the last entry found there."""
     import numpy as np
 
     dtype = np.dtype(layouts.CONSUME_QUEUE_UNIT.dtype())
@@ -82,9 +82,9 @@ class QueueOutcome:
 
 
 class Scan(NamedTuple):
-    """What of the log recovery reads: from which file on, how many of how many, and why from there.
+    """The part of the log that recovery reads: from which file on, how many of how many, and why from there.
 
-    ``latest`` is the time of the checkpoint that it goes by after a crash.
+    ``latest`` is the checkpoint's time that it uses after a crash.
     """
 
     path: str
@@ -96,7 +96,7 @@ class Scan(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Where reading the log ends, and what stands there."""
+    """Where reading the log ends, and why."""
 
     path: str
     file_offset: int
@@ -105,7 +105,7 @@ class Cut(NamedTuple):
 
 
 class LostIndex(NamedTuple):
-    """An index file that is deleted: how many entries it has, and the store times that its header tells."""
+    """A deleted index file: its number of entries, and the store times in its header."""
 
     path: str
     entries: int
@@ -115,7 +115,7 @@ class LostIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOutcome:
-    """What a broker of ``version`` does. None stands for what cannot be known."""
+    """The outcome for a broker of ``version``. None means unknown."""
 
     version: Version
     clean: bool
@@ -138,21 +138,21 @@ class StartOutcome:
 
     @property
     def loses_nothing(self) -> bool:
-        """Whether the broker comes up, and nothing is lost by it."""
+        """Whether the broker starts, and nothing is lost by it."""
         return self.starts is True and not self.messages_destroyed and not any(trap.loses for trap in self.traps)
 
     @property
     def messages_lost(self) -> int:
-        """Whole messages that the files hold and that are not served."""
+        """The number of whole messages in the files that are not served."""
         return sum(part.messages for part in self.lost)
 
     @property
     def messages_destroyed(self) -> int:
-        """Those of them that an earlier start had not cut already."""
+        """The number of those that no earlier start had cut off already."""
         return sum(part.messages for part in self.lost if not part.leftover)
 
     def as_json(self) -> dict[str, object]:
-        """Return the object of the contract."""
+        """Return the JSON form."""
         found: dict[str, object] = {
             "as": str(self.version),
             "mode": "normal" if self.clean else "abnormal",
@@ -182,7 +182,7 @@ class StartOutcome:
         return found | self._story_json()
 
     def _story_json(self) -> dict[str, object]:
-        """Return what the contract leaves open: what stands behind its numbers."""
+        """Return the fields of the JSON form that explain its numbers."""
         scan, cut = self.scan, self.cut
         return {
             "scan": scan
@@ -241,9 +241,9 @@ def _queues_json(queues: tuple[QueueOutcome, ...]) -> dict[str, dict[str, object
 
 
 def merge_changes(after_load: list[Change], after_stop: list[Change]) -> tuple[Change, ...]:
-    """Return what load() deletes, creates and resizes, then the files whose bytes differ once the broker has stopped.
+    """Return what load() deletes, creates and resizes, then the files whose bytes differ after the broker has stopped.
 
-    Files that start() or shutdown() add or remove are not part of it: ``abort``, backups, queue files that 4.9 builds.
+    Files that start() or shutdown() add or remove are left out: ``abort``, backups, queue files that 4.9 creates.
     """
     structural = [change for action in _STRUCTURAL for change in after_load if change.action is action]
     resized = {change.path for change in after_load if change.action is Action.RESIZE}

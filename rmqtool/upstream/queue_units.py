@@ -1,4 +1,4 @@
-"""The units of all queues, found by the place in the log that they point to."""
+"""The entries of all queues, found by the place in the log that they point to."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Octets = NDArray[np.uint8]
     Flags = NDArray[np.bool_]
 
-# So many units are read, or passed over, at a time.
+# Entries that are read, or skipped, at once.
 _BLOCK = 4096
 _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6.size
 
 
 class _Block(NamedTuple):
-    """Units that stand side by side in a file of a queue, and the lowest and highest place they point to."""
+    """Neighbouring entries in a file of a queue, and the lowest and highest offset that they point to."""
 
     queue_no: int
     path: str
@@ -40,7 +40,7 @@ class _Block(NamedTuple):
 
 
 class QueueUnits:
-    """What the queues offer: the units between their minimum and maximum offsets."""
+    """The entries that the queues offer: those between their minimum and maximum offsets."""
 
     def __init__(self, files: StoreView, queues: Iterable[ConsumeQueue]) -> None:
         import numpy as np
@@ -71,7 +71,7 @@ class QueueUnits:
         return np.frombuffer(data, dtype=self._dtype)
 
     def within(self, begin: int, end: int) -> UnitsWithin:
-        """Return the units that point into a span of the log."""
+        """Return the entries that point into a range of the log."""
         import numpy as np
 
         offsets, sizes, numbers = [], [], []
@@ -87,7 +87,7 @@ class QueueUnits:
 
 
 class UnitsWithin:
-    """The units that point into one span of the log."""
+    """The entries that point into one range of the log."""
 
     def __init__(self, queues: Sequence[ConsumeQueue], offsets: Numbers, sizes: Numbers, queue_nos: Numbers) -> None:
         import numpy as np
@@ -99,7 +99,7 @@ class UnitsWithin:
         self._queue_nos = queue_nos[order]
 
     def has(self, message: Message) -> bool:
-        """Return whether the message's own queue leads to it, from whatever place."""
+        """Return whether the message's own queue has an entry for it, at any queue offset."""
         import numpy as np
 
         first = int(np.searchsorted(self._offsets, message.physical_offset))
@@ -112,9 +112,9 @@ class UnitsWithin:
         return False
 
     def unmatched(self, data: bytes, at: Numbers, physical_offset: int) -> list[int]:
-        """Return those of the places at which no record stands that a unit of its own queue leads to.
+        """Return the places of records that have no entry in their own queue.
 
-        ``data`` is the log from ``physical_offset`` on; a record that goes beyond it counts as unmatched.
+        ``data`` is the log from ``physical_offset`` on. A record that continues after it counts as unmatched.
         """
         import numpy as np
 
@@ -128,7 +128,7 @@ class UnitsWithin:
         return [int(start) for start in at[rest]]
 
     def _matches(self, octets: Octets, at: Numbers, units: Numbers) -> Flags:
-        """Compare records and the units that point to them, all at once: size, queue and topic."""
+        """Compare records with the entries that point to them, all at once: size, queue and topic."""
         import numpy as np
 
         prefix_sizes = np.array([PREFIXES[bits << 4].size for bits in range(4)], dtype=np.int64)

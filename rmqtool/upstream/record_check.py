@@ -1,7 +1,7 @@
-"""``CommitLog.checkMessageAndReturnSize`` of the three versions: what a broker takes for a record.
+"""``CommitLog.checkMessageAndReturnSize`` of the three versions: what a broker accepts as a record.
 
-The order of the tests is theirs: it decides what is logged, and that 4.9 allocates as many bytes as a damaged size
-asks for. Not tested by any of them: the record's place, queue, queue offset, times, hosts, the syntax of properties.
+The tests are in upstream's order. It decides what is logged, and that 4.9 allocates as many bytes as a damaged size
+asks for. No version tests a record's offset, queue, queue offset, times, hosts, or the syntax of its properties.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIX = layouts.MESSAGE_PREFIX_V4V4
 _SYS_FLAG = _PREFIX.field("sys_flag")
 _SHORT = layouts.SHORT
 _CHUNK = 1 << 20
-# A batch is looked for in so many bytes, and in what is left of them while that is not too little.
+# Bytes in which a batch is searched, the fewest bytes left for which that pays, and the fewest records.
 _BATCH_MOST = 8 << 20
 _BATCH_LEAST = 64 << 10
 _BATCH_FEWEST = 16
@@ -35,7 +35,7 @@ _RAW_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
 class OutOfMemory(Exception):
-    """The broker's heap does not hold an array of the size that a damaged record names."""
+    """The broker's heap cannot hold an array of the size in a damaged record."""
 
     def __init__(self, total_size: int) -> None:
         super().__init__(total_size)
@@ -43,9 +43,9 @@ class OutOfMemory(Exception):
 
 
 class Unreadable(NamedTuple):
-    """Not a record: ``size`` is -1, or the record's size when only its lengths do not add up to it.
+    """Not a record. ``size`` is -1, or the record's size if the parts just do not add up to it.
 
-    ``consumed`` is how far the reading went from the record's start.
+    ``consumed`` is how far the broker has read from the record's start.
     """
 
     size: int
@@ -53,7 +53,7 @@ class Unreadable(NamedTuple):
 
 
 class EndOfFile(NamedTuple):
-    """The blank that ends a segment."""
+    """The blank record that ends a segment."""
 
 
 END_OF_FILE = EndOfFile()
@@ -61,7 +61,7 @@ UNREADABLE = Unreadable(-1)
 
 
 class SegmentWindow:
-    """The part of a segment that is in memory; it slides with the reading."""
+    """The part of a segment that is in memory; it moves with the reading."""
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
         self._read = read
@@ -69,7 +69,7 @@ class SegmentWindow:
         self.data = b""
 
     def slide(self, at: int, length: int) -> None:
-        """Bring ``length`` bytes from ``at`` into memory."""
+        """Read at least ``length`` bytes from ``at`` into memory."""
         self.data = self._read(at, max(length, _CHUNK))
         self.start = at
 
@@ -82,7 +82,7 @@ class SegmentWindow:
         return self.data[i : i + length]
 
     def crc31(self, at: int, length: int) -> int:
-        """Return the checksum of ``length`` bytes from ``at``, however many they are."""
+        """Return the checksum of ``length`` bytes from ``at``, in pieces if they are many."""
         crc = 0
         while length:
             part = self.bytes(at, min(length, _CHUNK))
@@ -93,11 +93,11 @@ class SegmentWindow:
 
 
 class _JavaException(Exception):
-    """An index out of bounds, a buffer underflow, a bad number: their check ends with -1."""
+    """An index out of bounds, a buffer underflow, or a bad number: upstream's check returns -1."""
 
 
 class RecordCheck:
-    """The check, with one broker's settings."""
+    """The check with one broker's settings."""
 
     def __init__(self, settings: StartSettings, log: BrokerLog) -> None:
         self._settings = settings
@@ -107,13 +107,13 @@ class RecordCheck:
         self._verify_properties = settings.verify_property_crc and not self._v4_9
         self._dup_info = settings.duplication and not self._v4_9
         self._plain = not (self._verify_properties or self._dup_info)
-        # The largest buffer that a record's size made the broker allocate.
+        # The largest buffer that the broker allocated for a record.
         self.most_allocated = 0
 
     def check(
         self, window: SegmentWindow, at: int, limit: int, crc: bool = True, body: bool = True
     ) -> Message | EndOfFile | Unreadable:
-        """Return the record at ``at``; nothing at or behind ``limit`` is read. Its body is left out."""
+        """Return the record at ``at`` without its body; bytes at ``limit`` and later are not read."""
         left = limit - at
         if left < _START.size:
             if not self._v4_9 and left > layouts.INT.size:
@@ -147,9 +147,9 @@ class RecordCheck:
             return self._failed()
 
     def find_batch(self, window: SegmentWindow, at: int, limit: int) -> Batch | None:
-        """Return the records from ``at`` on that are in memory; None where there are too few to gain by it.
+        """Return the records in memory from ``at`` on; None if a batch does not pay.
 
-        What stands behind ``limit`` is no part of the log, however sound it is.
+        Bytes after ``limit`` are not part of the log, even if they are sound records.
         """
         if not self._plain:
             return None
@@ -172,7 +172,7 @@ class RecordCheck:
         return UNREADABLE
 
     def _whole(self, data: bytes, i: int, total_size: int, crc: bool) -> Message | None:
-        """Return the record when nothing about it is odd: the quick way for nearly all of them."""
+        """Return the record if each test passes: the fast path for nearly all records."""
         prefix = PREFIXES[data[i + _SYS_FLAG.offset + 3] & HOST_BITS]
         if total_size < prefix.size + 3:
             return None
@@ -245,7 +245,7 @@ class RecordCheck:
         return message
 
     def _properties_pass(self, message: Message, window: SegmentWindow, at: int, cursor: int, crc: bool) -> bool:
-        """Return whether the properties hold what they must; ``cursor`` is where they end, counted from ``at``."""
+        """Return whether the properties pass their tests; ``cursor`` is their end, counted from ``at``."""
         properties = message.properties
         # Java's split drops empty parts at the end.
         duplicate_of = properties.get(DUP_INFO, "").rstrip("_").split("_")

@@ -1,8 +1,6 @@
-"""A start, rehearsed: the model of a broker runs over an overlay of a store, and the difference is the answer.
+"""The rehearsal of a start.
 
-What stands where a start destroys: the damage at which it stops to read, the index files that it deletes.
-
-From an open store to the rehearsal of its broker's next start.
+The model of a broker runs over an overlay of a store, and the difference is the outcome.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ from rmqtool.upstream.startup import MessageStore
 from rmqtool.upstream.traps import Trap, config_traps, find_traps, heap_trap
 
 _HEADER = layouts.INDEX_HEADER
-# A record that claims more is not read to find out what is wrong with it.
+# Larger records are not read to find out what is wrong with them.
 _MOST_READ = 8 << 20
 
 
 def read_cut(files: StoreView, log: CommitLog) -> Cut | None:
-    """Return where the log is cut, and what stands there; None where recovery read nothing."""
+    """Return where the log is cut, and why; None if recovery read nothing."""
     if log.end is None or not files.is_file(log.end.path):
         return None
     path, at = log.end
@@ -54,7 +52,7 @@ def read_cut(files: StoreView, log: CommitLog) -> Cut | None:
 
 
 def read_lost_indexes(files: StoreView, changes: Iterable[Change]) -> Iterator[LostIndex]:
-    """Yield the index files that are deleted."""
+    """Yield the deleted index files."""
     for change in changes:
         if change.action is Action.DELETE and change.path.startswith(f"{paths.INDEX}/"):
             data = files.read(change.path, 0, _HEADER.size)
@@ -64,9 +62,9 @@ def read_lost_indexes(files: StoreView, changes: Iterable[Change]) -> Iterator[L
 
 
 class Rehearsal(Closable):
-    """One start of one broker on one store, which is never touched.
+    """One start of one broker on one store, which is never written.
 
-    Without ``contents`` the index files of the overlay are not those that the broker would leave; the outcome is.
+    Without ``contents`` the index files in the overlay differ from those of the broker; the outcome is the same.
     """
 
     def __init__(self, base: ReadableFileSystem, settings: StartSettings, *, contents: bool = True) -> None:
@@ -78,19 +76,19 @@ class Rehearsal(Closable):
         self.store = MessageStore(self._files, settings, contents=contents)
 
     def close(self) -> None:
-        """Forget every change and close what is open; what lies beneath belongs to the caller."""
+        """Drop every change and close the files; the caller's file system stays open."""
         self._base.close()
         self._files.close()
         self.overlay.close()
 
     def run(self) -> StartOutcome:
-        """Load the config files, construct, load, start and stop the store; say what became of it."""
+        """Load the config files, then construct, load, start and stop the store; return the outcome."""
         try:
             return self._run()
         except NoSpace:
             raise
         except WriteFailed as error:
-            # Nothing was to be written: a name that a broker needs stands for something else than a file.
+            # The overlay itself does not fail: something else has the name of a file that the broker needs.
             hint = error.hint or "move it out of the store, then run the command again"
             raise StoreError(error.message, file=error.file, hint=hint) from error
 
@@ -141,7 +139,7 @@ class Rehearsal(Closable):
         )
 
     def _heap_traps(self) -> Iterator[Trap]:
-        """Say what a larger heap would make of the record that was too much for this one: rehearse that, too."""
+        """Rehearse the start again with a larger heap, if a record was too large for this one."""
         size = self.store.out_of_memory
         if size is None:
             return
@@ -161,9 +159,9 @@ class Rehearsal(Closable):
         return Scan(scanned[0], len(scanned), of_files, size, _why_from_there(self.store), latest)
 
     def _refused_for_config(self, config: ConfigLoad) -> StartOutcome:
-        """Return what becomes of a store whose broker ends before it has constructed it."""
+        """Return the outcome of a broker that ends before it has constructed its store."""
         if self._settings.version is Version.V4_9:
-            # upstream: ``BrokerStartup`` calls shutdown(), and that persists offsets that were never loaded.
+            # upstream: ``BrokerStartup`` calls shutdown(), which writes offsets that were never loaded.
             wipe_consumer_offsets(self._files)
         for path in config.deleted:
             self._files.delete(path)
@@ -185,13 +183,13 @@ class Rehearsal(Closable):
         found = []
         for (topic, queue_id), queue in sorted(self.store.queues.queues.items()):
             if topic == SCHEDULE_TOPIC and queue.max_offset == 0:
-                continue  # 4.9 makes one for each delay level; nothing was ever in it
+                continue  # 4.9 creates one for each delay level, and they are empty
             found.append(QueueOutcome(topic, queue_id, queue.min_offset, queue.max_offset))
         return tuple(found)
 
 
 def _why_from_there(store: MessageStore) -> str:
-    """Return why recovery begins with the file that it begins with."""
+    """Return why recovery begins with its first file."""
     settings, log = store.settings, store.commit_log
     if log.limited:
         return f"none of the last {settings.recover_max_num} files qualifies, and it does not look at older ones"
@@ -208,10 +206,10 @@ def _why_from_there(store: MessageStore) -> str:
 
 
 def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:
-    """Return the rehearsal of a start on ``store``, by the broker it was opened as.
+    """Return the rehearsal of a start on ``store``, by the broker whose version it was opened with.
 
-    Sizes that no setting states are taken from the files. The model knows brokers with a commit log of their own and
-    file queues; of others it says nothing rather than something wrong.
+    Sizes without a setting are taken from the files. The model covers brokers with a commit log of their own and queues
+    in files; other stores are refused.
     """
     if store.is_dledger:
         raise StoreError("the start of a DLedger broker is not modelled", file=store.root, hint=_LOOK)
@@ -224,7 +222,7 @@ def rehearse(store: Store, *, contents: bool = False) -> Rehearsal:
 
 
 def assumed(store: Store, outcome: StartOutcome) -> dict[str, object]:
-    """Return the settings that were taken by default, although what the start creates depends on them."""
+    """Return the settings that were assumed by default although what the start creates depends on them."""
     created = (change.path for change in outcome.changes if change.action is Action.CREATE)
     return assumed_settings(with_found_settings(store.config, store.listing), created)
 

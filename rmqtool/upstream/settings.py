@@ -1,9 +1,7 @@
-"""The settings that change what a start does, as one value.
+"""The settings that decide what a start does, and how the files of a store reveal them.
 
-Settings that the files of a store show, where nobody stated them.
-
-A broker refuses every file that has not the configured size. Without the broker's own configuration the sizes that
-most of its files have are the likely ones; a file that differs is then the odd one, as it would be for the broker.
+A broker refuses each file that does not have the configured size. Without the broker's configuration, the size of most
+files is the likely setting; a file with another size is then the wrong one, as it would be for the broker.
 """
 
 from __future__ import annotations
@@ -24,19 +22,19 @@ from rmqtool.store.index_files import DEFAULT, Geometry, IndexFile, find_geometr
 from rmqtool.store.listing import StoreListing, beneath
 from rmqtool.store.segments import Segment, usual_size
 
-# Files that 5.4 looks at when commitLogRecoverMaxNum is not a positive number.
+# The number of files that 5.4 looks at if commitLogRecoverMaxNum is not positive.
 DEFAULT_RECOVER_MAX_NUM = 10
 
-# A broker allocates as many bytes as a record's size asks for. No setting names its heap; with the smallest heap that
-# was measured (512 MiB) it runs out of memory above this size.
+# A broker allocates as many bytes as a record's size asks for. No setting tells its heap. The smallest heap that was
+# measured (512 MiB) runs out of memory above this size.
 LARGEST_ARRAY = 340 << 20
-# No heap holds a larger one.
+# The largest array in Java, with any heap.
 LARGEST_ARRAY_OF_ALL = INT_MAX - 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartSettings:
-    """What the model of a start has to know."""
+    """The settings that the model of a start needs."""
 
     version: Version
     commit_log_dirs: tuple[str, ...]
@@ -57,7 +55,7 @@ class StartSettings:
 
     @classmethod
     def of(cls, config: StoreConfig) -> StartSettings:
-        """Pick from ``config`` what matters here; directories become relative to the store's root."""
+        """Take the needed settings from ``config``; directories become relative to the store's root."""
         directories = dict.fromkeys((*config.commit_log_dirs, *config.read_only_commit_log_dirs))
         max_num = config.commit_log_recover_max_num or 0
         rules = rules_of(
@@ -118,7 +116,7 @@ _DISPATCHES = ("messageIndexEnable", "enableMultiDispatch", "enableLmq")
 
 
 def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConfig:
-    """Return ``config`` with what the files show in place of mere defaults."""
+    """Return ``config`` with the values that the files reveal, instead of mere defaults."""
     found: dict[str, object] = {
         _LOG_SIZE: usual_size(listing.log_segments),
         _QUEUE_SIZE: usual_size(_queue_files(listing)),
@@ -135,10 +133,10 @@ def with_found_settings(config: StoreConfig, listing: StoreListing) -> StoreConf
 
 
 def as_new_store(config: StoreConfig, root: str) -> StoreConfig:
-    """Return the settings of ``config`` that decide what files look like, for a new store at ``root``.
+    """Return the settings of ``config`` that decide the form of files, for a new store at ``root``.
 
-    Where a store lies, how it is flushed and who may write it is not taken over. Every dispatch is on: what records
-    say of further queues, a broker has written that had it on.
+    Directories, flush and permissions are not copied. Every dispatch is on: a broker that had it on wrote the records
+    that name further queues.
     """
     kept: dict[str, object] = {name: config.value(name) for name in _OF_FILES}
     if config.version is not Version.V4_9:
@@ -149,7 +147,7 @@ def as_new_store(config: StoreConfig, root: str) -> StoreConfig:
 
 
 def assumed_settings(config: StoreConfig, created: Iterable[str]) -> dict[str, object]:
-    """Return the sizes that are mere defaults although files of that kind are created, by name."""
+    """Return, by name, the sizes that are mere defaults although the start creates files of that kind."""
     directories = {path.partition("/")[0] for path in created}
     sizes = {
         _QUEUE_SIZE: (paths.CONSUME_QUEUE, config.mapped_file_size_consume_queue),
@@ -168,7 +166,7 @@ def _queue_files(listing: StoreListing) -> list[Segment]:
 
 
 def _find_geometry(listing: StoreListing, configured: Geometry) -> Geometry | None:
-    """Return the geometry that fits most index files; None where there are none, or nothing can be told."""
+    """Return the geometry that fits most index files; None if no geometry fits."""
     votes: Counter[Geometry] = Counter()
     for file in listing.of_kind(FileKind.INDEX):
         try:
@@ -184,7 +182,7 @@ def _geometries(file: ReadableFile, configured: Geometry) -> list[Geometry]:
     if header is None:
         return []
     for pair in (configured, DEFAULT):
-        # Looking for others means reading the file, which has 400 MB by default.
+        # Finding other geometries means reading the file, which has 400 MB by default.
         if index.file_size(*pair) == file.size() and hashes_home(IndexFile(file, pair, header)):
             return [pair]
     return find_geometries(file, header)

@@ -1,8 +1,7 @@
 """``DefaultMessageStore``: construction, load(), start(), shutdown() of a broker, in its order, with its refusals.
 
-``ReputMessageService`` of 4.9: start() dispatches what the queues lack, and waits for it, for ever if need be.
-
-5.x dispatches while it recovers, and starts reput at the end of the log.
+5.x dispatches while it recovers, and starts its dispatcher at the end of the log. 4.9 dispatches the missing records in
+start() and waits until that is done, possibly forever (``ReputMessageService``).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from rmqtool.upstream.settings import StartSettings
 
 
 class Hangs(Exception):
-    """start() never returns; the argument says why."""
+    """start() never returns; the argument is the reason."""
 
 
 class Reput:
@@ -46,11 +45,11 @@ class Reput:
 
     @property
     def behind(self) -> int:
-        """Bytes that are not dispatched; negative when the queues know more than the log holds."""
+        """The number of undispatched bytes; negative if the queues end after the log."""
         return self._queue.max_offset - self.offset
 
     def run(self) -> None:
-        """Dispatch until nothing is behind."""
+        """Dispatch until no bytes are left."""
         try:
             while self.behind > 0:
                 self._pass()
@@ -64,8 +63,8 @@ class Reput:
         if file is None or position >= file.wrote:
             raise Hangs(f"the dispatcher finds no data at {self.offset}, and start() waits forever for it to go on")
         self.offset = file.start + position
-        # Two counts that part ways after a record whose lengths do not add up: the reading goes on where it stopped,
-        # the bytes of that record are not counted as read.
+        # Two counts diverge after a record whose sizes do not add up: reading continues where it stopped, but the bytes
+        # of that record do not count as read.
         at = position
         read = 0
         window = self._log.window(file)
@@ -88,7 +87,7 @@ class Reput:
                 at += found.consumed
 
     def _dispatch(self, found: Run | Message) -> int:
-        """Dispatch one record, or a run of them; return the bytes of that."""
+        """Dispatch one record, or a run; return its bytes."""
         if isinstance(found, Run):
             self._taker.run(found)
             return found.size
@@ -105,7 +104,7 @@ _LOCK_TEXT = b"lock"
 class MessageStore:
     """One broker's store from construction to shutdown.
 
-    Without ``contents`` the slots and entries of index files are left out; nothing else depends on them.
+    Without ``contents`` the slots and entries of index files are not written; nothing else depends on them.
     """
 
     def __init__(self, files: StoreFiles, settings: StartSettings, *, contents: bool) -> None:
@@ -116,19 +115,20 @@ class MessageStore:
         self.queues = ConsumeQueueStore(files, settings, self.log)
         self.index = IndexService(files, settings, self.log, contents)
         if settings.is_4_9:
-            # upstream: the delay levels are parsed after recovery, so what it dispatches has the tags' hash for a time.
+            # upstream: the delay levels are parsed after recovery, so delayed messages dispatched before have the hash
+            # of tags.
             self.queues.rules = replace(settings.rules, delays=())
         self.clean = not files.exists(paths.ABORT)
-        # Why the start does not succeed.
+        # The reason why the start fails.
         self.reason: str | None = None
-        # The size that was too much for the heap.
+        # The size of the record that was too large for the heap.
         self.out_of_memory: int | None = None
-        # The greatest end of a record that a queue knows after loading, and the maximum offsets of then.
+        # The largest end of a record with a queue entry after loading, and the maximum offsets at that time.
         self.max_physic_offset = -1
         self.loaded_max_offsets: dict[tuple[str, int], int] = {}
-        # Whether recovery cut the queues.
+        # Whether recovery truncated the queues.
         self.truncated_queues = False
-        # Bytes that are not dispatched when the broker stops; anything but 0 keeps the abort file.
+        # Undispatched bytes when the broker stops. The abort file is only removed if they are 0.
         self.backlog = 0
         self._checkpoint: Checkpoint | None = None
         self._delay_offsets = DelayOffsets(files)
@@ -141,7 +141,7 @@ class MessageStore:
         return self._checkpoint
 
     def construct(self) -> bool:
-        """Make the directories and open the lock file; return whether that works."""
+        """Create the directories and open the lock file; return whether that works."""
         if not self.settings.is_4_9 and not self.settings.duplication:
             self.log.warn(broker_log.HA_SERVICE)
         for directory in (*self.settings.commit_log_dirs, paths.CONSUME_QUEUE):
@@ -156,7 +156,7 @@ class MessageStore:
         return True
 
     def load(self) -> bool:
-        """Load and recover; return whether the broker goes on to start."""
+        """Load and recover; return whether the broker continues with start()."""
         try:
             self._load()
         except LoadRefused as refused:
@@ -173,7 +173,7 @@ class MessageStore:
         except ReadFailed as error:
             if not is_of_the_disk(error):
                 raise
-            # upstream: an InternalError of the JVM, which maps the files; nothing catches it.
+            # upstream: an InternalError of the JVM, because the files are mapped; it is not caught.
             self.reason = f"{error.message}; a broker that reads it dies with an InternalError"
             return False
         finally:
@@ -227,20 +227,23 @@ class MessageStore:
         mapped.truncate(end)
 
     def _confirmed_as_loaded(self) -> int:
-        """Return what 5.x takes as confirmed before it has read a record. upstream: ``getConfirmOffset``."""
+        """Return the offset that 5.x assumes to be confirmed before it has read a record.
+
+        Upstream: ``getConfirmOffset``.
+        """
         if self.settings.duplication:
             return self.checkpoint.confirm_phy_offset
         return 0 if self.settings.sync_flush else self.commit_log.mapped.max_offset
 
     def dispatch(self, message: Message) -> None:
-        """Build the queues' units and the index entries of a record."""
+        """Write the queue entries and index entries of a record."""
         if has_queue_unit(message.sys_flag) and self.queues.dispatch(message):
             self.checkpoint.logics_msg_timestamp = message.store_timestamp
         if self.settings.index_enabled:
             self.index.dispatch(message, self.checkpoint)
 
     def _dispatch_behind(self, message: Message) -> None:
-        # The queues' maximum is an end: a record that starts exactly there is passed over.
+        # The queues' maximum is an end: a record that starts exactly there is skipped.
         if message.physical_offset > self.max_physic_offset:
             self.dispatch(message)
 
@@ -256,7 +259,7 @@ class MessageStore:
             self.dispatch_run(run._replace(first=first))
 
     def dispatch_run(self, run: Run) -> None:
-        """Dispatch many records: together where that is all the same, one by one where not."""
+        """Dispatch many records: together where the result is the same, else one by one."""
         if not run.batch.ascends:
             _one_by_one(run, self.dispatch)
             return
@@ -271,7 +274,7 @@ class MessageStore:
             first = number + 1
 
     def _index_run(self, batch: Batch, first: int, last: int) -> None:
-        """Index records that stand in their queues."""
+        """Index records whose queue entries are written."""
         while first < last:
             end = last
             if self.settings.index_enabled:
@@ -289,7 +292,7 @@ class MessageStore:
             self.checkpoint.logics_msg_timestamp = int(batch.store_timestamps[first + units[-1]])
 
     def _dispatch_confirmed(self, message: Message) -> None:
-        """Dispatch what the replicas confirmed; a 4.9 broker has forgotten what that was."""
+        """Dispatch records that the replicas have confirmed. A 4.9 broker does not know these after a restart."""
         if self.settings.is_4_9:
             return
         if int64(message.physical_offset + message.total_size) <= self.checkpoint.confirm_phy_offset:
@@ -314,7 +317,7 @@ class MessageStore:
         self.files.replace(paths.ABORT + BACKUP, old)
         self.files.replace(paths.ABORT, b"0")
         if self.settings.duplication:
-            # Dispatching begins where it is confirmed, but never before the log does.
+            # Dispatch begins at the confirmed offset, but not before the beginning of the log.
             confirmed = self.checkpoint.confirm_phy_offset
             self.backlog = confirmed - max(confirmed, self.commit_log.mapped.min_offset)
         return True
@@ -331,7 +334,7 @@ class MessageStore:
         self.queues.correct_min_offsets(mapped.min_offset)
 
     def shutdown(self, started: Started | None) -> None:
-        """Stop as a broker does, however its start ended; ``started`` is None when load() refused."""
+        """Stop as a broker does after this result of its start; without ``started``, load() has refused."""
         self.index.settle()
         if started == HANGS:
             return
@@ -347,8 +350,8 @@ class MessageStore:
                 self.backlog = self.commit_log.mapped.max_offset
             self._close()
         elif started is False:
-            # upstream: the flush thread of the queues makes one thorough pass before start() throws, and the
-            # shutdown() of 5.3 leaves a store alone that never ran.
+            # upstream: the flush thread of the queues makes one thorough round before start() throws, and the
+            # shutdown() of 5.3 ignores a store that never ran.
             self.checkpoint.flush()
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a start does that its log does not say: the traps of the three versions, in words."""
+"""Effects of a start that a broker does not log, in words."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rmqtool.upstream.startup import HANGS, MessageStore, Started
 
 _OFFSETS = paths.config_path(paths.CONSUMER_OFFSET)
 _NAMED = 5
-# A buffer of this size is nothing that a message needs.
+# No message needs a buffer of this size, so it is worth a warning.
 _NOTABLE = 32 << 20
 
 
 class Trap(NamedTuple):
-    """One of them. ``loses`` says that something is lost, or will be, although the start may succeed."""
+    """One trap. ``loses`` if something is lost now or later, although the start may succeed."""
 
     name: str
     message: str
@@ -26,7 +26,7 @@ class Trap(NamedTuple):
 
 
 def find_traps(store: MessageStore, started: Started | None, unreachable: int | None, abort_stays: bool) -> list[Trap]:
-    """Return what is to be known about a start that came to its end."""
+    """Return the traps of a start that was rehearsed to its end."""
     found = []
     if not store.commit_log.mapped.mapped and started is not None and store.loaded_max_offsets:
         found.append(Trap("no log", _NO_LOG, True))
@@ -44,7 +44,10 @@ def find_traps(store: MessageStore, started: Started | None, unreachable: int | 
 
 
 def heap_trap(size: int, lost_with_more: int | None) -> Trap:
-    """Return what is to be known when the heap of 4.9 decides; ``lost_with_more`` is None where none is enough."""
+    """Return the trap of a 4.9 broker whose heap decides the start.
+
+    Without ``lost_with_more``, no heap is large enough.
+    """
     if lost_with_more is None:
         return Trap("heap", _HEAP_KILLS.format(size), True)
     return Trap("heap", _HEAP_DECIDES.format(2 * size >> 20, lost_with_more), True)
@@ -81,7 +84,7 @@ def _blind(store: MessageStore) -> list[Trap]:
 
 
 def config_traps(load: ConfigLoad, settings: StartSettings) -> list[Trap]:
-    """Return what is to be known about the config files."""
+    """Return the traps of the config files."""
     found = []
     offsets = next(config for config in load.files if config.file == _OFFSETS)
     if load.unreadable is not None and settings.version is Version.V4_9 and offsets.rewritten:

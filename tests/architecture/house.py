@@ -194,7 +194,6 @@ COMMENTS: dict[str, int] = {
     "look": 116,
     "repairs": 99,
     "store": 69,
-    "upstream": 110,
 }
 # Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.
 READABILITY: dict[str, tuple[float, float, float]] = {
