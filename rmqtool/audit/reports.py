@@ -455,7 +455,7 @@ class ReportWork:
         asked: ReportRange | LinkTask,
         write: Write,  # noqa: ARG002  (a report is returned, not written)
     ) -> SegmentReport | LinkReport:
-        """Return the report of a task; of one that cannot be read, what was seen until then."""
+        """Return the report of a task; after a failed read it covers what came before."""
         return self.links(asked) if isinstance(asked, LinkTask) else self.report(asked)
 
     def links(self, asked: LinkTask) -> LinkReport:

@@ -1,4 +1,4 @@
-"""The case: the store under judgement, what is known about it so far, and where a place of its log is."""
+"""The case: the store under judgement, and what is known about it so far."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rmqtool.store.segments import Segment, SegmentQueue
 
 
 class Depth(IntEnum):
-    """How closely a store is looked at."""
+    """How closely a store is checked."""
 
     QUICK = 0
     DEFAULT = 1
@@ -36,7 +36,7 @@ class Depth(IntEnum):
 
 
 class Walk(NamedTuple):
-    """The part of the log that a check has read through, and whether it begins and ends where the log does."""
+    """The part of the log that a check has read, and whether it reaches the log's beginning and end."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Walk(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the log was read."""
+        """Whether the whole log was read."""
         return self.begins and self.ends
 
 
@@ -76,7 +76,7 @@ class Case:
 
     @classmethod
     def of(cls, store: Store, depth: Depth) -> Case:
-        """Return the case of a store; a lock that is no file leaves ``lock`` unknown."""
+        """Return the case of a store. ``lock`` stays None if the lock is not a file."""
         try:
             lock = store.filesystem.lock_state()
         except ReadFailed:
@@ -88,17 +88,17 @@ class Case:
 
     @property
     def live(self) -> bool:
-        """Whether a broker, or another writer, is at work."""
+        """Whether a broker or another writer has the lock."""
         return self.lock is not None and self.lock.held
 
     @cached_property
     def abort(self) -> bool:
-        """Whether the last stop was not clean, as far as the marker says."""
+        """Whether the last stop was not clean, by the marker."""
         return self.store.filesystem.find_stat(paths.ABORT) is not None
 
     @cached_property
     def log(self) -> SegmentQueue:
-        """The commit log: every file where its records say it belongs, none of those that lie across others."""
+        """The commit log: each file where its records belong, without files that overlap others."""
         files = self.store.commit_log
         size = files.segment_size
         if not size:
@@ -114,7 +114,7 @@ class Case:
         return files if len(regular) == len(files) and taken == set(_bases(files)) else SegmentQueue(regular, size)
 
     def real_base(self, segment: Segment) -> int | None:
-        """Return where the first record of a segment says that the segment begins."""
+        """Return the base offset of a segment by its first record."""
         with segment.filesystem.open_read(segment.path) as file:
             what = SegmentWalk(file, None).place_at(0).what if file.size() else None
         return what.physical_offset if isinstance(what, Message) else None
@@ -136,30 +136,30 @@ class Case:
 
     @cached_property
     def configs(self) -> Configs:
-        """Topics, groups and offsets, as far as they can be read; ``missing`` says why not all can."""
+        """The readable topics, groups and offsets; ``missing`` tells why some are not readable."""
         try:
             return read_configs(self.store, tolerant=True)
         except OptionalMissing as error:
             self.missing = error
-        except ReadFailed:  # the check of the databases says so
+        except ReadFailed:  # the check of the databases reports it
             pass
         return Configs()
 
     def learn_end(self, end: LogEnd) -> None:
-        """Take the end of the log that reading it through has found."""
+        """Set the end of the log that a full reading has found."""
         self.__dict__["end"] = end
 
     @cached_property
     def end(self) -> LogEnd:
-        """Where the log ends, found without reading it through; of a live store as it was at the first look."""
+        """The end of the log, found without a full reading; for a live store the end at the first look."""
         queues = (ConsumeQueueFiles(*item) for item in self.queues.items())
         return find_log_end(self.log, queues, dledger=self.store.is_dledger)
 
     @cached_property
     def last_written(self) -> int:
-        """Offset of the last segment that holds anything but zeros; -1 for an empty log.
+        """Base offset of the last segment with other bytes than zeros; -1 for an empty log.
 
-        Of a live store that is the one where its log ended at the first look, whatever was written since.
+        For a live store it is the segment of the end at the first look, even if more was written since.
         """
         if self.live:
             last = self.log.find(self.end.physical_offset) or (self.log.segments[-1] if len(self.log) else None)
@@ -173,48 +173,48 @@ class Case:
 
     @cached_property
     def rules(self) -> DispatchRules:
-        """What a broker of the store's version makes of a record."""
+        """The rules by which a broker of the store's version turns records into entries."""
         from rmqtool.audit.due import rules_for
 
         return rules_for(self.store.config)
 
     @cached_property
     def batch_topics(self) -> frozenset[str]:
-        """The topics with batch queues: those that topics.json calls so, and those that have one."""
+        """The topics with batch queues: those marked so in topics.json, and those that have such queues."""
         return read_batch_topics(self.store.filesystem) | {queue.topic for queue in self.batch_queues}
 
     def place(self, physical_offset: int, length: int | None = None) -> Place:
-        """Return the file and the place in it of an offset of the log."""
+        """Return the file and file offset of a physical offset."""
         segment = self.log.find(physical_offset)
         if segment is None:
             return Place(paths.COMMIT_LOG, None, length)
         return Place(self.shown(segment), physical_offset - segment.base_offset, length)
 
     def shown(self, segment: Segment) -> str:
-        """Return a segment's path as findings have it: relative to the store when it lies there."""
+        """Return a segment's path for findings: relative to the store if it is inside."""
         if segment.filesystem is self.store.filesystem:
             return segment.path
         return os.path.relpath(segment.filesystem.shown(segment.path), self.store.root)
 
     def unread(self, error: ReadFailed) -> Finding:
-        """Return the finding of what could not be read. A file that a broker at work removes is no damage."""
+        """Return the finding of a failed read. A file that a running broker removes is not damage."""
         is_gone = isinstance(error, FileMissing) and self.live
         return unread_finding(self.store.root, error, severity=Severity.NOTICE if is_gone else None)
 
     def explains(self, physical_offset: int) -> Stretch | None:
-        """Return the damage that takes a place of the log."""
+        """Return the damage that covers a physical offset."""
         return find_covering(self.damage, physical_offset)
 
     def is_odd_in_time(self, physical_offset: int) -> bool:
-        """Return whether the record at a place has a store time that cannot be."""
+        """Return whether the record at an offset has an impossible store time."""
         return find_covering(self.odd_times, physical_offset) is not None
 
     def is_stale(self, physical_offset: int) -> bool:
-        """Return whether a place lies among the bytes that a recovery left behind the end."""
+        """Return whether an offset is among bytes that a recovery left after the end."""
         return find_covering(self.stale, physical_offset) is not None
 
     def damaged_between(self, start: int, end: int) -> bool:
-        """Return whether damage begins or ends between two places of the log."""
+        """Return whether there is damage between two physical offsets."""
         return is_any_between(self.damage, start, end)
 
     def files(self, *kinds: FileKind) -> list[FoundFile]:

@@ -1,4 +1,4 @@
-"""``check``: every part of a store against every other, findings as they are found, and what was proven in the end."""
+"""One check of a store: runs all parts, yields findings as they are found, and summarises what was verified."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOKEN = re.compile(r"log:(\d{1,19})")
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What is checked and how closely. ``only``: families or codes; ``resume``: where a check ended early."""
+    """What to check and how closely. ``only`` has families or codes; ``resume`` is where an earlier check stopped."""
 
     depth: Depth = Depth.DEFAULT
     only: tuple[str, ...] = ()
@@ -51,25 +51,25 @@ class CheckOptions:
             raise UsageError(f'"{self.resume}" is not a token to resume from', hint="it looks like log:393216")
 
     def wants(self, *families: str) -> bool:
-        """Return whether findings of one of these families are asked for."""
+        """Return whether findings of one of these families are requested."""
         return not self.only or any(word.upper().partition("-")[0] in families for word in self.only)
 
     def takes(self, finding: Finding) -> bool:
-        """Return whether a finding is asked for."""
+        """Return whether a finding is requested."""
         named = not self.only or any(finding.code.startswith(word.upper()) for word in self.only)
         return named and (finding.topic is None or self.topics.matches(finding.topic))
 
     @property
     def start(self) -> int:
-        """Where in the log an earlier check ended."""
+        """The physical offset at which an earlier check stopped."""
         return int(self.resume.partition(":")[2]) if self.resume else 0
 
 
 @dataclass
 class Summary:
-    """What a check came to. ``lost``: how many messages of each queue the queues name and the log has no more.
+    """The result of a check. ``lost`` has the number of messages of each queue with an entry but without a record.
 
-    ``resume`` goes on where it ended early.
+    ``resume`` is the token to continue with if the check stopped early.
     """
 
     errors: int = 0
@@ -87,7 +87,7 @@ class Summary:
     not_proven: list[str] = field(default_factory=list)
 
     def add(self, severity: Severity) -> None:
-        """Count one more finding."""
+        """Count a finding."""
         match severity:
             case Severity.ERROR:
                 self.errors += 1
@@ -97,7 +97,7 @@ class Summary:
                 self.notices += 1
 
     def as_json(self) -> dict[str, object]:
-        """Return the summary line of the contract."""
+        """Return the summary line of the JSON form."""
         found: dict[str, object] = {
             "errors": self.errors,
             "warnings": self.warnings,
@@ -135,7 +135,7 @@ class Check:
         self.store = store
         self.options = options or CheckOptions()
         self._effort = effort
-        # What is known of the log already is not read again.
+        # Segments that the extract has kept are not read again.
         self._extract = extract
         self.summary = Summary()
         self._repair_helps = False
@@ -182,7 +182,7 @@ class Check:
         self.summary.proven, self.summary.not_proven = self._proofs()
 
     def _completed(self, finding: Finding) -> Finding:
-        """Return a finding with the command to type, and what the broker of this store would do about it."""
+        """Return a finding with the command to type, and what the broker of this store would do."""
         if finding.severity is Severity.NOTICE:
             return finding
         entry = find_code(finding.code)
@@ -223,7 +223,7 @@ class Check:
         return proven, open_ends
 
     def next_commands(self, name: str) -> list[str]:
-        """Return what to type next; ``name`` is the store as it was named."""
+        """Return the commands to type next; ``name`` is the store as the user named it."""
         store = shlex.quote(name)
         if self.summary.resume is not None:
             return [f"rmqtool check {store} --resume {self.summary.resume}"]
@@ -235,7 +235,7 @@ class Check:
         return [] if self.options.depth is not Depth.QUICK else [f"rmqtool check {store}"]
 
     def _parts(self) -> Iterator[Finding]:
-        """Judge what only some stores have."""
+        """Check the parts that only some stores have."""
         for families, check in (
             (("TM", "CP"), timers.check_timers),
             (("TX", "PO"), internal.check_internal),
@@ -249,7 +249,7 @@ class Check:
             self.summary.queues = len(self.case.queues.keys() | self.case.row_queues) + len(self.case.batch_queues)
 
     def _messages(self) -> Iterator[Finding]:
-        """Read the log through, and judge queues and index by it."""
+        """Read the log, and judge queues and index by it."""
         with closing(IndexJudge(self.case)) as index:
             yield from self._by_the_log(index)
 
@@ -287,7 +287,7 @@ class Check:
         self.case.log_queues = frozenset(QueueId(*queue) for queue in queues.sequences)
 
     def _is_late(self, reached: int) -> bool:
-        """Return whether time is over, and remember where to go on."""
+        """Return whether the time is over; if it is, remember where to resume."""
         late = self._deadline is not None and self._now() >= self._deadline
         if not late or reached >= self.case.log.end_offset:
             return False
@@ -296,14 +296,14 @@ class Check:
         return True
 
     def _walk(self, start: int, log_end: int) -> Walk:
-        """Return which part of the log was read through."""
+        """Return the part of the log that was read."""
         begins = start <= self.case.log.min_offset
         if self.summary.resume is None:
             return Walk(start, log_end, begins, ends=True)
         return Walk(start, int(self.summary.resume.partition(":")[2]), begins, ends=False)
 
     def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
-        """Turn a part that cannot be read into a finding: the other parts are still judged."""
+        """Turn a failed read into a finding, so that the other parts are still checked."""
         try:
             yield from findings
         except ReadFailed as error:

@@ -1,4 +1,4 @@
-"""Compacted topics: their logs by themselves, their queues against the logs."""
+"""Checks compacted topics: their logs, and their queues against the logs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.listing import FoundFile, QueueId
 
 _UNIT = layouts.BATCH_CONSUME_QUEUE_UNIT
+# Findings of one file that are reported.
 _NAMED = 100
 
 
 def check_compaction(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with the compaction store; what is still being written there is left alone."""
+    """Yield the findings of the compaction store; a file that is being written is left out."""
     logs = _by_queue(case, FileKind.COMPACTION_LOG)
     queues = _by_queue(case, FileKind.COMPACTION_QUEUE)
     for queue, files in logs.items():
@@ -43,7 +44,7 @@ def _by_queue(case: Case, kind: FileKind) -> dict[QueueId, list[FoundFile]]:
 
 
 def _check_log(case: Case, queue: QueueId, file: FoundFile, sizes: dict[int, int]) -> Iterator[Finding]:
-    """Yield the flaws of one file; ``sizes`` gets the place and the size of each record."""
+    """Yield the flaws of one file; add offset and size of each record to ``sizes``."""
     base = file.what.base_offset or 0
     named = 0
     with case.store.filesystem.open_read(file.path) as opened:

@@ -1,4 +1,4 @@
-"""RocksDB databases: whether they open, whether their rows parse, and what queue rows say of the log."""
+"""Checks RocksDB databases: whether they open, whether their rows parse, and the queue rows against the log."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from rmqtool.store.rocksdb import Database, has_rows, open_database
 if TYPE_CHECKING:
     from rmqtool.audit.reports import Queue, Sequence
 
+# Findings of one column family, and of one queue, that are reported.
 _NAMED = 100
-# Rows of queues are written by their broker alone. The log has all that they say, so a copy in files is whole.
+# Only their broker writes queue rows. The log has all their content, so a copy with queues in files is complete.
 _COPY = "rmqtool copy {store} {store}.new"
 _QUEUE_VALUE = layouts.ROCKSDB_QUEUE_VALUE
 _CHECKPOINT_VALUE = layouts.LONG
-# Rows of bookkeeping in 5.4's store: plain names, one number each.
+# 5.4's rows about itself: plain names with one number each.
 _BOOKKEEPING = (b"last", b"sys_", b"timeline")
 
 
 def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
-    """Yield what is wrong with the databases; ``sequences``: the queue offsets in the log, where it was read."""
+    """Yield the findings of the databases; ``sequences`` has the queue offsets in the log, if it was read."""
     for directory in case.store.listing.databases():
         if not has_rows(case.store, directory):
             continue
@@ -72,7 +73,7 @@ def _check_database(
 
 @dataclass
 class _Rows:
-    """What the rows of one queue came to."""
+    """The rows of one queue so far."""
 
     queue: Queue
     first: int
@@ -120,7 +121,7 @@ def _queue_finding(code: str, text: str, queue: Queue, queue_offset: int) -> Fin
 
 
 def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
-    """Compare the first row of a queue with the first message that the log has of it."""
+    """Compare the first row of a queue with the first message of the queue in the log."""
     sequence = None if sequences is None else sequences.get(rows.queue)
     if sequence is None or case.live or case.store.has_file_queues or sequence.first >= rows.first:
         return
@@ -130,7 +131,7 @@ def _begin_of_queue(case: Case, rows: _Rows, sequences: dict[Queue, Sequence] | 
 
 
 def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequence] | None) -> Iterator[Finding]:
-    """Compare the last row of a queue with the last message that the log has of it."""
+    """Compare the last row of a queue with the last message of the queue in the log."""
     sequence = None if rows is None or sequences is None else sequences.get(rows.queue)
     if rows is None or sequence is None or case.live or case.store.has_file_queues:
         return
@@ -143,7 +144,7 @@ def _end_of_queue(case: Case, rows: _Rows | None, sequences: dict[Queue, Sequenc
 
 
 def _row_fault(case: Case, key: QueueRowKey, value: layouts.RocksDBQueueValue) -> str | None:
-    """Return what is wrong with a queue row whose message should be in the log."""
+    """Return the fault of a queue row whose message should be in the log."""
     place = value.physical_offset
     if place < case.log.min_offset or case.explains(place) is not None:
         return None
@@ -181,7 +182,7 @@ def _check_bounds(case: Case, database: Database) -> Iterator[Finding]:
 
 
 def _check_json(_case: Case, key: bytes, value: bytes) -> str | None:
-    """Return what is wrong with a row whose value is JSON, a version, or one number."""
+    """Return the fault of a row whose value should be JSON, a version, or one number."""
     if len(value) in (layouts.LONG.size, layouts.ROCKSDB_DATA_VERSION.size):
         return None
     for text in (value, value[1:]):
@@ -234,7 +235,7 @@ def _check_trans_row(case: Case, key: bytes, value: bytes) -> str | None:
 
 
 def _fault_at(case: Case, physical_offset: int, size: int | None) -> str | None:
-    """Return what is wrong with a row that leads to a record, of ``size`` bytes where the row says so."""
+    """Return the fault of a row that points to a record, with ``size`` if the row has it."""
     inside = case.log.min_offset <= physical_offset < case.end.physical_offset
     if not inside or case.explains(physical_offset) is not None:
         return None

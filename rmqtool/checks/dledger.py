@@ -1,4 +1,4 @@
-"""DLedger: the heads of the entries, the index against them, the state files of the node."""
+"""Checks a DLedger log: the heads of its entries, its index, and the state files of the node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from rmqtool.formats.layouts import DLedgerEntryHead
 from rmqtool.formats.paths import Copy, FileKind
 from rmqtool.log.walk import walk_dledger
 
+# Findings that are reported.
 _NAMED = 100
-# A node that has not voted yet does not say for whom.
+# Missing until the node votes for the first time.
 _NO_LEADER = "voteLeader"
 
 
 def check_dledger(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with a DLedger log beside its records."""
+    """Yield the findings of a DLedger log, except for its records."""
     for file in case.files(FileKind.DLEDGER_STATE):
         data = case.store.read_file(file.path, 1 << 16)
         if data is None or file.what.copy is Copy.TMP:

@@ -1,4 +1,4 @@
-"""The store as a whole: names, sizes, what is missing, what does not belong there, lock and abort."""
+"""Checks the store as a whole: names, sizes, missing and foreign files, lock and abort marker."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rmqtool.look.strangers import iter_strangers
 from rmqtool.store.listing import LOG_IS_EMPTY
 from rmqtool.store.segments import Segment, SegmentQueue, usual_size
 
-# So many bytes of a queue file tell whether its last or its first units are written.
+# Bytes at the end of a queue file that tell whether its last entry is written; also at its beginning.
 _TAIL = 20
 
 
 def check_files(case: Case) -> Iterator[Finding]:
-    """Yield what names, sizes and markers say."""
+    """Yield the findings about names, sizes and markers."""
     yield from case.store.config.findings
     yield from check_lock(case)
     yield from check_abort(case)
@@ -40,7 +40,7 @@ def check_files(case: Case) -> Iterator[Finding]:
 
 
 def check_lock(case: Case) -> Iterator[Finding]:
-    """Yield what is odd about the lock."""
+    """Yield the findings about the lock."""
     if case.lock is None:
         yield no_lock_file()
     elif case.live:
@@ -55,7 +55,7 @@ def check_lock(case: Case) -> Iterator[Finding]:
 
 
 def check_abort(case: Case) -> Iterator[Finding]:
-    """Yield what the abort marker says."""
+    """Yield the findings about the abort marker."""
     if not case.abort:
         return
     status = case.store.filesystem.find_stat(paths.ABORT)
@@ -76,19 +76,19 @@ def check_abort(case: Case) -> Iterator[Finding]:
 
 
 def is_unmounted(case: Case) -> bool:
-    """Return whether queues exist without a log: then what leads to the log cannot be judged."""
+    """Return whether there are queues without a log: then entries that point to the log cannot be judged."""
     return not len(case.log) and (case.store.has_file_queues or paths.CONSUME_QUEUE in case.store.listing.databases())
 
 
 def check_mount(case: Case) -> Iterator[Finding]:
-    """Yield a finding when queues exist without a log."""
+    """Yield a finding if there are queues without a log."""
     if is_unmounted(case):
         text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield new_finding("ST-MOUNT", text, Place(paths.COMMIT_LOG))
 
 
 def check_segments(case: Case) -> Iterator[Finding]:
-    """Yield wrong names and sizes of the log's files, and what is missing between them."""
+    """Yield wrong names and sizes of the log's files, and gaps between them."""
     size = _segment_size(case, case.log)
     if len(case.log) > 1:
         yield from _check_stated(case, FileKind.COMMIT_LOG, case.log.segments, size)
@@ -102,7 +102,7 @@ def check_segments(case: Case) -> Iterator[Finding]:
     yield from check_gaps(case)
 
 
-# What a broker takes as the size of a kind of file, and the unit that it rounds the setting up to.
+# The setting for the size of each kind of file, and the unit that a broker rounds it up to.
 _STATED = {
     FileKind.COMMIT_LOG: ("mappedFileSizeCommitLog", 1, "CL-SIZE"),
     FileKind.CONSUME_QUEUE: ("mappedFileSizeConsumeQueue", UNIT_SIZE, "CQ-SIZE"),
@@ -112,7 +112,7 @@ _STATED = {
 
 
 def _check_stated(case: Case, kind: FileKind, segments: Sequence[Segment], size: int) -> Iterator[Finding]:
-    """Yield that the files of a kind agree on a size that is not the one that the settings state."""
+    """Yield a finding if the files of a kind have a common size that is not the configured one."""
     name, unit, code = _STATED[kind]
     config = case.store.config
     if name not in config.origins or not segments:
@@ -133,7 +133,7 @@ def _check_stated(case: Case, kind: FileKind, segments: Sequence[Segment], size:
 
 
 def _is_being_made(case: Case, segments: SegmentQueue, segment: Segment) -> bool:
-    """Return whether a file may get its size at this moment: the last one of a store at work."""
+    """Return whether a file may be growing now: the last one of a live store."""
     return case.live and segment == segments.segments[-1]
 
 
@@ -145,7 +145,7 @@ def _segment_size(case: Case, log: SegmentQueue) -> int:
 
 
 def check_queue_files(case: Case) -> Iterator[Finding]:
-    """Yield wrong sizes of queue files, and what is missing between them."""
+    """Yield wrong sizes of queue files, and gaps between them."""
     for kind, queues in (
         (FileKind.CONSUME_QUEUE, case.queues),
         (FileKind.BATCH_CONSUME_QUEUE, case.batch_queues),
@@ -162,7 +162,7 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
                     text = f"{segment.size} bytes, other {kind}s have {size}"
                     place = Place(segment.path, 0, segment.size, topic, queue_id)
                     yield new_finding("CQ-SIZE", text, place, size=size)
-            # A closer look names the messages instead.
+            # A closer check reports the missing messages instead.
             for gap in segments.gaps() if case.depth is Depth.QUICK else ():
                 directory = segments.segments[0].path.rpartition("/")[0]
                 length = gap.end_offset - gap.start_offset
@@ -172,7 +172,7 @@ def check_queue_files(case: Case) -> Iterator[Finding]:
 
 
 def _check_last(case: Case, segments: SegmentQueue, place: Place) -> Iterator[Finding]:
-    """Yield a last file that holds nothing although the one before it has room."""
+    """Yield an empty last file if the one before it is not full."""
     if len(segments) < 2 or case.live:
         return
     before, last = segments.segments[-2:]

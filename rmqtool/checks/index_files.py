@@ -1,4 +1,4 @@
-"""Index files: header, slots and chains by themselves, then their entries against the keys of the log's records."""
+"""Judges index files: header, slots and chains, then their entries against the keys of the log's records."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rmqtool.files.filesystem import ReadableFile
     from rmqtool.formats.layouts import IndexHeader
 
-# So many links or entries of one file are named one by one.
+# Wrong links or entries of one file that are reported one by one.
 _NAMED = 20
-# Up to so many entries of a file may blame their records.
+# With more differences than this in one file, the file is wrong, not the records.
 _FEW = 20
-# Whether tags are indexed is told by so many entries at so many places of a file.
+# Places in a file, and entries at each, that are examined to find out whether tags are indexed.
 _SPOTS = 6
 _NEIGHBOURS = 8
-# What scan says of an entry; spelled here, because scan is loaded only when it is needed.
+# The texts of ``audit.index.EntryFault``, repeated because importing that module loads numpy.
 _NO_KEY = "its record does not have this key"
 _TIME = "its time differs from that of its record"
 
@@ -45,7 +45,7 @@ class IndexJudge:
         self.case = case
         self.examined: list[ExaminedIndex] = []
         self.keys = 0
-        # Whether tags are indexed too, as 5.4 does: only the entries tell for sure.
+        # Whether tags are indexed too, as 5.4 does. Only the entries can tell.
         self.tagged = False
         self._missing: list[KeysMissing] = []
         self._flaws: list[EntryFlaw] = []
@@ -53,7 +53,7 @@ class IndexJudge:
         self._unread: ReadFailed | None = None
         self._untimed: set[str] = set()
         self._before: SegmentReport | None = None
-        # The files stay open: segments are compared with their entries.
+        # The files stay open because segments are compared with their entries.
         self._opened = ExitStack()
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class IndexJudge:
         self._opened.close()
 
     def examine(self) -> Iterator[Finding]:
-        """Yield what the files say by themselves."""
+        """Examine each file by itself; yield its findings."""
         files = self.case.files(FileKind.INDEX)
         hints = self._hints(files)
         usual = index.file_size(*hints[0]) if hints else None
@@ -69,7 +69,7 @@ class IndexJudge:
             opened = self._opened.enter_context(self.case.store.filesystem.open_read(file.path))
             header = read_header(opened)
             if self.case.live and file is files[-1] and (header is None or opened.size() != usual):
-                continue  # it is being made
+                continue  # a broker is creating it
             if header is None:
                 yield _head(file.path, f"{file.size} bytes are less than a header", 0, file.size)
                 continue
@@ -80,7 +80,7 @@ class IndexJudge:
             yield from self._examine(file, opened, header, hints)
 
     def _hints(self, files: list[FoundFile]) -> list[Geometry]:
-        """Return the geometries that the settings tell and that the files agree on, the most frequent first."""
+        """Return the geometries of the settings and those that fit files, the most frequent first."""
         config = self.case.store.config
         told = [Geometry(config.max_hash_slot_num, config.max_index_num)]
         votes: dict[Geometry, int] = {}
@@ -116,12 +116,12 @@ class IndexJudge:
         self.tagged = self.tagged or self._holds_tags(examined.part, examined.examination.entries)
 
     def take_links(self, report: LinkReport) -> None:
-        """Add what some of the links of one file say."""
+        """Add the report about some of the links of one file."""
         self.examined[report.number].examination.links.join(report.links)
         self._unread = self._unread or report.error
 
     def iter_files(self) -> Iterator[Finding]:
-        """Yield what headers, slots and links show; everything has been taken."""
+        """Yield the findings about headers, slots and links. Call it when all reports are taken."""
         if self._unread is not None:
             raise self._unread
         before: IndexPart | None = None
@@ -134,7 +134,7 @@ class IndexJudge:
             before = part if examination.entries else before
 
     def _holds_tags(self, part: IndexPart, entries: int) -> bool:
-        """Return whether one of some entries is that of a tag. The entries of a message stand together."""
+        """Return whether an entry of a tag is among some samples. The entries of a message are neighbours."""
         found = IndexFile(part.file, part.geometry, part.header)
         records: dict[int, Message | None] = {}
         starts = range(1, entries + 1, max(entries // _SPOTS, 1))
@@ -184,7 +184,7 @@ class IndexJudge:
                 f"entry {link.index_no} points to entry {link.found}, but the one before it in its slot is {link.due}"
             )
             yield new_finding("IX-LOOP", text, _entry_place(file, geometry, link.index_no))
-        # Of a store at work an entry after the last entry that the header counts is on its way.
+        # An entry after the last counted one of a live store is being added.
         slots = [] if self.case.live else links.wrong_slots
         for link in slots[:_NAMED]:
             text = f"slot {link.index_no} points to entry {link.found}, but its newest is {link.due}"
@@ -196,7 +196,7 @@ class IndexJudge:
             yield new_finding("IX-LOOP", f"{many} links are wrong in total", Place(file), links=many)
 
     def take(self, report: SegmentReport) -> None:
-        """Add what one segment says."""
+        """Add the report of one segment."""
         self.keys += report.keys
         from rmqtool.audit.reports import join_missing
 
@@ -209,16 +209,16 @@ class IndexJudge:
         self._left_out += report.entries_left_out
 
     def settle(self) -> Iterator[Finding]:
-        """Yield the records whose properties are not those that the index was made from, and remember them.
+        """Yield the records whose properties changed after they were indexed, and remember them.
 
-        An entry whose chain is right and which stands in its order is as it was written: then the record is not.
+        An entry whose chain is right and that is in order is as it was written: then the record has changed.
         """
         self._flaws = [flaw for flaw in self._flaws if self.case.explains(flaw.entry[1]) is None]
         blamed: dict[int, list[EntryFlaw]] = {}
         for examined in self.examined:
             flaws = [flaw for flaw in self._flaws if flaw.file == examined.part.path and flaw.fault == _NO_KEY]
             if len(flaws) > max(_FEW, examined.examination.entries // 10):
-                continue  # so many records are not wrong at once: the file is
+                continue  # too many records at once: the file is wrong
             edges = {number for run in examined.part.runs for number in run} if len(examined.part.runs) > 1 else set()
             unsafe = edges | {link.index_no for link in examined.examination.links.wrong_entries}
             for flaw in flaws:
@@ -233,7 +233,7 @@ class IndexJudge:
             )
             text = f"{number} made from keys that the record no longer has"
             in_doubt = all(_is_one_bit_off(flaw.entry[0], record) for flaw in made)
-            if in_doubt:  # then the entry is named too
+            if in_doubt:  # then the entry is reported too
                 text += "; the two differ in one bit, which may have flipped in the index or in the record"
             else:
                 self.case.odd_properties.add(physical_offset)
@@ -244,7 +244,7 @@ class IndexJudge:
             yield new_finding("CL-PROPS", text, place, severity=severity, entries=entries)
 
     def iter_findings(self, walk: Walk) -> Iterator[Finding]:
-        """Yield what the entries say of the log."""
+        """Yield the findings about entries and records."""
         geometry = {examined.part.path: examined.part.geometry for examined in self.examined}
         named: dict[str, int] = {}
         for flaw in self._flaws:
@@ -290,7 +290,7 @@ class IndexJudge:
             yield new_finding("IX-AHEAD", text, place, severity=severity, entries=len(numbers))
 
     def _lacking(self) -> Iterator[Finding]:
-        """Yield the stretches of the log whose keys are in no file."""
+        """Yield the ranges of the log whose keys are in no file."""
         if not self._is_indexed():
             return
         for missing in _merged(self._missing):
@@ -310,7 +310,7 @@ class IndexJudge:
             yield new_finding("IX-MISSING", text, place, severity=severity, consequence=why, keys=missing.keys)
 
     def _is_indexed(self) -> bool:
-        """Return whether a file index is to be expected."""
+        """Return whether the store should have index files."""
         config = self.case.store.config
         if not config.message_index_enable:
             return False
@@ -336,7 +336,7 @@ class IndexJudge:
 
 
 def _check_order(before: IndexPart, part: IndexPart) -> Iterator[Finding]:
-    """A file is made when the one before, by its name, is full: it goes on where that one ended."""
+    """Yield a finding if a file begins before the end of the file with the name before it: that one was full then."""
     begin, end = part.header.begin_phy_offset, before.header.end_phy_offset
     if begin < end:
         text = f"it begins at {begin}, but {before.path}, older by its name, ends at {end}"
@@ -344,7 +344,7 @@ def _check_order(before: IndexPart, part: IndexPart) -> Iterator[Finding]:
 
 
 def _is_one_bit_off(key_hash: int, record: Message) -> bool:
-    """Return whether a hash differs from that of one of a record's keys in one bit."""
+    """Return whether a hash differs in one bit from that of one of a record's keys."""
     keys = [*key_tokens(record.properties), *([record.uniq_key] if record.uniq_key else [])]
     texts = [index.key_text(record.topic, key) for key in keys]
     if record.tags:
@@ -353,7 +353,7 @@ def _is_one_bit_off(key_hash: int, record: Message) -> bool:
 
 
 def _merged(missing: list[KeysMissing]) -> Iterator[KeysMissing]:
-    """Yield the stretches in order."""
+    """Yield the ranges in order."""
     yield from sorted(missing, key=lambda one: one.start)
 
 
@@ -371,7 +371,7 @@ def _entry_place(file: str, geometry: Geometry, index_no: int) -> Place:
 
 
 def check_index_quickly(case: Case) -> Iterator[Finding]:
-    """Yield what sizes and headers of the index files show."""
+    """Yield the findings about sizes and headers of index files."""
     assert case.depth is Depth.QUICK
     for file in case.files(FileKind.INDEX):
         if file.size < index.HEADER_SIZE:

@@ -1,4 +1,4 @@
-"""The broker's own topics: what the records of transactions and of pop consumption say of others."""
+"""Checks the broker's own topics: records of transactions and of pop consumption against the queues they refer to."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rmqtool.log.end import read_record
 from rmqtool.store.listing import QueueId
 from rmqtool.store.queues import ConsumeQueueFiles
 
-# So many records of one queue are read without being asked for more: the newest.
+# Records of one queue that are read without --deep: the newest.
 _NEWEST = 10_000
-# Committed records without their half message are named one by one up to so many.
+# Committed records without their half message that are reported one by one.
 _FEW = 5
 _WHOLE = "the committed messages are intact; only their half messages are gone"
 
 
 def check_internal(case: Case) -> Iterator[Finding]:
-    """Yield what the records of the broker's own topics contradict."""
+    """Yield the contradictions in the broker's own topics."""
     for queue in case.queues:
         check = _check_of(queue.topic)
         if check is not None:
@@ -60,7 +60,7 @@ def _max_offset(case: Case, topic: str, queue_id: int) -> int | None:
 
 
 def _check_op(case: Case, record: Message) -> Iterator[Finding]:
-    """Compare an op record with the half queue that it speaks of."""
+    """Compare an op record with the half queue that it refers to."""
     if record.raw_body == ROCKSDB_OP_BODY:
         return
     offsets = decode_op_body(record.raw_body)
@@ -75,7 +75,7 @@ def _check_op(case: Case, record: Message) -> Iterator[Finding]:
 
 
 def _check_pop(case: Case, record: Message) -> Iterator[Finding]:
-    """Compare a check point or ack with the queue that it speaks of."""
+    """Compare a check point or ack with the queue that it refers to."""
     tag = record.tags
     if tag not in list(PopTag):
         return
@@ -95,7 +95,7 @@ def _check_pop(case: Case, record: Message) -> Iterator[Finding]:
 
 
 def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Yield committed records whose half message is not where they say: (place, place of the half message)."""
+    """Yield committed records whose half message is not where they claim; ``commits`` has both physical offsets."""
     wrong = [commit for commit in commits if not _is_half(case, commit[1])]
     for physical_offset, prepared_offset in wrong if len(wrong) <= _FEW else ():
         text = f"the record commits a half message at {prepared_offset}, where no record begins"
@@ -108,7 +108,7 @@ def check_commits(case: Case, commits: Sequence[tuple[int, int]]) -> Iterator[Fi
 
 
 def _is_half(case: Case, physical_offset: int) -> bool:
-    """Return whether a half message is there, or was: in what has expired or is damaged nobody can tell."""
+    """Return whether there is a half message at an offset, or may have been: the log there is removed or damaged."""
     if (physical_offset < case.log.min_offset and case.log.min_offset > 0) or case.explains(physical_offset):
         return True
     half = read_record(case.log, physical_offset)

@@ -1,4 +1,4 @@
-"""The commit log: what the reports of its segments come to, one after the other."""
+"""Judges the commit log by the reports of its segments, in order."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rmqtool.audit.due import HostRun
     from rmqtool.audit.reports import FlawRun, OddTime, SegmentReport
 
-# A clock that is set back by so little is no news.
+# Clocks are set back by this much all the time.
 _SMALL_STEP_MS = 1000
-# Where more of the records than one in so many have a host of their own, hosts say nothing.
+# If more than one record in this many has a host of its own, hosts prove nothing.
 _RECORDS_PER_ODD_HOST = 200
 _PORT_SIZE = layouts.INT.size
-# Why these are worth a line, though nobody needs to do a thing.
+# The consequences of findings that need no action.
 _WHY = {
     "CL-BRIDGE": "readers skip it; the messages that were here stay lost",
     "BD-INFLATE": "it was sent like this; consumers fail to decode it",
@@ -32,7 +32,7 @@ _WHY = {
 
 
 class LogJudge:
-    """Takes the reports of the segments in order, and tells the case what the other parts need to know."""
+    """Takes the reports of the segments in order, and adds to the case what the other parts need to know."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -67,7 +67,7 @@ class LogJudge:
         for place_of, size, flaw in report.record_flaws:
             if flaw.code == "CL-BRIDGE":
                 self.case.damage.append(Stretch(place_of, place_of + size))
-            # Clients of other languages may send anything within a batch.
+            # Clients in other languages may send any bytes within a batch.
             severity = Severity.WARNING if flaw.code == "CL-PROPS" else None
             yield new_finding(
                 flaw.code,
@@ -84,7 +84,10 @@ class LogJudge:
             self._before = report
 
     def odd_hosts(self) -> Iterator[Finding]:
-        """Yield single records between others that another host stored: a broker keeps its address while it runs."""
+        """Yield single records stored by another host than their neighbours.
+
+        A broker keeps its address while it runs.
+        """
         for size in {len(run.host) for run in self._hosts}:
             runs = [run for run in self._hosts if len(run.host) == size]
             alone = [
@@ -100,7 +103,7 @@ class LogJudge:
                 yield new_finding("CL-HEAD", text, self.case.place(run.physical_offset, run.length))
 
     def finish(self, *, learn_end: bool) -> None:
-        """Put the damage in order, and tell where the log ends if it was read through; everything has been taken."""
+        """Sort the damage, and set the end of the log if the whole log was read. Call it when all reports are taken."""
         if self._before is not None and learn_end:
             self.case.learn_end(LogEnd(self.end, read_record(self.case.log, self._before.tail[-1].physical_offset)))
         self.case.damage = joined(self.case.damage)
@@ -122,7 +125,7 @@ class LogJudge:
             why = "an earlier recovery cut them off and no consumer receives them; rmqtool cat FILE --carve shows them"
             yield new_finding(code, message, place, consequence=why)
             return
-        if not (is_last and code == "CL-TORN"):  # what queues and index know of a torn end is a matter of its own
+        if not (is_last and code == "CL-TORN"):  # queue and index entries of a torn record get findings of their own
             self.case.damage.append(span)
         self.damaged_bytes += run.length
         if code in ("CL-TORN", "CL-STALE") and not is_last:
@@ -142,7 +145,7 @@ class LogJudge:
     def _unread(
         self, report: SegmentReport, file: str | None, file_offset: int | None, message: str, is_gone: bool
     ) -> Finding:
-        """Return the finding of a segment that was not read to its end; nothing that leads there is judged."""
+        """Return the finding of a segment that was not read to its end; entries that point there are not judged."""
         self.case.damage.append(Stretch(report.end, report.base_offset + report.size))
         self.is_complete = False
         kind = FileMissing if is_gone else ReadFailed
@@ -171,7 +174,7 @@ class LogJudge:
 
         edge = None if self._before is None else find_odd_edge(self._before, report)
         for odd in (*((edge,) if edge is not None else ()), *iter_odd_times(report, edge)):
-            if odd.store_timestamp > 0:  # a time that cannot be is a flaw of its own
+            if odd.store_timestamp > 0:  # an impossible time is reported as a flaw of its own
                 yield odd
 
 
@@ -184,7 +187,7 @@ def _run_words(run: FlawRun, start: int) -> str:
 
 
 def _lost_message(run: FlawRun) -> dict[str, str]:
-    """Return by what names people know a damaged message, as far as its properties can still be read."""
+    """Return the names that users know a damaged message by, if its properties are still readable."""
     if run.first is None or run.records > 1:
         return {}
     keys, uniq_key = run.first.keys, run.first.uniq_key

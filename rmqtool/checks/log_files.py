@@ -1,4 +1,4 @@
-"""The files of the commit log beside each other: names, what is missing between them and after the last."""
+"""Checks the files of the commit log together: names, gaps between them, and missing files at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqtool.store.segments import Segment, SegmentQueue
 
 
 def check_names(case: Case) -> Iterator[Finding]:
-    """Yield files of the log whose names are not where their records say that they begin."""
+    """Yield files of the log whose names differ from where their records begin."""
     right = {(segment.path, segment.base_offset) for segment in case.log}
     for segment in case.store.commit_log:
         if (segment.path, segment.base_offset) in right:
@@ -31,7 +31,7 @@ def check_names(case: Case) -> Iterator[Finding]:
 
 
 def check_last(log: SegmentQueue, queues_end: int) -> Iterator[Finding]:
-    """Yield that files are missing at the end of the log: queues name messages up to ``queues_end``."""
+    """Yield a finding if files are missing at the end of the log: queues have entries up to ``queues_end``."""
     if log.segments and queues_end > log.end_offset:
         last = log.segments[-1]
         file = join(last.path.rpartition("/")[0], paths.segment_name(last.end_offset))
@@ -40,7 +40,7 @@ def check_last(log: SegmentQueue, queues_end: int) -> Iterator[Finding]:
 
 
 def check_gaps(case: Case) -> Iterator[Finding]:
-    """Yield what is missing between two files. What a file lacks of its own size is said of the file."""
+    """Yield the gaps between two files. A file that is too short is reported as such."""
     for before, segment in zip(case.log.segments, case.log.segments[1:], strict=False):
         if segment.base_offset > before.end_offset and before.size == case.log.segment_size:
             yield from _gap(case, before, segment)
@@ -69,7 +69,7 @@ def _gap(case: Case, before: Segment, segment: Segment) -> Iterator[Finding]:
 
 
 def _times_around(case: Case, before: Segment, after: Segment) -> tuple[int | None, int | None]:
-    """Return the store times of the last message before a hole in the log and of the first one after it."""
+    """Return the store times of the last message before a gap in the log and of the first one after it."""
     last = -1
     for queue, segments in case.queues.items():
         files = ConsumeQueueFiles(queue, segments)
@@ -82,7 +82,7 @@ def _times_around(case: Case, before: Segment, after: Segment) -> tuple[int | No
 
 
 def _units_into(queue: QueueId, segments: SegmentQueue, before: Segment, after: Segment) -> int:
-    """Return how many units of a queue lead to between two files of the log; they stand in its order."""
+    """Return how many entries of a queue point between two files. Entries are in the order of the log."""
     files = ConsumeQueueFiles(queue, segments)
     return files.find_offset(after.base_offset) - files.find_offset(before.end_offset)
 

@@ -1,9 +1,7 @@
-"""The consume queues against the log: what each unit leads to, and which messages have none.
+"""Judges the consume queues by the log: what each entry points to, and which messages have no entry.
 
-The reports of the segments say for every record whether its unit is right. What is left are units that no record
-claims; each of them is judged by what stands where it leads.
-
-Units of a queue that no record of the log claims: where they lead.
+The reports of the segments tell for each record whether its entry is right. Left are the *unclaimed* entries, which are
+not due to any record. Each is judged by the place that it points to.
 """
 
 from __future__ import annotations
@@ -32,13 +30,14 @@ if TYPE_CHECKING:
     from rmqtool.audit.reports import Jump, Queue, SegmentReport, Sequence
 
 _UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
+# Entries that are read at once.
 _AT_ONCE = 1 << 16
-# So many units of one queue are judged one by one.
+# Unclaimed entries of one queue that are judged one by one.
 _NAMED = 2000
 
 
 class Leading(NamedTuple):
-    """A unit, and where it leads."""
+    """An unclaimed entry and the place that it points to."""
 
     queue_offset: int
     physical_offset: int
@@ -47,11 +46,11 @@ class Leading(NamedTuple):
 
 @dataclass
 class Unclaimed:
-    """The unclaimed units of one queue.
+    """The unclaimed entries of one queue.
 
-    ``before`` lead to before the log, ``ahead`` behind its end, those in ``leading`` (and ``more`` that are not named)
-    into the log; ``fillers`` keep the numbers of messages before it; ``explained`` lead into damage. ``holds_nothing``
-    says that no unit of the queue stands for a message.
+    ``before`` point to before the log, ``ahead`` past its end, those in ``leading`` (and ``more`` that are not listed)
+    into the log. ``fillers`` keep the queue offsets of removed messages. ``explained`` point into damage. With
+    ``holds_nothing`` no entry of the queue is of a message.
     """
 
     before: int = 0
@@ -68,10 +67,10 @@ class Unclaimed:
 def find_unclaimed(
     case: Case, queue: QueueId, segments: SegmentQueue, comparison: QueueComparison | None, walk: Walk
 ) -> Unclaimed:
-    """Return the unclaimed units of a queue; what leads outside of the log is before or ahead.
+    """Return the unclaimed entries of a queue; entries that point outside of the log are before or ahead.
 
-    What leads to where the log was not walked is not judged. Units behind the end that a broker would find are left
-    from before a truncation and count for nothing.
+    Entries that point to where the log was not read are not judged. Entries after the end that a broker would find are
+    left from before a truncation, and are ignored.
     """
     found = Unclaimed()
     limit = ConsumeQueueFiles(queue, segments).end // _UNIT_SIZE
@@ -88,7 +87,7 @@ def find_unclaimed(
 
 
 def _uncovered(segments: SegmentQueue, comparison: QueueComparison | None, limit: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans of queue offsets on disk whose units the log's records leave unclaimed."""
+    """Yield the ranges of queue offsets on disk whose entries no record claims."""
     covered = sorted(
         [(span.start, span.end) for span in comparison.hits]
         + [(apart.queue_offset, apart.queue_offset + apart.units) for apart in comparison.apart]
@@ -118,7 +117,7 @@ def _judge(case: Case, found: Unclaimed, segments: SegmentQueue, low: int, high:
     places, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
     fillers = are_fillers(places, sizes)
     written = (places >= 0) & (sizes > 0) & ~fillers
-    # In a log that does not begin at 0 a filler leads to what is gone, too.
+    # In a log that does not begin at 0, a filler also points to removed messages.
     found.fillers += int(np.count_nonzero(fillers & (walk.start > 0)))
     found.before += int(np.count_nonzero(written & (places < walk.start)))
     for row in _unexplained(case, found, np.flatnonzero(written & (places >= walk.end)), places):
@@ -142,16 +141,17 @@ def _unexplained(case: Case, found: Unclaimed, rows: Any, places: Any) -> Iterat
             found.explained += 1
 
 
-# So many queue offsets that the log leaves out are looked for one by one.
+# Missing queue offsets of a jump that are looked up one by one.
 _LOOKED_FOR = 10_000
+# Differences in batch queues that are reported.
 _BATCHES_NAMED = 1000
 _BATCH_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
-# Of a store at work it is looked so often in all, in pauses of so many seconds, whether units come that are missing.
+# Retries in all for entries that are missing in a live store, and the pause (in seconds) before each.
 _LOOKS, _PAUSE = 20, 0.05
 
 
 class Claim(NamedTuple):
-    """What a record says of its place in the queues."""
+    """The place in the queues that a record claims."""
 
     topic: str
     queue_id: int
@@ -162,7 +162,7 @@ class Claim(NamedTuple):
 
 
 class QueueJudge:
-    """Takes the reports of the segments in order; then everything about the queues can be said."""
+    """Takes the reports of the segments in order; then everything about the queues is known."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -177,7 +177,7 @@ class QueueJudge:
         self._looks_left = _LOOKS
 
     def take(self, report: SegmentReport) -> None:
-        """Add what one segment says."""
+        """Add the report of one segment."""
         from rmqtool.audit.queues import QueueComparison
         from rmqtool.audit.reports import iter_jumps, join_sequences
 
@@ -188,7 +188,7 @@ class QueueJudge:
         self.batch_apart += report.batch_apart
 
     def settle(self, walk: Walk) -> Iterator[Finding]:
-        """Yield the records that do not belong where they say."""
+        """Yield the records that are not where they claim to be."""
         self._walk = walk
         self._forget_former_lives()
         self._unclaimed = {
@@ -199,9 +199,10 @@ class QueueJudge:
         yield from self._pair(self._unclaimed)
 
     def lost(self) -> dict[QueueId, int]:
-        """Return how many units of each queue lead into damage, or behind the end of the log: lost messages.
+        """Return the number of lost messages of each queue: entries that point into damage or past the end of the log.
 
-        What an earlier recovery cut off is not counted again, and what is on its way to a log at work is not lost.
+        Messages that an earlier recovery cut off are not counted again. In a live store, the record of an entry ahead
+        of the log is still being written.
         """
         lost = {}
         for queue, found in self._unclaimed.items():
@@ -211,7 +212,7 @@ class QueueJudge:
         return lost
 
     def iter_findings(self) -> Iterator[Finding]:
-        """Yield what is wrong with the queues."""
+        """Yield the findings about queues."""
         unclaimed = self._unclaimed
         is_apart = bool(self.batch_apart) or any(comparison.apart for comparison in self.comparisons.values())
         dispatched = self._dispatched() if is_apart else -1
@@ -228,7 +229,7 @@ class QueueJudge:
         yield from self._left_over(unclaimed)
 
     def _forget_former_lives(self) -> None:
-        """Leave out what belongs to a queue of the same name that was deleted: there the offsets began anew."""
+        """Leave out records of a deleted queue with the same name: its offsets began at 0 again."""
         for jump in self.jumps:
             begins_anew = jump.offset == 0 and not any(
                 other.queue == jump.queue and other.before == 0 and other.before_at == jump.at for other in self.jumps
@@ -239,7 +240,7 @@ class QueueJudge:
                 self.case.odd_records.add(jump.at)
 
     def _strays(self) -> Iterator[Finding]:
-        """Yield records that stand between two neighbours of their queue and do not belong there."""
+        """Yield records between two neighbours of their queue that do not belong there."""
         jumps = {(jump.queue, jump.before_at): jump for jump in self.jumps}
         for jump in self.jumps:
             back = jumps.get((jump.queue, jump.at))
@@ -256,7 +257,7 @@ class QueueJudge:
             yield new_finding("CL-QOFF", text, place._replace(topic=jump.queue[0], queue_id=jump.queue[1]))
 
     def _pair(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
-        """Yield records whose claim contradicts the unit that leads to them, and settle both sides."""
+        """Yield records that contradict the entry pointing to them, and settle both sides."""
         claims = self._open_claims() if any(found.leading for found in unclaimed.values()) else {}
         for queue, found in unclaimed.items():
             left = []
@@ -273,7 +274,7 @@ class QueueJudge:
             found.leading = left
 
     def _open_claims(self) -> dict[int, Claim]:
-        """Return the claims that no unit answers, by the place of their record."""
+        """Return the claims without an entry, by the place of their record."""
         return {
             int(place): Claim(apart.topic, apart.queue_id, apart.queue_offset + number)
             for comparison in self.comparisons.values()
@@ -282,12 +283,12 @@ class QueueJudge:
         }
 
     def _odd_record(self, queue: QueueId, leading: Leading, claims: dict[int, Claim]) -> Message | None:
-        """Return the record that ``leading`` leads to when it is the record that is wrong, not the unit."""
+        """Return the record of an unclaimed entry if the record is wrong, not the entry."""
         record = read_record(self.case.log, leading.physical_offset)
         if record is None or record.total_size != leading.size:
             return None
         said = Claim(record.topic, record.queue_id, record.queue_offset)
-        if said == Claim(*queue, leading.queue_offset):  # only a prepared or rolled back record claims nothing
+        if said == Claim(*queue, leading.queue_offset):  # otherwise only a prepared or rolled-back record has no claim
             return record
         if claims.get(leading.physical_offset) != said:
             return None
@@ -304,7 +305,7 @@ class QueueJudge:
         return new_finding("CL-QOFF", text, place._replace(topic=unit.topic, queue_id=unit.queue_id))
 
     def _dispatched(self) -> int:
-        """Return the place of the last record whose unit is right: what lies behind it may not be dispatched yet."""
+        """Return the place of the last record with a right entry. Records after it may not be dispatched yet."""
         found = -1
         for queue, comparison in self.comparisons.items():
             segments = self.case.queues.get(QueueId(*queue))
@@ -353,7 +354,7 @@ class QueueJudge:
         return record is None or record.store_timestamp >= find_newest_settled()
 
     def _comes(self, queue: QueueId, apart: UnitsApart) -> bool:
-        """Return whether missing units are there by now, or come in a moment: a queue may be behind the others."""
+        """Return whether missing entries exist by now, or appear in a moment: a queue may be late."""
         rows = (0, len(apart.physical_offsets) - 1)
         while not all(
             self._is_there(queue, apart.queue_offset + row, int(apart.physical_offsets[row])) for row in rows
@@ -365,7 +366,7 @@ class QueueJudge:
         return True
 
     def _is_there(self, queue: QueueId, queue_offset: int, physical_offset: int) -> bool:
-        """Return whether a unit leads to a place now, maybe in a file that was made since the store was listed."""
+        """Return whether an entry points to a place now, perhaps in a file that is newer than the listing."""
         directory = paths.segment_directory(FileKind.CONSUME_QUEUE, *queue)
         at = queue_offset * _UNIT_SIZE
         filesystem = self.case.store.filesystem
@@ -482,7 +483,7 @@ class QueueJudge:
         return new_finding("CQ-AHEAD", text, place, severity=severity, units=found.ahead, queueOffset=found.ahead_from)
 
     def _is_left_over(self, found: Unclaimed) -> bool:
-        """Return whether units lead to what a recovery left behind the end, and nothing was lost."""
+        """Return whether entries point to bytes that a recovery left after the end. Then no message was lost."""
         return self.case.is_stale(found.ahead_first)
 
     def _left_over(self, unclaimed: dict[QueueId, Unclaimed]) -> Iterator[Finding]:
@@ -498,7 +499,7 @@ class QueueJudge:
             yield new_finding("CQ-AHEAD", text, place, severity=Severity.NOTICE, consequence=why, units=units)
 
     def _batches(self, dispatched: int) -> Iterator[Finding]:
-        """Yield units of batch queues that are not what their records are due."""
+        """Yield entries of batch queues that differ from the ones due."""
         from rmqtool.audit.queues import BATCH_FIELDS
 
         for topic, queue_id, due, found, file, file_offset in self.batch_apart[:_BATCHES_NAMED]:
@@ -539,7 +540,10 @@ class QueueJudge:
             yield new_finding("CL-QOFF", text, place, severity=Severity.WARNING)
 
     def _is_left_free(self, jump: Jump) -> bool:
-        """Return whether the queue has fillers where two records leave numbers free: messages were left out there."""
+        """Return whether the queue has fillers for the offsets between two records.
+
+        Messages were left out on purpose.
+        """
         segments = self.case.queues.get(QueueId(*jump.queue))
         if segments is None or jump.offset <= jump.before:
             return False
@@ -560,7 +564,7 @@ class QueueJudge:
         yield new_finding("CQ-BEFORE", text, place, consequence="normal: their messages have expired", units=units)
 
     def unit_place(self, queue: QueueId, queue_offset: int, units: int) -> Place:
-        """Return the file and the place of units, also where the file is missing."""
+        """Return the file and file offset of entries, even if the file is missing."""
         at = queue_offset * _UNIT_SIZE
         segments = self.case.queues.get(queue)
         segment = segments.find(at) if segments is not None else None

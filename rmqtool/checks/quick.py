@@ -1,4 +1,4 @@
-"""What can be said against a store without reading it through: the findings of ``info``."""
+"""The findings of ``info``: everything that is visible without reading the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rmqtool.store.segments import SegmentQueue
 
 
 def judge(store: Store, overview: Overview) -> None:
-    """Add what the overview shows to be wrong to its findings; what cannot be read for that is a finding too."""
+    """Add the findings of the overview to it. A failed read is a finding too."""
     attempts = overview.attempts
     configs = None if attempts.findings else overview.configs
     for check in _checks_of(store, overview, configs):
@@ -34,9 +34,9 @@ def judge(store: Store, overview: Overview) -> None:
 
 
 def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Iterator[Iterator[Finding]]:
-    """Yield what is wrong, part by part, each finding with the command to type.
+    """Yield the findings, part by part, each with the command to type.
 
-    Without ``configs`` some of the store could not be read, and what is absent is not judged.
+    Without ``configs`` a part of the store could not be read, and missing parts are not judged.
     """
     root = quote(store.root)
     case = Case.of(store, Depth.QUICK)
@@ -44,7 +44,7 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
         check_names(case),
         check_gaps(case),
         _check_sizes(case.log),
-        # A broker that is running may have made a file since they were listed.
+        # A running broker may have created a file since the listing.
         iter(()) if overview.lock == "held" else check_last(case.log, overview.queues_end),
         _check_mount(overview),
         _check_abort(overview),
@@ -57,7 +57,7 @@ def _checks_of(store: Store, overview: Overview, configs: Configs | None) -> Ite
 
 
 def no_lock_file() -> Finding:
-    """Return what is said of a ``lock`` that is a directory, or cannot be opened."""
+    """Return the finding of a ``lock`` that is a directory or cannot be opened."""
     text = "the lock cannot be opened as a file"
     return new_finding("ST-LOCK", text, Place(paths.LOCK), severity=Severity.ERROR)
 
@@ -69,7 +69,7 @@ def _check_abort(overview: Overview) -> Iterator[Finding]:
         yield Finding("ST-ABORT", Severity.NOTICE, "abort is present: a broker is running", file=paths.ABORT)
         return
     text = "abort is present: the last stop was not clean"
-    # At a glance nobody knows yet what there is to mend: what the next start would do comes first.
+    # Before a full check it is unknown what needs repair. The next start comes first.
     yield replace(new_finding("ST-ABORT", text, Place(paths.ABORT)), fix="rmqtool recover {store}")
 
 
@@ -90,7 +90,7 @@ def _check_checkpoint(store: Store, overview: Overview) -> Iterator[Finding]:
     data = store.read_file(paths.CHECKPOINT, 1 << 20)
     if data is None and not overview.log_files:
         return
-    if data is None and len(store.listing.files) == 1:  # one file that was named, or saved: it has nothing beside it
+    if data is None and len(store.listing.files) == 1:  # a single named or saved file, not a store
         return
     if data is None:
         yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
@@ -113,7 +113,7 @@ def _check_index(store: Store) -> Iterator[Finding]:
 
 
 def _check_queues(store: Store, overview: Overview, configs: Configs) -> Iterator[Finding]:
-    """Yield queues that are not there and should be, and offsets outside of their queues."""
+    """Yield queues that should exist, and offsets outside of their queues."""
     if overview.missing is not None or len(store.listing.files) == 1:
         return  # not all queues are known
     bounds = {

@@ -1,4 +1,4 @@
-"""The reports of the log's segments: where queues and index are found, and which processes do the work."""
+"""Starts the comparison of the log's segments with queues and index, in this process or in several."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Working(NamedTuple):
-    """How reports are made: with which effort, by which processes, from which extract of the log if there is one."""
+    """How reports are made: the effort, the processes, and the extract of the log if there is one."""
 
     effort: Effort | None
     crew: Crew | None = None
@@ -30,7 +30,7 @@ class Working(NamedTuple):
 
 
 def iter_reports(case: Case, index: IndexJudge, start: int, work_of: Working) -> Generator[SegmentReport, None, None]:
-    """Yield the report of each segment from ``start`` of the log on, in order; tell ``index`` of its links before."""
+    """Yield the report of each segment from ``start`` on, in order. ``index`` gets the reports of its links before."""
     effort, crew, extract = work_of
     from rmqtool.audit.due import Inflating, Wanted
     from rmqtool.audit.reports import IndexFileName, LinkReport, ReportWork, SegmentFile, iter_work_reports
@@ -78,7 +78,7 @@ def _only_here(case: Case) -> dict[str, ReadableFileSystem]:
 
 
 def start_crew(case: Case, effort: Effort | None) -> Crew | None:
-    """Start the processes that will read the log, where it is worth it: they load what they need meanwhile."""
+    """Start the processes that will read the log, if it is long enough. They import their modules meanwhile."""
     from rmqtool.log import workers
 
     if effort is None or effort.jobs < 2 or not _is_longer(case, workers.ALONE):
@@ -87,7 +87,10 @@ def start_crew(case: Case, effort: Effort | None) -> Crew | None:
 
 
 def _is_longer(case: Case, length: int) -> bool:
-    """Return whether the log holds more bytes; mostly its files tell, and nobody has to find its very end."""
+    """Return whether the log has more than ``length`` bytes.
+
+    Usually the files tell, without searching the log's end.
+    """
     least = case.log.min_offset + length
     return case.last_written > least or case.end.physical_offset > least
 

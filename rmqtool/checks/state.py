@@ -1,4 +1,4 @@
-"""What a store remembers beside its messages: checkpoint, configuration, offsets of consumers and delays."""
+"""Checks the state beside the messages: checkpoint, configuration, offsets of consumers and of delay levels."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from rmqtool.store.listing import QueueId
 
 _LAYOUT = layouts.STORE_CHECKPOINT
 _READS_MORE = "after a crash a broker reads more of the log than it needs"
-# What is to be done about tables of which nothing is left, and that nothing else tells of.
+# The advice for empty tables whose content is in no other file.
 _OFFSETS_GONE = "restore it from a backup; these offsets are only in this file"
 _GONE = {paths.CONSUMER_OFFSET: _OFFSETS_GONE, paths.LMQ_CONSUMER_OFFSET: _OFFSETS_GONE}
 
 
 def check_checkpoint(case: Case) -> Iterator[Finding]:
-    """Yield what the checkpoint contradicts."""
+    """Yield the contradictions of the checkpoint."""
     data = case.store.read_file(paths.CHECKPOINT, 1 << 20)
     if data is None:
         yield new_finding("CP-BAD", "there is no checkpoint", Place(paths.CHECKPOINT))
@@ -45,7 +45,7 @@ def check_checkpoint(case: Case) -> Iterator[Finding]:
     if flaw is not None:
         yield new_finding(flaw.code, flaw.message, Place(paths.CHECKPOINT, flaw.at, flaw.length))
     checkpoint = checkpoints.decode_checkpoint(data)
-    if not case.live:  # else it is written again and again while the store is read
+    if not case.live:  # a live store writes it again and again
         yield from _check_ahead(case, checkpoint)
     is_told = flaw is None and not case.abort and not case.live
     if is_told and case.store.has_file_queues:
@@ -80,7 +80,7 @@ def _check_ahead(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
 
 
 def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
-    """Yield what a clean stop does not leave: it writes the time of the last dispatched message."""
+    """Yield times that a clean stop does not leave: it writes the time of the last dispatched message."""
     last = case.end.last
     if last is not None and has_queue_unit(last.sys_flag):
         said, due = checkpoint.logics_msg_timestamp, last.store_timestamp
@@ -95,7 +95,7 @@ def _check_old(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
 
 
 def _check_confirmed(case: Case, checkpoint: StoreCheckpoint) -> Iterator[Finding]:
-    """Yield a confirm offset where no record begins: a recovery leaves the start of the last one."""
+    """Yield a confirm offset where no record begins: a recovery sets it to the start of the last record."""
     said = checkpoint.confirm_phy_offset
     inside = case.log.min_offset < said < case.end.physical_offset
     if inside and case.explains(said) is None and read_record(case.log, said) is None:
@@ -116,7 +116,7 @@ def _index_times(case: Case) -> list[tuple[bool, int]]:
 
 
 def check_configs(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with the configuration files and their copies."""
+    """Yield the findings about configuration files and their copies."""
     return (_with_cure(case, finding) for finding in _iter_configs(case))
 
 
@@ -146,13 +146,13 @@ def _iter_configs(case: Case) -> Iterator[Finding]:
 
 
 def _with_registered(finding: Finding) -> Finding:
-    """Return a finding of the readers with what is registered for its code."""
+    """Return a finding of the readers with the texts that are registered for its code."""
     entry = find_code(finding.code)
     return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
 
 
 def _with_cure(case: Case, finding: Finding) -> Finding:
-    """Return a finding with the next step that helps: a repair where something is left to take, else what is lost."""
+    """Return a finding with the next step that helps: a repair if content can be recovered, else what is lost."""
     repair, lost = find_code("CF-JSON"), find_code("CF-EMPTY")
     if finding.code not in ("CF-JSON", "CF-EMPTY") or finding.file is None or repair is None or lost is None:
         return finding
@@ -163,7 +163,8 @@ def _with_cure(case: Case, finding: Finding) -> Finding:
     if any(text is not None and _is_readable(what.name, text) for text in texts) or _can_be_made(case, what.name):
         return replace(finding, fix=repair.fix)
     fix = _GONE.get(what.name, lost.fix)
-    if finding.code == "CF-JSON" and None in texts:  # what does not parse, and has no copy, is an empty table
+    # a file that does not parse and has no copy is loaded as an empty table
+    if finding.code == "CF-JSON" and None in texts:
         return replace(finding, consequence=lost.consequence, fix=fix)
     return replace(finding, fix=fix)
 
@@ -173,7 +174,7 @@ def _is_readable(name: str, text: bytes) -> bool:
 
 
 def _can_be_made(case: Case, name: str) -> bool:
-    """Tell whether a table can be made from the rest of the store."""
+    """Return whether a table can be rebuilt from the rest of the store."""
     if case.store.listing.databases():
         return False
     if name == paths.TOPICS:
@@ -182,7 +183,7 @@ def _can_be_made(case: Case, name: str) -> bool:
 
 
 def _check_tables(case: Case) -> Iterator[Finding]:
-    """Yield tables that hold nothing, or are not there, although others speak of them."""
+    """Yield tables that are empty or missing although other files refer to their content."""
     configs = case.configs
     groups = {group for group in configs.groups if group not in OWN_GROUPS}
     for name, table, is_empty, others in (
@@ -196,7 +197,7 @@ def _check_tables(case: Case) -> Iterator[Finding]:
             continue
         data = case.store.read_file(path, LARGEST_TEXT)
         text = "it is missing" if data is None else "it is empty"
-        # A broker writes the table also when nothing is in it: groups that never committed leave this.
+        # A broker also writes a table without content: groups that never committed leave such a file.
         as_written = data is not None and table in data
         place = Place(path, None if data is None else 0, None if data is None else len(data))
         severity = Severity.NOTICE if as_written else None
@@ -215,13 +216,13 @@ def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any
 
 
 def check_offsets(case: Case) -> Iterator[Finding]:
-    """Yield offsets of groups and of delay levels that lie outside of their queues."""
+    """Yield offsets of groups and of delay levels that are outside of their queues."""
     if case.configs.offsets or case.configs.delay_offsets:
         yield from iter_odd_offsets(case.configs, _ends(case), case.log_queues)
 
 
 def check_queues_quickly(case: Case) -> Iterator[Finding]:
-    """Yield queues that are not there and should be, and odd offsets, for who does not read the log through."""
+    """Yield missing queues and odd offsets, for a check that does not read the log."""
     ends = _ends(case)
     is_closed = not (case.abort or case.live)
     end = 0 if is_closed else greatest_end(simple_queues(case.store))
@@ -232,6 +233,6 @@ def check_queues_quickly(case: Case) -> Iterator[Finding]:
 
 
 def _ends(case: Case) -> dict[QueueId, int]:
-    """Return the greatest offset of every queue, in files or in a database."""
+    """Return the next offset of each queue, in files or in a database."""
     found = dict(iter_file_bounds(case.store, simple_queues(case.store), case.end))
     return {queue: bounds.max_offset for queue, bounds in (found | read_database_bounds(case.store)).items()}

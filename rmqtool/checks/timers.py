@@ -1,4 +1,4 @@
-"""Timers of 5.x: the timer log by itself, the wheel against it, and both against the commit log."""
+"""Checks the timers of 5.x: the timer log, the wheel against it, and both against the commit log."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import read_record
 from rmqtool.store.listing import FoundFile
 
-# So many units of a timer log are followed to their records without being asked for more.
+# Units of the timer log that are compared with their records without --deep.
 _FOLLOWED = 20_000
 _NAMED = 100
 _PIECE = 1 << 20
-# A broker may run on for long without a message; not for that long.
+# A broker may run long without a message, but not for this long.
 _MOST_AHEAD_MS = 20 * 365 * 86_400_000
 _NO_SLOT = TimerSlot(0, 0, 0, 0, 0)
 
 
 def check_timers(case: Case) -> Iterator[Finding]:
-    """Yield what is wrong with the timers."""
+    """Yield the findings about timers."""
     files = sorted(case.files(FileKind.TIMER_LOG), key=lambda file: file.what.base_offset or 0)
     slots: dict[int, TimerSlot] = {}
     judge = _TimerLog(case, slots)
@@ -39,7 +39,10 @@ def check_timers(case: Case) -> Iterator[Finding]:
 
 
 def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
-    """A broker deletes a file of the timer log when the messages that it leads to are deleted, not before."""
+    """Yield a finding if the timer log has lost its beginning.
+
+    A broker deletes a file of the timer log only when it has deleted its messages.
+    """
     begin = (files[0].what.base_offset or 0) if files else 0
     if begin > 0 and len(case.log) and case.log.min_offset == 0:
         text = (
@@ -49,7 +52,7 @@ def _check_begin(case: Case, files: list[FoundFile]) -> Iterator[Finding]:
 
 
 class _TimerLog:
-    """Reads the units in order; ``slots`` becomes what the wheel should be, ``end`` where the log ends."""
+    """Reads the units in order; ``slots`` becomes the due content of the wheel, ``end`` the end of the log."""
 
     def __init__(self, case: Case, slots: dict[int, TimerSlot]) -> None:
         self.case = case
@@ -110,7 +113,7 @@ class _TimerLog:
 
 
 def _check_wheel(case: Case, file: FoundFile, slots: dict[int, TimerSlot], judge: _TimerLog) -> Iterator[Finding]:
-    """Yield slots that are not what the timer log makes of them; after a crash the wheel may lag behind."""
+    """Yield slots that differ from the timer log. After a crash the wheel may lack the newest units."""
     if file.size != timer.WHEEL_SIZE:
         text = f"{file.size} bytes, a wheel has {timer.WHEEL_SIZE}"
         yield new_finding("TM-WRONG", text, Place(file.path, 0, file.size))
@@ -147,7 +150,7 @@ def _used_slots(case: Case, file: FoundFile) -> Iterator[tuple[int, TimerSlot]]:
 
 
 def _agrees(found: TimerSlot, due: TimerSlot | None, judge: _TimerLog) -> bool:
-    if due is None:  # its units may have been deleted with old files of the timer log
+    if due is None:  # its timers may have been deleted with old files of the timer log
         return found.last_pos < judge.start or (judge.start > 0 and found.last_pos < judge.end)
     if judge.start > 0:
         return (found.time, found.last_pos) == (due.time, due.last_pos)
