@@ -38,7 +38,7 @@ from rmqtool.formats.topics import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RET
 
 # Upstream allows this for everything in a record except the body.
 _RECORD_OVER_BODY = 64 << 10
-# Upstream raises a smaller maxMessageSize to this.
+# Upstream ignores a smaller maxMessageSize.
 _LEAST_MAX_MESSAGE_SIZE = 10
 # Topics whose rules are cached. A producer of random topics must not fill the memory.
 _MOST_TOPICS_KNOWN = 1 << 16

@@ -1,7 +1,7 @@
-"""Doing what a plan says: old bytes into the journal first, then the change, then a look at the outcome.
+"""Applies a plan: saves old bytes to the journal, changes the files, and undoes everything if that fails.
 
-The journal lies beside the store, in a directory of its own for each repair, with one journal for each area. A repair
-that was cut short is taken back before another one begins, so there is never more than one that is unfinished.
+The journal is beside the store: a directory for each repair, with one journal for each area. An interrupted repair is
+undone before another one begins, so at most one is unfinished.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.plan import Plan
 from rmqtool.repairs.steps import Step, transfer
 
-# Who undoes a repair believes the journal, so it belongs to who made it, and nobody else can write it.
+# Undo trusts the journal. So it belongs to the user who made it, and only that user can write it.
 _OTHERS_WRITE, _OWN = 0o022, 0o700
-# What the lines of a journal take, beside the old bytes.
+# Space for the lines of a journal, in addition to the old bytes.
 _LINES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where a repair writes: the areas of the store, and the directory of all its journals.
+    """The places that a repair writes to: the areas of the store, and the directory of all its journals.
 
-    ``open_journals`` opens a directory beneath that of the journals.
+    ``open_journals`` opens a directory below that of the journals.
     """
 
     areas: Sequence[WritableFileSystem]
@@ -40,9 +40,9 @@ class Places:
 
 
 def apply_plan(areas: Areas, plan: Plan, places: Places, about: Mapping[str, object] | None = None) -> str:
-    """Do the steps of a plan that are allowed, under the store's lock; return the directory of its journals.
+    """Apply the allowed steps of a plan, under the store's lock; return the directory of its journals.
 
-    Refused when the store is not what it was when the plan was made. ``about`` is what the journals say of the repair.
+    Refused if the store has changed since the plan was made. ``about`` is recorded in the journals.
     """
     _require_space(plan, places)
     name = _free_name(places.journals, plan.id)
@@ -79,7 +79,7 @@ def _open_targets(
 
 
 def _give_up(areas: Areas, places: Places, name: str, cause: BaseException) -> None:
-    """Take back at once what was done of a repair that failed; where that fails too say how it is done later."""
+    """Undo a failed repair at once. If that fails too, the error tells how to undo it later."""
     try:
         if all(places.journals.exists(join(name, str(number))) for number in range(len(places.areas))):
             take_back(places, name)
@@ -106,7 +106,7 @@ def _require_unchanged(areas: Areas, plan: Plan) -> None:
 
 
 def _require_space(plan: Plan, places: Places) -> None:
-    """Refuse what there is no room for, before anything is written."""
+    """Refuse a plan for which there is not enough space, before anything is written."""
     saved = sum(step.saved for step in plan.allowed) + _LINES
     hint = "free some space there, or keep the journal on another disk: --journal DIR"
     require_room(places.journals, saved, "the journal", hint)
@@ -123,7 +123,7 @@ def _on_one_disk(one: WritableFileSystem, other: WritableFileSystem) -> bool:
 
 
 def _growth(files: WritableFileSystem, step: Step) -> int:
-    """Return how many bytes of a step go where the file has none yet: what is overwritten takes no room."""
+    """Return the bytes of a step that need new space. Overwritten bytes do not."""
     if step.action in ("delete", "create") or not step.extents:
         return 0 if step.action == "delete" else step.bytes
     with files.open_read(step.source or step.path) as file:
@@ -135,7 +135,7 @@ def _growth(files: WritableFileSystem, step: Step) -> int:
 
 
 def _free_name(journals: WritableFileSystem, name: str) -> str:
-    """Return the name of a new directory; one that is taken gets a number."""
+    """Return the name of a new directory; a number is added if it exists."""
     number, found = 1, name
     while journals.exists(found):
         number += 1
@@ -144,7 +144,7 @@ def _free_name(journals: WritableFileSystem, name: str) -> str:
 
 
 def _make_directory(places: Places, name: str) -> None:
-    """Make the directories of the journals of one repair, durably."""
+    """Create the directories of the journals of one repair, durably."""
     journals = places.journals
     own = private_attributes(places.areas[0].stat(""))
     for path in (name, *(join(name, str(area)) for area in range(len(places.areas)))):
@@ -155,13 +155,13 @@ def _make_directory(places: Places, name: str) -> None:
 
 
 def private_attributes(store: Status) -> Attributes:
-    """Return what a directory of journals is given: as readable as the store, and written by its maker alone."""
+    """Return the attributes of a journal directory: as readable as the store, writable for its owner only."""
     user = os.geteuid()
     return Attributes(store.mode & ~_OTHERS_WRITE | _OWN, user, store.group if user == 0 else os.getegid())
 
 
 def _forget(places: Places, name: str) -> None:
-    """Remove the journals of a repair that has changed nothing."""
+    """Remove the journals of a repair that has not changed anything."""
     journals = places.journals
     for area in journals.listdir(name) if journals.exists(name) else ():
         directory = join(name, area.name)
@@ -173,7 +173,7 @@ def _forget(places: Places, name: str) -> None:
 
 
 def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], WritableFileSystem]) -> list[str]:
-    """Return the names of repairs that were cut short, or whose undoing was."""
+    """Return the names of repairs that were interrupted, or whose undo was."""
     found = []
     for entry in journals.listdir():
         if entry.kind is Kind.DIRECTORY and _is_unfinished(open_journals, entry.name, journals):
@@ -182,7 +182,7 @@ def unfinished(journals: WritableFileSystem, open_journals: Callable[[str], Writ
 
 
 def journal_names(entries: Iterable[Entry]) -> list[str]:
-    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    """Return the names of journals in the directory of a repair, in the order of the areas; other names are ignored."""
     names = (entry.name for entry in entries if entry.kind is Kind.DIRECTORY and entry.name.isdecimal())
     return sorted(names, key=int)
 
@@ -195,12 +195,12 @@ def _is_unfinished(open_journals: Callable[[str], WritableFileSystem], name: str
     changed = [one for one in told if one.originals]
     undone = [one.undone for one in changed]
     is_undoing = any(one.undoing for one in changed) and not all(undone)
-    # An area in which nothing was changed has a journal that is done as soon as the others are.
+    # In an area without changes the journal is done as soon as the others are.
     return is_undoing or (bool(changed) and not all(undone) and any(one.done is None for one in told))
 
 
 def is_undoable(places: Places, name: str) -> bool:
-    """Return whether anything is left to be undone of a repair; refuse when something worked on the store since."""
+    """Return whether something can be undone; refuse if the store was changed after the repair."""
     found = False
     for number, files in enumerate(places.areas):
         with places.open_journals(join(name, str(number))) as journal:
@@ -209,9 +209,9 @@ def is_undoable(places: Places, name: str) -> bool:
 
 
 def take_back(places: Places, name: str) -> Undone:
-    """Undo one repair; return the paths that were restored and deleted. The store's lock is held by the caller.
+    """Undo one repair; return the restored and deleted paths. The caller holds the store's lock.
 
-    The store's own area is the last: its lock may be one that the repair made.
+    The store's own area is last, because the repair may have created its lock.
     """
     found = Undone()
     if not is_undoable(places, name):
@@ -219,7 +219,7 @@ def take_back(places: Places, name: str) -> Undone:
     for number, files in reversed(list(enumerate(places.areas))):
         with places.open_journals(join(name, str(number))) as journal:
             part = undo(files, journal)
-            if number:  # paths of the store's own area are relative to it, others are whole
+            if number:  # paths of the store's own area are relative to it, others absolute
                 part = Undone([*map(files.shown, part.restored)], [*map(files.shown, part.deleted)])
             found = part + found
     return found

@@ -1,6 +1,6 @@
-"""Where a repair works: the store's own directory, and those of a commit log that lies elsewhere.
+"""The directories that a repair works on: the store's own, and those of a commit log elsewhere.
 
-Each has an overlay. A repair is worked out there, and nowhere else, before a byte of the store is changed.
+Each has an overlay. A repair is worked out in the overlays before a byte of the store is changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Area:
     is_store: bool
 
     def shown(self, path: str) -> str:
-        """Return a path as findings have it: relative to the store, absolute where the log lies elsewhere."""
+        """Return a path for findings: relative to the store, or absolute in another area."""
         return path if self.is_store else os.path.join(self.root, path)
 
 
@@ -50,7 +50,7 @@ class Areas(Closable):
         self._extract: LogExtract | None = None
         self.all = [Area(os.path.realpath(store.root), store.filesystem, overlay, is_store=True)]
         self.log_directories = self._log_directories()
-        # Those that are only read; None stands for the file system of the store.
+        # Directories that are only read. None is the file system of the store.
         self._read_only = list(self._open_read_only())
 
     def _log_directories(self) -> list[LogDirectory]:
@@ -63,7 +63,7 @@ class Areas(Closable):
             elif os.path.isdir(directory):
                 found.append(LogDirectory(self._open_elsewhere(os.path.realpath(directory)), ""))
         if not any(directory.filesystem.exists(directory.path) for directory in found):
-            # Nobody says where the log lies: it is where its files were found.
+            # No setting tells where the log is, so it is where its files were found.
             there = [LogDirectory(overlay, path) for path in store.listing.log_directories if overlay.exists(path)]
             return there or found
         return found
@@ -88,7 +88,7 @@ class Areas(Closable):
 
     @property
     def extract(self) -> LogExtract:
-        """What the log says, which is read once, however often the overlays are compared with it."""
+        """The batches of the log, which is read once, even if the overlays are compared with it several times."""
         if self._extract is None:
             listing = self.store.listing
             topics = read_batch_topics(self.store.filesystem)
@@ -100,11 +100,11 @@ class Areas(Closable):
         return self._extract
 
     def setup(self) -> Setup:
-        """Return what the engine's recovery works with: the overlays."""
+        """Return the setup of the engine's recovery, with the overlays."""
         return Setup(self.main.overlay, self.store.config, directories=self.log_directories)
 
     def view(self, overlays: Sequence[OverlayFileSystem] | None = None) -> Store:
-        """Return the store as it is in the overlays, or in other ones over the same areas, for looking at."""
+        """Return the store as it is in the overlays, or in other ones over the same areas, for reading."""
         chosen = [area.overlay for area in self.all] if overlays is None else list(overlays)
         by_own = {id(area.overlay): one for area, one in zip(self.all, chosen, strict=True)}
         where: list[tuple[str, ReadableFileSystem]] = [
@@ -116,12 +116,12 @@ class Areas(Closable):
         return Store(store.root, chosen[0], store.config, listing, store.version, store.version_reason)
 
     def state(self) -> str:
-        """Return a digest of what is there: names, sizes and times. The lock is left out: taking it may touch it."""
+        """Return a digest of names, sizes and times. The lock is left out, because taking it may touch the file."""
         found = [[number, *row] for number, area in enumerate(self.all) for row in _rows(area.base)]
         return hashlib.blake2b(json.dumps(found).encode(), digest_size=_DIGEST_SIZE).hexdigest()
 
     def close(self) -> None:
-        """Forget every change."""
+        """Drop every change."""
         if self._extract is not None:
             self._extract.close()
         for area in self.all:

@@ -1,7 +1,7 @@
-"""Damage within the log: bridged, so that nothing behind it is lost, or cut off with everything behind it.
+"""Damage within the log: bridged, so that nothing after it is lost, or cut off together with everything after it.
 
-A broker's start cuts the log at the first bad record that it meets and destroys what follows. A valid record over the
-damage keeps it from that. No valid message is touched: what was damaged lies in the journal afterwards.
+At its start a broker cuts the log at the first bad record and destroys what follows. A valid record over the damage
+prevents that. No valid message is changed, and the damaged bytes are kept in the journal.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rmqtool.log.end import read_record
 from rmqtool.log.walk import SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# No record that looks like any neighbour needs more.
+# The smallest span that is bridged by itself: room for a bridge that resembles any neighbour.
 _LEAST_ALONE = 256
-# What a broker does not mind, and what no record can be laid over: a record without a time, a segment that is gone.
+# A broker accepts a record without a time. No record can be written where a segment is missing.
 _NOT_BRIDGED = ("CL-TIME", "CL-GAP")
 
 
 class Span(NamedTuple):
-    """Damaged bytes of one segment, and what is wrong with them."""
+    """Damaged bytes of one segment, and their flaw."""
 
     segment: Segment
     start: int
@@ -38,17 +38,17 @@ class Span(NamedTuple):
 
     @property
     def file_offset(self) -> int:
-        """Where in its file the span begins."""
+        """The start of the span in its file."""
         return self.start - self.segment.base_offset
 
     @property
     def ends_segment(self) -> bool:
-        """Whether nothing follows in the segment."""
+        """Whether the span reaches the end of its segment."""
         return self.end == self.segment.end_offset
 
 
 def read_damage(log: SegmentQueue, now: int, source: LogReading) -> list[Damage]:
-    """Return the damage that has valid records behind it, in the order of the log."""
+    """Return the damage that is followed by valid records, in the order of the log."""
     reading = LogPass(log, now, source)
     for _ in reading.batches():
         pass
@@ -64,7 +64,7 @@ def span_of(damage: Damage) -> Span:
 def bridge(
     log: SegmentQueue, damage: list[Damage], directories: list[LogDirectory], *, only_tell: bool
 ) -> Iterator[Span]:
-    """Lay records over damage; yield what is bridged. What is too small for a record is left as it is."""
+    """Write bridges over damage; yield the bridged spans. Spans too small for a record are left as they are."""
     for span in _spans(damage):
         like = _neighbour(log, span)
         if like is None:
@@ -81,7 +81,10 @@ def bridge(
 
 
 def _spans(damage: list[Damage]) -> Iterator[Span]:
-    """Yield spans to be bridged, one for each damaged place; those too small for any record are joined."""
+    """Yield the spans to bridge, one for each damaged place.
+
+    Spans too small for a record are joined with their neighbours.
+    """
     held: Span | None = None
     for one in damage:
         span = span_of(one)
@@ -98,7 +101,7 @@ def _spans(damage: list[Damage]) -> Iterator[Span]:
 
 
 def _neighbour(log: SegmentQueue, span: Span) -> Message | None:
-    """Return the next valid record behind a span."""
+    """Return the next valid record after a span. A bridge takes its time, host and kind of checksum."""
     for segment in log:
         if segment.end_offset <= span.end:
             continue
@@ -118,7 +121,7 @@ def _bridge_middle(span: Span, like: Message) -> Iterator[tuple[int, bytes]]:
 
 
 def _bridge_end(log: SegmentQueue, span: Span, like: Message) -> Iterator[tuple[int, bytes]]:
-    """Close a segment again: the blank alone where only that was struck, else a record and a blank."""
+    """Close a segment again: with the blank record alone if only that was damaged, else with a bridge before it."""
     rest, least = span.end - span.start, least_size(like)
     if rest < BLANK_SIZE:
         return
@@ -131,7 +134,7 @@ def _bridge_end(log: SegmentQueue, span: Span, like: Message) -> Iterator[tuple[
 
 
 def truncate(log: SegmentQueue, start: int, directories: list[LogDirectory]) -> None:
-    """Cut the log at a place: zeros to the end of its segment, and no segment behind it."""
+    """Cut the log at an offset: zeros to the end of its segment, and no later segments."""
     for segment in log:
         overlay = _overlay_of(segment, directories)
         if overlay is None or segment.end_offset <= start:
@@ -145,7 +148,7 @@ def truncate(log: SegmentQueue, start: int, directories: list[LogDirectory]) -> 
 
 
 def _overlay_of(segment: Segment, directories: list[LogDirectory]) -> OverlayFileSystem | None:
-    """Return the overlay that a segment lies in; None where the log may only be read."""
+    """Return the overlay of a segment; None if it may only be read."""
     for directory in directories:
         if directory.filesystem is segment.filesystem and isinstance(directory.filesystem, OverlayFileSystem):
             return directory.filesystem

@@ -1,9 +1,8 @@
-"""The configuration that a copy takes along: what is said of topics that it has, and progress that fits its queues.
+"""The parts of a store beside its log that a copy takes along: configuration, progress, and the timers of 5.x.
 
-What services of a broker keep beside the log, as far as a copy can take it along: the timers of 5.x.
-
-The timer log names messages by their places, so its units get the new ones; the wheel names units of the timer log,
-and stays as it is. What else there is (compacted logs, RocksDB, epochs) brokers build again, or it is said.
+Settings are kept for the copied topics, and progress is moved to the new queue offsets. The timer log refers to
+messages by physical offset, so these are replaced; the wheel refers to the timer log and is copied as it is.
+Brokers rebuild the rest (compacted logs, RocksDB, epochs), or a note tells that it is left out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from rmqtool.store.open import Store
 if TYPE_CHECKING:
     from rmqtool.log.transfer import Places
 
-# Units are 52 bytes; pieces end between two of them.
+# Units have 52 bytes; a piece ends between two of them.
 _PIECE = 52 << 15
 _LEFT_BEHIND = {
     FileKind.COMPACTION_LOG: "compacted logs are left out: a broker compacts the log again",
@@ -32,7 +31,7 @@ _LEFT_BEHIND = {
 
 
 def carry_services(store: Store, files: WritableFileSystem, places: Places, notes: list[str]) -> None:
-    """Copy the timers into the new store; note what is left out."""
+    """Copy the timers into the new store; add a note for each part that is left out."""
     for file in store.listing.of_kind(FileKind.TIMER_LOG):
         _carry_timer_log(store, file.path, files, places)
     for file in store.listing.of_kind(FileKind.TIMER_WHEEL, FileKind.TIMER_CHECK):
@@ -60,7 +59,7 @@ def _carry_timer_log(store: Store, path: str, files: WritableFileSystem, places:
 Queue = tuple[str, int]
 Move = Callable[[Queue, int], int]
 
-# Where the tables of a file stand whose keys are topics, or topic@group.
+# The tables by file whose keys are topics, or topic@group.
 _BY_TOPIC = {
     paths.TOPICS: "topicConfigTable",
     paths.CONSUMER_FILTER: "filterDataByTopic",
@@ -78,7 +77,7 @@ _SEPARATOR = "@"
 
 
 class Carrying(NamedTuple):
-    """Which topics a copy has, which of them are numbered anew, and where an offset of a queue leads to in it."""
+    """How names and offsets change: copied topics, purged ones, renumbered ones, and the new offset of an old one."""
 
     keeps: Callable[[str], bool]
     is_purged: Callable[[str], bool]
@@ -87,7 +86,7 @@ class Carrying(NamedTuple):
 
 
 def read_texts(store: Store) -> dict[str, dict[str, Any]]:
-    """Return the configuration files of a store as a broker would load them; databases are read as files."""
+    """Return the configuration files of a store as a broker would load them; databases become files."""
     texts = {}
     for name in (*_BY_TOPIC, *_OFFSETS, paths.SUBSCRIPTION_GROUP, paths.DELAY_OFFSET, paths.CONSUMER_ORDER_INFO):
         value, _ = read_config(store, name)
@@ -99,7 +98,10 @@ def read_texts(store: Store) -> dict[str, dict[str, Any]]:
 
 
 def _add_databases(store: Store, texts: dict[str, dict[str, Any]]) -> None:
-    """Add what only the databases say. A broker that keeps its configuration there reads newer files at its start."""
+    """Add entries that only the databases have.
+
+    A broker with its configuration there reads newer files at its start.
+    """
     configs = read_configs(store)
     tables: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         (paths.TOPICS, "topicConfigTable", configs.topics),
@@ -117,7 +119,7 @@ def _add_databases(store: Store, texts: dict[str, dict[str, Any]]) -> None:
 
 
 def watched_offsets(texts: Mapping[str, Mapping[str, Any]]) -> dict[Queue, set[int]]:
-    """Return the offsets that the configuration of a store names, by queue."""
+    """Return the offsets in the configuration of a store, by queue."""
     found: dict[Queue, set[int]] = {}
     for name, field in _OFFSETS.items():
         for key, queues in (texts.get(name, {}).get(field) or {}).items():
@@ -127,7 +129,7 @@ def watched_offsets(texts: Mapping[str, Mapping[str, Any]]) -> dict[Queue, set[i
 
 
 def groups_of(texts: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Return the groups that are known: by their settings, or by their progress."""
+    """Return the groups with settings or progress."""
     found = set(texts.get(paths.SUBSCRIPTION_GROUP, {}).get("subscriptionGroupTable") or {})
     for name, field in _OFFSETS.items():
         table = texts.get(name, {}).get(field) or {}
@@ -136,7 +138,7 @@ def groups_of(texts: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def carry(texts: Mapping[str, Mapping[str, Any]], carrying: Carrying) -> dict[str, dict[str, Any]]:
-    """Return the configuration files of the copy. Copies beside them (``.bak``) it has none."""
+    """Return the configuration files of the copy. It does not have ``.bak`` copies."""
     carried: dict[str, dict[str, Any]] = copy.deepcopy({name: dict(text) for name, text in texts.items()})
     for name, field in _BY_TOPIC.items():
         if name in carried and carried[name].get(field):
@@ -154,7 +156,7 @@ def carry(texts: Mapping[str, Mapping[str, Any]], carrying: Carrying) -> dict[st
 
 
 def _scrubbed(value: Any, is_purged: Callable[[str], bool]) -> Any:
-    """Return a value without what a purged topic is the key, or the text, of: wherever a broker may have noted it."""
+    """Return a value without keys and texts that are purged topics, wherever a broker may have written them."""
     if isinstance(value, dict):
         return {
             key: _scrubbed(part, is_purged)
@@ -173,7 +175,7 @@ def _carry_rest(carried: dict[str, dict[str, Any]], carrying: Carrying) -> None:
         light[_LMQ_TABLE] = _kept(light[_LMQ_TABLE], lambda key: carrying.keeps(_topic_of(key)))
     order = carried.get(paths.CONSUMER_ORDER_INFO, {})
     if order.get("table"):
-        # It names offsets of messages in flight: of queues that are numbered anew nothing of it holds.
+        # It has offsets of messages in flight, which are wrong in a renumbered queue.
         order["table"] = _kept(
             order["table"],
             lambda key: carrying.keeps(_topic_of(key)) and not carrying.begins_anew(_topic_of(key)),
@@ -199,7 +201,7 @@ def _topic_of(key: str) -> str:
 
 
 def merged(texts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
-    """Return the configurations of several stores as one: the first one's word, and the least progress."""
+    """Return the configurations of several stores as one: values of the first store, but the least progress."""
     found: dict[str, dict[str, Any]] = {}
     for one in texts:
         for name, text in one.items():

@@ -1,9 +1,8 @@
-"""Configuration files: what can be read of a file, of its copy, and of the rest of the store takes the place of what
-cannot.
+"""Restores configuration files from what is readable: the file, its copy, and the rest of the store.
 
-A broker that starts with a bad file takes the copy, and soon copies the bad file over it; without a copy it starts with
-an empty table, or not at all. The best there is is chosen: a file that only goes on after its end, the copy, what is
-whole of a file that was cut. What a table of topics or groups lacks then is made from queues and offsets.
+If a file is bad, a broker loads the copy, and soon overwrites that with the bad file. Without a copy it starts with an
+empty table, or not at all. The best choice is, in this order: a valid file with extra bytes after its end, the copy,
+the valid beginning of a truncated file. Missing topics and groups are then created from queues and offsets.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from rmqtool.repairs.steps import Edit
 from rmqtool.store.config_files import loads, read_configs, require_text
 from rmqtool.store.open import Store
 
-# What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
+# Blanks, and the zeros that a crash leaves in a file that was never flushed.
 _BLANK = b"\0 \t\r\n"
 _KEPT = (TopicKind.NORMAL, TopicKind.RETRY, TopicKind.DLQ)
 _BATCH = {"queue.type": "BatchCQ"}
@@ -40,7 +39,7 @@ _BATCH = {"queue.type": "BatchCQ"}
 
 @dataclass(frozen=True)
 class _Choice:
-    """What a file should hold, and why."""
+    """The content that a file should have, and why."""
 
     data: bytes
     why: str
@@ -48,9 +47,11 @@ class _Choice:
 
 
 def restore_configs(files: WritableFileSystem, before: Store, look: Callable[[], Store]) -> Iterator[Edit]:
-    """Give each configuration file that a broker would not load the best that is left; yield what is written, and why.
+    """Give each configuration file that a broker would not load the best available content.
 
-    ``before`` is the store as it was, ``look`` shows what ``files`` hold.
+    Yield each file and the reason.
+
+    ``before`` is the store as it was; ``look`` returns the current content of ``files``.
     """
     names = {file.what.name for file in before.listing.of_kind(FileKind.CONFIG) if file.what.copy is not Copy.TMP}
     for name in sorted(name for name in names if name is not None):
@@ -81,7 +82,7 @@ def _restore(files: WritableFileSystem, name: str) -> Iterator[Edit]:
 
 
 def _best(name: str, text: bytes | None, other: bytes | None) -> _Choice | None:
-    """Return the best of a bad file and its copy."""
+    """Return the best content from a bad file and its copy."""
     what = "it is missing" if text is None else "it does not parse"
     left = None if text is None else salvage_config(name, text)
     if left is not None and left.is_complete:
@@ -116,7 +117,7 @@ def _entries(value: dict[str, Any]) -> str:
 
 
 def _remake(files: WritableFileSystem, before: Store, after: Store) -> Iterator[Edit]:
-    """Make tables of topics and groups that are not whole from what queues and offsets say."""
+    """Add topics and groups that a damaged table lacks, from queues and offsets."""
     bad = _bad_tables(before) | _bad_tables(after)
     for name, field, source, find in (
         (TOPICS, "topicConfigTable", "queues", _topics_of_queues),
@@ -141,7 +142,7 @@ def _remake(files: WritableFileSystem, before: Store, after: Store) -> Iterator[
 
 
 def _bad_tables(store: Store) -> set[str]:
-    """Return the configuration files of which a check says that something is lost."""
+    """Return the configuration files that have lost content, by a check."""
     return {
         finding.file or ""
         for finding in check_configs(Case.of(store, Depth.QUICK))
@@ -155,7 +156,7 @@ def _value(name: str, text: bytes) -> dict[str, Any]:
 
 
 def _topics_of_queues(store: Store) -> dict[str, Any]:
-    """Return settings of each topic that has queues; a broker makes those of its own by itself."""
+    """Return settings of each topic with queues. A broker creates its own topics itself."""
     version = store.version.value
     counts: dict[str, int] = {}
     batch = {queue.topic for queue in store.listing.queues(FileKind.BATCH_CONSUME_QUEUE)}
@@ -172,7 +173,7 @@ def _topics_of_queues(store: Store) -> dict[str, Any]:
 
 
 def _groups_of_offsets(store: Store) -> dict[str, Any]:
-    """Return settings of each group that has committed offsets; a broker makes those of its own by itself."""
+    """Return settings of each group with committed offsets. A broker creates its own groups itself."""
     groups = sorted({group for _, group in read_configs(store).offsets})
     return {
         group: new_bean(SUBSCRIPTION_GROUP_CONFIG, store.version.value, groupName=group)
@@ -182,7 +183,7 @@ def _groups_of_offsets(store: Store) -> dict[str, Any]:
 
 
 def _newest_ms(store: Store) -> int:
-    """Return a time that is the same whenever this store is looked at."""
+    """Return a time that depends only on the store, so that a repeated plan is the same."""
     return max((file.mtime_ns for file in store.listing.files if file.path != LOCK), default=0) // 1_000_000
 
 

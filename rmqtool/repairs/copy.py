@@ -1,8 +1,8 @@
-"""Copy: the messages of stores into a new one. The sources are only read; the target appears whole or not at all.
+"""Copies messages of stores into a new store. The sources are only read; the target appears complete or not at all.
 
-Every record is taken as it stands: hosts, times, properties, checksums. What must change does: its place in the log,
-with it the offset message id, and what names it by its place. Queue offsets are kept, so that groups go on where they
-were; where messages between are left out their numbers stay free. Queues, index and checkpoint are built anew.
+Records are copied verbatim: hosts, times, properties, checksums. Changed are only their physical offsets, with the
+offset message ids, and everything that refers to these. Queue offsets are kept, so that groups continue where they
+were; offsets of messages that are left out stay unused. Queues, index and checkpoint are built again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Queue = tuple[str, int]
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """What is copied, and how. ``select`` says for a store which messages are asked for."""
+    """What to copy, and how. ``select`` returns the wanted messages of a store."""
 
     target: str
     select: Callable[[Store], Selection]
@@ -50,10 +50,10 @@ class CopyRequest:
 
 @dataclass
 class Outcome:
-    """What became of a copy.
+    """The result of a copy.
 
-    ``moved`` counts messages that could not keep the number their record says, ``beside`` those that were not in the
-    topics that were asked for but belong to them; ``damages`` are by store.
+    ``moved`` counts messages that could not keep their queue offset, ``beside`` messages that belong to the wanted
+    topics without being in them; ``damages`` are by store.
     """
 
     target: str
@@ -68,7 +68,7 @@ class Outcome:
 
 
 class _Reading:
-    """One source: what is read of it, and what it says beside its messages."""
+    """One source: its plan, and its state beside the messages."""
 
     def __init__(self, source: Source, request: CopyRequest, numbering: Numbering) -> None:
         from dataclasses import replace
@@ -97,7 +97,7 @@ class _Reading:
         self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
 
     def places(self) -> list[str]:
-        """Return the directories that the source lies in."""
+        """Return the directories of the source."""
         return [self.store.root, *(os.path.join(one.directory, one.path) for one in self.source.directories)]
 
     def keeps(self, topic: str) -> bool:
@@ -127,17 +127,17 @@ class _Reading:
 
 
 def _maxima(store: Store) -> dict[Queue, int]:
-    """Return the next offset of every queue, as the store says."""
+    """Return the next offset of each queue."""
     found = {(queue.queue.topic, queue.queue.queue_id): queue.max_offset for queue in simple_queues(store)}
     found.update({(queue.topic, queue.queue_id): at.max_offset for queue, at in read_database_bounds(store).items()})
     return found
 
 
 def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) -> Outcome:
-    """Copy what is asked for; see ``Outcome``."""
+    """Copy the requested messages; return the outcome."""
     from rmqtool.log.transfer import WIDEST_GAP, Numbering
 
-    # Topics that several stores have are numbered anew: each of their numbers is there more than once.
+    # Topics in several stores are renumbered, because each offset occurs more than once.
     shared: set[str] = set()
     numbering = Numbering(lambda topic: topic in shared or (request.renumber and _may_begin_anew(topic, batch_topics)))
     readings = [_Reading(source, request, numbering) for source in sources]
@@ -158,7 +158,7 @@ def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) ->
 
 
 def _unknown(purged: Sequence[str], readings: Sequence[_Reading]) -> list[str]:
-    """Return a note for each pattern that is to be purged and meets no topic: it may be misspelt."""
+    """Return a note for each purge pattern without a matching topic: it may be misspelt."""
     from rmqtool.log.ownership import without_match
 
     known = {topic for reading in readings for topic in reading.known_topics}
@@ -166,13 +166,16 @@ def _unknown(purged: Sequence[str], readings: Sequence[_Reading]) -> list[str]:
 
 
 def _may_begin_anew(topic: str, batch_topics: frozenset[str]) -> bool:
-    """Return whether the queues of a topic may be numbered anew: a broker's own are named by number elsewhere."""
+    """Return whether the queues of a topic may be renumbered.
+
+    The offsets of a broker's own topics are stored elsewhere too.
+    """
     kind = topic_kind(topic)
     return kind not in (TopicKind.SYSTEM, TopicKind.LMQ) and topic not in batch_topics
 
 
 def _size(reading: _Reading) -> int:
-    """Return about how many bytes a source's part of the copy takes at most."""
+    """Return the approximate largest size of a source's part of the copy."""
     plan = reading.plan
     largest = max((file.size for file in plan.files), default=0)
     listing = reading.store.listing
@@ -181,7 +184,7 @@ def _size(reading: _Reading) -> int:
 
 
 class _Copying:
-    """One copy under way."""
+    """A copy in progress."""
 
     def __init__(
         self,
@@ -219,7 +222,7 @@ class _Copying:
                 "transactions and timers of all stores but the first"
             )
         if self.target.messages:
-            # Queues and timers without a log would look like a log that is not mounted.
+            # Queues and timers without a log would look like an unmounted log.
             self._number_on()
             carry_services(self.readings[0].store, self.target.files, self.readings[0].move.places, self.notes)
         self.target.write_configs(self._texts())
@@ -230,7 +233,7 @@ class _Copying:
             self._ids.complete()
 
     def outcome(self) -> Outcome:
-        """Return what became of it."""
+        """Return the result."""
         return Outcome(
             target=self.request.target,
             messages=self.target.messages,
@@ -285,7 +288,7 @@ class _Copying:
         self.lost.take(root, damage, file)
 
     def _number_on(self) -> None:
-        """Let queues whose messages were all left out be numbered on, so that progress and clients stay right."""
+        """Continue the queue offsets of queues without a copied message, so that progress and clients stay right."""
         for reading in self.readings:
             kept = {
                 queue: end

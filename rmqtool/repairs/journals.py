@@ -1,8 +1,8 @@
-"""The journals of the repairs of one store: where they are, which are believed, in which order they were made.
+"""The undo journals of one store: where they are, which are trusted, and in which order they were made.
 
-A journal says what files were, and undoing writes that back with owner and mode. So one that somebody else wrote could
-change any file of whoever undoes it. A journal is believed only if it belongs to the user who runs the command, nobody
-else can write it, and it speaks of nothing but files of the areas that the open store itself has.
+Undo writes old bytes back with owner and mode. So a forged journal could change any file of the user who undoes it. A
+journal is trusted only if it belongs to the user who runs the command, if only that user can write it, and if it refers
+only to files in the areas that the open store itself has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rmqtool.files.journal_log import LOG, OLD_BYTES, Journal, read_journal
 from rmqtool.files.posix import PosixReadableFileSystem
 
 SUFFIX = "-rmqtool-undo"
-# A link beside those, to journals that are on another disk.
+# A link in that directory to journals on another disk.
 LINK = "elsewhere"
-# The name of the directory of one repair: the id of its plan, and a number where that is taken.
+# The directory of one repair: the id of its plan, with a number if there are several.
 _NAME = re.compile(r"[0-9a-f]{12}(-[0-9]+)?")
 _SPECIAL_BITS = modes.S_ISUID | modes.S_ISGID | modes.S_ISVTX
 _OTHERS_WRITE = modes.S_IWGRP | modes.S_IWOTH
@@ -31,7 +31,7 @@ _OTHERS_WRITE = modes.S_IWGRP | modes.S_IWOTH
 
 @dataclass(frozen=True)
 class PastRepair:
-    """One repair of the past, as its journals tell; ``told`` has one journal for each area that it worked on."""
+    """A past repair, by its journals; ``told`` has one journal for each area."""
 
     directory: str
     told: tuple[Journal, ...] = ()
@@ -39,22 +39,22 @@ class PastRepair:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the first journal says of the repair."""
+        """The description of the repair in its first journal."""
         return next((one.about for one in self.told if one.about), {})
 
     @property
     def roots(self) -> list[str]:
-        """The directories that the journals are about."""
+        """The directories that the journals belong to."""
         return [str(one.about["root"]) for one in self.told if one.about]
 
     @property
     def order(self) -> tuple[int, int]:
-        """What sorts repairs by when they were made."""
+        """The sort key: the order in which repairs were made."""
         return int(self.about.get("number", 0)), self.time
 
     @property
     def time(self) -> int:
-        """When it was done, in milliseconds; a journal of an older rmqtool does not say, its file does."""
+        """The time of the repair in ms. Journals of older versions do not have it; then it is the time of the file."""
         return int(self.about.get("time", self.changed_ms))
 
     @property
@@ -64,19 +64,19 @@ class PastRepair:
 
     @property
     def is_undone(self) -> bool:
-        """Whether all of it was taken back."""
+        """Whether all changes were undone."""
         return self.changed_something and all(one.undone for one in self.told if one.originals)
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it, or its undoing, was cut short."""
+        """Whether the repair, or its undo, was interrupted."""
         if not self.changed_something or self.is_undone:
             return False
-        # An area in which nothing was changed has a journal that is done as soon as the others are.
+        # In an area without changes the journal is done as soon as the others are.
         return any(one.done is None for one in self.told) or any(one.undoing for one in self.told)
 
     def as_json(self) -> dict[str, object]:
-        """Return the row of the contract."""
+        """Return the JSON form."""
         about = self.about
         return {
             "undo": self.directory,
@@ -90,22 +90,22 @@ class PastRepair:
 
 @dataclass(frozen=True)
 class Journals:
-    """The journals of the repairs of the store at ``root``, whose areas are ``roots``; the first is the store's own."""
+    """The journals of the store at ``root``, whose areas are ``roots``; the first is the store's own."""
 
     root: str
     roots: Sequence[str] = field(default_factory=list)
 
     @property
     def beside(self) -> str:
-        """The directory beside the store where they are unless another was named: it may be a link to that one."""
+        """The default directory, beside the store. It may be a link to another one."""
         return self.root + SUFFIX
 
     def place(self) -> str:
-        """Return the directory that new journals go to, unless another is named."""
+        """Return the directory for new journals, unless the user names another."""
         return _followed(self.beside) if os.path.islink(self.beside) else self.beside
 
     def places(self) -> list[str]:
-        """Return every directory where the store has journals: the one beside it, and those that links there name."""
+        """Return each directory with journals of the store: the one beside it, and those that links there point to."""
         first = self.place()
         if not os.path.isdir(first):
             return []
@@ -113,13 +113,13 @@ class Journals:
         return list(dict.fromkeys([first, *map(_followed, links)]))
 
     def find_all(self) -> list[PastRepair]:
-        """Return the repairs of this store whose journals are believed, the newest first."""
+        """Return the repairs of this store with trusted journals, newest first."""
         return [past for past, flaw in self.judged() if flaw is None]
 
     def judged(self) -> list[tuple[PastRepair, Refused | None]]:
-        """Return each repair, the newest first, with the reason why its journals are not believed.
+        """Return each repair, newest first, with the reason if its journals are not trusted.
 
-        What tells of another store is no repair of this one: stores may share a directory of journals.
+        Repairs of other stores are left out: stores may share a directory of journals.
         """
         found: list[tuple[PastRepair, Refused | None]] = []
         for directory in (one for place in self.places() for one in iter_repairs(place)):
@@ -134,7 +134,7 @@ class Journals:
         return sorted(found, key=lambda one: (one[0].order, one[0].directory), reverse=True)
 
     def unfinished(self) -> list[PastRepair]:
-        """Return the repairs that were cut short, or whose undoing was; refuse what is not to be believed."""
+        """Return the interrupted repairs and undos; refuse untrusted ones."""
         found = []
         for past, flaw in self.judged():
             if past.is_unfinished or (flaw is not None and not past.told):
@@ -148,7 +148,7 @@ class Journals:
         return max((past.order[0] for past in self.find_all()), default=0) + 1
 
     def flaw_of(self, past: PastRepair) -> Refused | None:
-        """Return why the journals of a repair are not believed."""
+        """Return why the journals of a repair are not trusted."""
         try:
             why = next(chain(_foreign_parts(past.directory), self._foreign_places(past)), None)
         except (ReadFailed, OSError) as error:
@@ -156,7 +156,7 @@ class Journals:
         return None if why is None else _refused(past.directory, why)
 
     def _foreign_places(self, past: PastRepair) -> Iterator[str]:
-        """Yield what the journals speak of that is not this store's."""
+        """Yield the references of the journals that do not belong to this store."""
         if len(set(past.roots)) < len(past.roots):
             yield "two of its parts are for the same directory"
         for about in (one.about for one in past.told if one.about):
@@ -172,7 +172,7 @@ class Journals:
                     yield f"it would give {path} the mode {mode:o}"
 
     def find(self, wanted: str) -> PastRepair:
-        """Return a repair by its directory, or the ``last``. Refuse what is not believed, and all but the newest."""
+        """Return a repair by its directory, or the ``last``. Refuse untrusted ones, and all but the newest."""
         done = [past for past in self.find_all() if past.changed_something and not past.is_undone]
         if wanted == "last":
             if not done:
@@ -182,7 +182,7 @@ class Journals:
         past = read_past(directory) if os.path.isdir(directory) and journal_names(directory) else None
         if past is None:
             if _is_empty_of_repair(directory):
-                return PastRepair(directory)  # cut short before the first journal: nothing was changed
+                return PastRepair(directory)  # interrupted before the first journal: nothing was changed
             raise UsageError(
                 f"{directory} is not an undo journal", hint="rmqtool repair STORE --list shows the journals"
             )
@@ -200,7 +200,7 @@ class Journals:
 
 
 def iter_repairs(place: str) -> Iterator[str]:
-    """Yield the directory of each repair that has its journals in a place."""
+    """Yield the directory of each repair with journals in a place."""
     for name in sorted(os.listdir(place)):
         path = os.path.join(place, name)
         if os.path.isdir(path) and not os.path.islink(path) and (not os.access(path, os.R_OK) or journal_names(path)):
@@ -208,13 +208,13 @@ def iter_repairs(place: str) -> Iterator[str]:
 
 
 def journal_names(directory: str) -> list[str]:
-    """Return the names of journals in the directory of a repair, in the order of the areas; others are nobody's."""
+    """Return the names of journals in the directory of a repair, in the order of the areas; other names are ignored."""
     with os.scandir(directory) as entries:
         return sorted((one.name for one in entries if one.name.isdecimal() and one.is_dir()), key=int)
 
 
 def read_past(directory: str) -> PastRepair:
-    """Read what the journals of one repair tell."""
+    """Read the journals of one repair."""
     told = []
     for name in journal_names(directory):
         with PosixReadableFileSystem(os.path.join(directory, name)) as journal:
@@ -223,7 +223,7 @@ def read_past(directory: str) -> PastRepair:
 
 
 def store_beside(directory: str) -> str | None:
-    """Return the store that the directory of a repair lies beside; None where the place does not tell."""
+    """Return the store beside which the directory of a repair is; None if it is elsewhere."""
     place = os.path.dirname(os.path.realpath(directory))
     root = place.removesuffix(SUFFIX)
     return root if root != place and os.path.isdir(root) else None
@@ -235,7 +235,7 @@ def _is_empty_of_repair(directory: str) -> bool:
 
 
 def _foreign_parts(directory: str) -> Iterator[str]:
-    """Yield what of a journal another user owns or can write, and links."""
+    """Yield the parts of a journal that another user owns or can write, and links."""
     yield from _flaws_of(directory, modes.S_ISDIR)
     for name in journal_names(directory):
         inside = os.path.join(directory, name)
@@ -264,7 +264,7 @@ def _refused(directory: str, why: str) -> Refused:
 
 
 def _followed(link: str) -> str:
-    """Return where a link of ours leads: to journals on another disk, which must be there."""
+    """Return the target of our own link: a directory on another disk, which must exist."""
     target = os.path.realpath(link)
     if os.lstat(link).st_uid != os.geteuid():
         raise Refused(

@@ -1,7 +1,4 @@
-"""What a copy had to leave out of a damaged log: every byte, and a list of where it was.
-
-The mapping of old ids to new ones: a line for each message of a copy, as JSON or CSV by the name of the file.
-"""
+"""Files beside a copy: the damaged bytes that it left out, and the mapping of old ids to new ones."""
 
 from __future__ import annotations
 
@@ -37,7 +34,10 @@ FIELDS = (
 
 
 class IdMap:
-    """The file, written beside its place: it gets its name with the copy."""
+    """The mapping of ids: a line for each copied message, as CSV or JSON by the name of the file.
+
+    It is written under another name beside its place, and gets its name together with the copy.
+    """
 
     def __init__(self, target: str, staging: Staging) -> None:
         self.target = os.path.abspath(target)
@@ -51,7 +51,7 @@ class IdMap:
             staging.accompany(path, self.target)
             if self._is_csv:
                 self._file.write(",".join(FIELDS) + "\n")
-        except BaseException as error:  # interrupted, too: until it is noted nobody else knows of it
+        except BaseException as error:  # includes an interrupt: until the file is recorded, only this code knows of it
             with suppress(OSError):
                 os.unlink(path)
             if isinstance(error, OSError):
@@ -59,7 +59,7 @@ class IdMap:
             raise
 
     def add(self, store: str, moved: Moved) -> None:
-        """Write the lines of messages that are in the copy."""
+        """Write the lines of messages that were copied."""
         from rmqtool.log.transfer import id_columns
 
         text = io.StringIO()
@@ -91,10 +91,10 @@ _SECTOR = 4096
 
 
 class LostAndFound:
-    """A directory that is made with the first damage: the bytes piece by piece, and ``list.jsonl``.
+    """A directory that is created with the first damage: the damaged bytes, and ``list.jsonl``.
 
-    A line of the list is the damage as elsewhere, the store it was met in, and the file that has its bytes; no file
-    where there are no bytes: a segment that is gone. Zeros are left as holes, and so are sectors that cannot be read.
+    A line of the list is the damage, its store, and the file with its bytes (none for a missing segment). Zeros are
+    left as holes, and so are unreadable sectors.
     """
 
     def __init__(self, directory: str) -> None:
@@ -102,11 +102,11 @@ class LostAndFound:
         self.damages: list[tuple[str, Damage]] = []
 
     def take(self, store: str, damage: Damage, file: LogFile | None) -> None:
-        """Keep the bytes of a damage of ``file``; None where the file is gone."""
+        """Save the bytes of a damage in ``file``; None if the file is missing."""
         try:
             os.makedirs(self.directory, exist_ok=True)
             name = None
-            # Of a file that was cut short not all that the queues know of is there.
+            # If a file was truncated, queues may refer to more bytes than it has.
             length = min(damage.length, file.size - damage.file_offset) if file is not None else 0
             if file is not None and length > 0:
                 name = f"{len(self.damages):06d}-{split(damage.file)[1]}@{damage.file_offset}+{length}"
@@ -129,13 +129,13 @@ class LostAndFound:
                             data = _read(opened, at, min(_CHUNK, extent.end - at))
                             out.seek(at - begin)
                             out.write(data)
-            except ReadFailed:  # the list names it; what could be read is there
+            except ReadFailed:  # the list has the damage; the readable bytes are saved
                 pass
             out.truncate(length)
 
 
 def _read(file: ReadableFile, at: int, length: int) -> bytes:
-    """Return bytes of a file, with zeros for the sectors that cannot be read."""
+    """Return bytes of a file, with zeros for unreadable sectors."""
     try:
         return file.pread(length, at)
     except ReadFailed:

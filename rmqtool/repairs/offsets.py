@@ -1,4 +1,4 @@
-"""Where a group goes on consuming: set by hand, or taken from the copy."""
+"""Sets the committed offsets of a group: to a given place, or to those in the copy of the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS = ("min", "max")
 
 @dataclass(frozen=True)
 class GroupOffsets:
-    """Whose offsets are set, and to what: min, max, an offset, a time; or what the copy says."""
+    """The request: which group and topics, and the new offsets: min, max, an offset, a time, or those of the copy."""
 
     group: str
     topics: tuple[str, ...]
@@ -36,7 +36,7 @@ class GroupOffsets:
                 "missing target: --to TIME, OFFSET, min or max; or --from-bak", hint="give exactly one of them"
             )
         is_time = self.to is not None and self.to not in _ENDS and not self.to.isdecimal()
-        if is_time and self.timestamp() < 0:  # -5 is five milliseconds before 1970: every queue would begin anew
+        if is_time and self.timestamp() < 0:  # -5 is five milliseconds before 1970, so each queue would begin again
             raise UsageError(f"--to {self.to} is before all messages", hint="--to min, or a time as in -2h")
 
     def __str__(self) -> str:
@@ -44,11 +44,11 @@ class GroupOffsets:
         return f"-g {quote(self.group)}{topics} {'--from-bak' if self.to is None else f'--to {quote(self.to)}'}"
 
     def timestamp(self) -> int:
-        """Return the time that is meant."""
+        """Return the requested time."""
         return parse_time(self.to or "", now=now_ms(), zone=parse_zone(self.zone))
 
     def __call__(self, areas: Areas) -> Iterator[Edit]:
-        """Change the offsets in the overlay; yield the file, and what was done."""
+        """Change the offsets in the overlay; yield the changed files with reasons."""
         from rmqtool.broker.offsets import progress_file
         from rmqtool.formats.paths import config_path
         from rmqtool.repairs.steps import Edit
@@ -74,13 +74,13 @@ class GroupOffsets:
         from rmqtool.engine.clock import FixedClock
         from rmqtool.formats.paths import LOCK
 
-        # What is planned twice must be the same twice, so the time in the table is that of the newest file.
+        # A repeated plan must be the same, so the time in the table is that of the newest file.
         times = [file.mtime_ns for file in areas.store.listing.files if file.path != LOCK]
         clock = FixedClock(max(times, default=0) // 1_000_000)
         return ConsumerOffsets(text, view.version, clock, enable_lmq=view.config.enable_lmq)
 
     def _changed(self, offsets: ConsumerOffsets, view: Store, topics: list[str]) -> Iterator[OffsetChange]:
-        """Set the offsets that are others; yield them."""
+        """Set the offsets that differ; yield the changes."""
         from rmqtool.broker.offsets import NOT_FOUND
         from rmqtool.repairs.steps import OffsetChange
 
@@ -91,7 +91,7 @@ class GroupOffsets:
                 yield OffsetChange(self.group, topic, queue_id, None if before == NOT_FOUND else before, offset)
 
     def _topics(self, known: Iterable[str]) -> list[str]:
-        """Return the topics that are meant: those the group has offsets of, and those that are named."""
+        """Return the requested topics: those in which the group has offsets, and those that are named."""
         from rmqtool.filters.patterns import parse_patterns
 
         patterns = parse_patterns(self.topics)
@@ -102,7 +102,7 @@ class GroupOffsets:
         return topics
 
     def _in_queues(self, view: Store, topics: list[str]) -> Iterator[tuple[str, int, int]]:
-        """Yield topic, queue and offset of everything that is to be set."""
+        """Yield topic, queue and new offset."""
         from rmqtool.look.time_query import TimeLookup
         from rmqtool.store.time_search import Boundary
 

@@ -1,7 +1,7 @@
-"""The plan of a repair: worked out over overlays, so that nothing is written, and everything known, before it is done.
+"""The plan of a repair, worked out over overlays: nothing is written, and everything is known before it is done.
 
-The log is the truth; queues, index and checkpoint are what recovery makes of it. What a repair would write is what
-differs between the store and the overlays then; what stays wrong is what a check of the outcome still finds.
+Recovery rebuilds queues, index and checkpoint from the log. The steps are the differences between the store and the
+overlays after that; what stays wrong is what a check of the outcome finds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from rmqtool.upstream.settings import assumed_settings, with_found_settings
 _ALONE = Effort()
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
-# What a recovery that follows a crash puts right, and one that follows a clean stop leaves as a broker left it.
+# A recovery in abnormal mode repairs these; one after a clean stop keeps them as a broker left them.
 _THOROUGH = ("CQ-", "IX-", "CP-")
 _WHY = {
     Part.LOG: "the end of the log is not clean",
@@ -65,7 +65,7 @@ _STAYS = "kept until the log is repaired; without it a broker would assume a cle
 
 
 class Damaged(StrEnum):
-    """What becomes of damage within the log."""
+    """What to do with damage within the log."""
 
     BRIDGE = "bridge"
     TRUNCATE = "truncate"
@@ -73,16 +73,16 @@ class Damaged(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for: which parts (none named: all), which risks are taken, what becomes of damage in the log."""
+    """The request: which parts (empty: all), which risks, and what to do with damage in the log."""
 
     parts: frozenset[Part] = frozenset()
     risks: frozenset[Risk] = frozenset((Risk.DERIVED,))
     damaged: Damaged | None = None
-    # Changes offsets in the overlays; yields what it changed.
+    # Changes offsets in the overlays; yields the changes.
     edit: Callable[[Areas], Iterable[Edit]] | None = None
 
     def wants(self, part: Part) -> bool:
-        """Return whether a part is to be repaired."""
+        """Return whether the repair includes a part."""
         return not self.parts or part in self.parts
 
     def takes(self, part: Part) -> bool:
@@ -92,9 +92,9 @@ class Request:
 
 @dataclass
 class Plan:
-    """What would be done, and what would stay; ``state`` is that of the store when it was made.
+    """The steps of a repair and the findings that it leaves; ``state`` is the store's when the plan was made.
 
-    ``assumed`` are settings that no file of the store shows and nobody stated, although files are made by them.
+    ``assumed`` are settings that files are created with although neither the user nor a file of the store tells them.
     """
 
     id: str
@@ -108,16 +108,16 @@ class Plan:
 
     @property
     def risks(self) -> list[str]:
-        """What has to be allowed for all of it to be done."""
+        """The risks that must be allowed for all steps."""
         return sorted({step.risk.value for step in self.steps} - {Risk.DERIVED.value})
 
     @property
     def allowed(self) -> list[Step]:
-        """The steps that may be done."""
+        """The allowed steps."""
         return [step for step in self.steps if step.allowed]
 
     def as_json(self) -> dict[str, object]:
-        """Return the object of the contract."""
+        """Return the JSON form."""
         found: dict[str, object] = {
             "plan": self.id,
             "steps": [step.as_json(number) for number, step in enumerate(self.steps, 1)],
@@ -130,10 +130,10 @@ class Plan:
 
 
 def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, foresee: bool = True) -> Plan:
-    """Work out a repair in the overlays of a store. The store is not touched.
+    """Work out a repair in the overlays of a store. The store is not changed.
 
-    ``foresee``: show the whole repair, also those steps for which leave is missing, and tell what would stay wrong
-    after it, which takes as long as a check. Else the plan is what is done with the leave there is.
+    With ``foresee`` the plan has all steps, also those that are not allowed, and the findings that remain after them,
+    which takes as long as a check. Without it the plan has the allowed changes only.
     """
     require_stopped(areas.store)
     refuse_linked(areas.store.listing)
@@ -153,7 +153,7 @@ def plan_repair(areas: Areas, request: Request, effort: Effort = _ALONE, *, fore
 
 
 def require_stopped(store: Store) -> None:
-    """Refuse a store that somebody works on."""
+    """Refuse a store whose lock is held."""
     if store.filesystem.lock_state().held:
         raise StoreInUse(
             f"{store.root} is in use: a broker or another rmqtool holds its lock",
@@ -169,17 +169,17 @@ class _Planner:
         self.effort = effort
         self.notes: list[str] = []
         self.reasons = Reasons(dict(_WHY))
-        # Which offsets the change of a table is about, by its path in the store.
+        # The offset changes of an edited table, by its path in the store.
         self.offsets: dict[str, tuple[OffsetChange, ...]] = {}
-        # What is wrong with the store as the overlays have it, when nothing was changed since that was found.
+        # Findings of the store in the overlays, unless something was changed after the check.
         self._found: list[Finding] | None = None
-        # Whether the steps are all that was changed in the overlays.
+        # Whether the steps are all changes in the overlays.
         self._is_whole = False
         # Steps on files of the log whose damage is bridged or cut off.
         self.mended: dict[tuple[int, str], Step] = {}
 
     def work_out(self) -> None:
-        """Change the overlays into what the store should be."""
+        """Change the overlays into the repaired store."""
         request, overlay = self.request, self.areas.main.overlay
         if any(request.wants(part) for part in _RECOVERED):
             self._leave_alone()
@@ -188,7 +188,7 @@ class _Planner:
             self._take(restore_configs(overlay, self.areas.store, self.areas.view))
         if request.edit is not None:
             self._take(request.edit(self.areas))
-        if Part.TIMERS in request.parts:  # only by name: what was delivered before is delivered again
+        if Part.TIMERS in request.parts:  # only on request: delivered messages are delivered again
             self._found = None
             self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
 
@@ -199,7 +199,7 @@ class _Planner:
             self.offsets[edit.path] = edit.offsets
 
     def _leave_alone(self) -> None:
-        """Say which part only its own broker can write; refuse it where it was asked for by name."""
+        """Note the part that only its own broker can write; refuse it if it was requested."""
         store = self.areas.store
         error = find_unsupported(store.listing, store.config)
         if error is None:
@@ -211,7 +211,10 @@ class _Planner:
         self.notes.append(f"{what} left alone: {error.message}")
 
     def _remake_queues(self) -> bool:
-        """Take away queue files of another size than the settings state: a broker refuses them, the log has all."""
+        """Remove queue files of another size than the settings have.
+
+        A broker refuses them, and the log has all their content.
+        """
         store = self.areas.store
         name, files = "mappedFileSizeConsumeQueue", list(store.listing.of_kind(FileKind.CONSUME_QUEUE))
         stated = -(-store.config.mapped_file_size_consume_queue // UNIT_SIZE) * UNIT_SIZE
@@ -228,14 +231,14 @@ class _Planner:
             self._mark_unclean()
         report = self._recovered()
         if any(finding.code.startswith("CL-") for finding in report.findings) and self._mend_log():
-            # What the log holds now is another matter, as after a crash.
+            # The log has changed, so recovery must not trust queues and index, as after a crash.
             self._mark_unclean()
             self._learn(report)
             report = self._recovered()
         found = check_view(self.areas.view(), self.areas.extract, self.effort)
         is_thorough = not report.abnormal and any(_needs_thorough(one, report) for one in found)
         if self._forget_indexes(found) or is_thorough:
-            # As after a crash nothing is taken on trust then.
+            # Nothing is trusted then, as after a crash.
             self._mark_unclean()
             again = self._recovered()
             report = again if is_thorough else report
@@ -244,7 +247,7 @@ class _Planner:
         self._learn(report)
 
     def _forget_indexes(self, found: Iterable[Finding]) -> bool:
-        """Take away the index files that are still wrong, for them to be made anew; return whether there are any."""
+        """Remove the index files that are still wrong, so that they are rebuilt; return whether there are any."""
         files = {one.file for one in found if one.code.startswith("IX-") and one.file is not None}
         wrong = sorted(file for file in files if file.startswith(paths.INDEX + "/"))
         for file in wrong:
@@ -259,7 +262,7 @@ class _Planner:
         except NoSpace:
             raise
         except WriteFailed as error:
-            # Nothing is written yet: a name that is needed stands for something else than a file or a directory.
+            # The overlay itself does not fail: something else has the name of a file or directory that is needed.
             hint = error.hint or "nothing was written; move it out of the store, then repair"
             raise StoreError(error.message, file=error.file, hint=hint) from error
         finally:
@@ -271,7 +274,7 @@ class _Planner:
     def _mend_log(self) -> bool:
         """Bridge the damage within the log, or cut it off; return whether the log changed.
 
-        Without leave it is worked out all the same, and then forgotten: queues and index must fit the log that stays.
+        Without permission it is worked out and then dropped, because queues and index must fit the log that stays.
         """
         if not self.request.wants(Part.LOG) or self.areas.store.is_dledger:
             return False
@@ -290,7 +293,7 @@ class _Planner:
         return allowed and bool(spans)
 
     def _tell(self, spans: list[Span]) -> None:
-        """Remember which files of the log are mended, and why; for those that may not be, that is the step."""
+        """Record the repaired files of the log with reasons; for those that may not be changed, these are the steps."""
         action = "truncate" if self.request.damaged is Damaged.TRUNCATE else "bridge"
         by_file: dict[tuple[int, str], list[Span]] = {}
         for span in spans:
@@ -309,7 +312,7 @@ class _Planner:
                 self.reasons.by_path.setdefault(finding.file, f"{finding.code}: {finding.message}")
 
     def steps(self) -> list[Step]:
-        """Return what is to be done, those steps too for which leave is missing."""
+        """Return the steps, also those that are not allowed."""
         found = []
         for number, area in enumerate(self.areas.all):
             directories = [one.path for one in self.areas.log_directories if one.filesystem is area.overlay]
@@ -329,7 +332,7 @@ class _Planner:
         return steps
 
     def assumed(self, steps: Iterable[Step]) -> dict[str, object]:
-        """Return the sizes of files that are made although nothing in the store shows them."""
+        """Return the sizes with which files are created although nothing in the store tells them."""
         created = [step.path for step in steps if step.action == Action.CREATE and not step.area]
         store = self.areas.store
         return assumed_settings(with_found_settings(store.config, store.listing), created)
@@ -341,7 +344,7 @@ class _Planner:
         return replace(step, action=mended.action, reason=mended.reason, bytes=mended.bytes)
 
     def _is_room_ahead(self, step: Step) -> bool:
-        """Tell whether a step takes away a segment that a broker has made ahead: nothing is wrong with that."""
+        """Return whether a step removes an empty segment that a broker has created ahead, which is not wrong."""
         if step.part is not Part.LOG or step.action != Action.DELETE or step.is_directory:
             return False
         start = paths.parse_segment_name(split(step.path)[1])
@@ -352,7 +355,7 @@ class _Planner:
             return walk.end == self.areas.store.commit_log.segment_size and walk.find_nonzero(0) is None
 
     def left(self, steps: Iterable[Step]) -> list[Finding]:
-        """Return what a check finds once the steps that are allowed are done."""
+        """Return the findings of a check after the allowed steps."""
         if self._found is not None and self._is_whole:
             return self._found
         overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
@@ -367,18 +370,18 @@ class _Planner:
 
 
 def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
-    """Tell whether a recovery that follows a crash mends what one that follows a clean stop has left."""
+    """Return whether an abnormal recovery repairs something that one after a clean stop has left."""
     if not finding.code.startswith("CL-"):
         return finding.code.startswith(_THOROUGH)
-    # Behind the end of the log lies what such a recovery cuts off.
+    # It cuts off everything after the end of the log.
     start = paths.parse_segment_name(split(finding.file)[1]) if finding.file is not None else None
     return start is not None and start + (finding.offset or 0) >= report.max_offset
 
 
 def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:
-    """Return steps in which the marker of an unclean stop is kept while the log is still to be changed.
+    """Return the steps with the abort marker kept while the log still has to be changed.
 
-    Without the marker a broker believes the end of the log, and what it must still cut off would become messages.
+    Without the marker a broker trusts the end of the log, and bytes that should be cut off would become messages.
     """
     if not any(step.part is Part.LOG for step in (*steps, *needed)):
         return list(steps)
@@ -386,7 +389,7 @@ def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:
 
 
 def check_view(store: Store, extract: LogExtract, effort: Effort = _ALONE) -> list[Finding]:
-    """Return what is wrong with a store, whose log ``extract`` may have; notices are nothing to be repaired."""
+    """Return the findings of a store except for notices. ``extract`` may have its log."""
     check = Check(store, effort=effort, extract=extract)
     found = [finding for finding in check if finding.severity is not Severity.NOTICE]
     store.listing.open_files.close()

@@ -1,4 +1,4 @@
-"""A repair of a real store, from the question to the answer: plan it; do it under the broker's lock; take it back."""
+"""Repairs a store on disk: plan, apply under the broker's lock, undo."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALONE = Effort()
 
 
 def plan_only(open_store: Open, request: Request, effort: Effort = _ALONE) -> Plan:
-    """Return the plan of a repair; the store is not touched."""
+    """Return the plan of a repair; the store is not changed."""
     with open_store() as store, Areas(store) as areas:
         require_stopped(store)
         for past in _journals(areas).unfinished():
@@ -46,14 +46,14 @@ def repair(
     effort: Effort = _ALONE,
     journal: str | None = None,
 ) -> Plan:
-    """Plan a repair and do it; ``expected`` is the plan that a person has seen. What stays wrong is found anew.
+    """Plan a repair and apply it, if it is the plan ``expected`` by the user; then check the store again.
 
-    ``journal`` is the directory that the journal goes to; else it is beside the store, where those before it are.
+    ``journal`` is the directory for the journal; by default it is beside the store, with the earlier ones.
     """
     with open_store() as store, Areas(store) as areas:
         root = store.root
         for past in _journals(areas).unfinished():
-            _take_back(past)  # so that a repair begins where that one did
+            _take_back(past)  # so that the new repair begins where that one did
     with open_store() as store, Areas(store) as areas:
         plan = plan_repair(areas, request, effort, foresee=False)
         if expected is not None and plan.id != expected:
@@ -63,14 +63,14 @@ def repair(
                 raise _needs_leave(plan, root)
             plan.undo = _apply(areas, plan, journal)
         plan.applied = True
-        # Queues and index are read again, and what was changed of the log; the rest of it is as it was.
+        # Queues, index and the changed part of the log are read again; the rest of the log is unchanged.
         with open_store() as repaired:
             plan.left = check_view(repaired, areas.extract, effort)
     return plan
 
 
 def _apply(areas: Areas, plan: Plan, journal: str | None) -> str:
-    """Do what a plan says; return the directory of the journals."""
+    """Apply a plan; return the directory of its journals."""
     journals = _journals(areas)
     place = journals.place() if journal is None else os.path.realpath(journal)
     require_outside(place, journals.roots)
@@ -80,7 +80,7 @@ def _apply(areas: Areas, plan: Plan, journal: str | None) -> str:
 
 
 def _other_plan(open_store: Open, request: Request, plan: Plan, expected: str) -> Refused:
-    """Return why a plan is not the one that was seen: leave is missing for a part of that, or the store changed."""
+    """Return why the plan is not the expected one: steps are not allowed, or the store has changed."""
     with open_store() as store, Areas(store) as areas:
         whole = plan_repair(areas, replace(request, risks=frozenset(Risk)), foresee=False)
     if whole.id == expected:
@@ -102,7 +102,7 @@ def _needs_leave(plan: Plan, root: str) -> Refused:
             f"every step of plan {plan.id} needs --allow; nothing was changed",
             hint=f"run it again with --allow {risks}",
         )
-    # All that is left is the marker of an unclean stop, and the log was not named.
+    # Only the abort marker is left, and the log was not requested.
     return Refused(
         f"{plan.steps[0].shown} {plan.steps[0].reason}; nothing was changed",
         hint=f"rmqtool repair {quote(root)} --apply --allow {Risk.PRIMARY.value}",
@@ -110,13 +110,13 @@ def _needs_leave(plan: Plan, root: str) -> Refused:
 
 
 def past_repairs(open_store: Open) -> list[tuple[PastRepair, Refused | None]]:
-    """Return the repairs of a store, the newest first, each with the reason why its journals are not believed."""
+    """Return the repairs of a store, newest first, each with the reason if its journals are not trusted."""
     with open_store() as store, Areas(store) as areas:
         return _journals(areas).judged()
 
 
 def undo_repair(open_store: Open, wanted: str) -> tuple[str, Undone]:
-    """Take back one repair of a store: its directory, or ``last``; return its directory and what was done."""
+    """Undo one repair of a store, by its directory or the ``last``; return its directory and the restored files."""
     try:
         opened = open_store()
     except StoreError as error:
@@ -138,7 +138,7 @@ def _take_back(past: PastRepair) -> Undone:
         return Undone()
     name = os.path.basename(past.directory)
     with _places(past.roots, os.path.dirname(past.directory)) as places:
-        # Asked before the lock is taken, which may make one where there was none.
+        # Check before the lock is taken, because that may create the lock file.
         if not is_undoable(places, name):
             return Undone()
         with places.areas[0].lock():
@@ -151,7 +151,7 @@ def _journals(areas: Areas) -> Journals:
 
 @contextmanager
 def _opened(areas: Areas, directory: str) -> Iterator[Places]:
-    """Open the areas for writing, and make the directory of the journals; it goes again when nothing came into it."""
+    """Open the areas for writing and create the directory of the journals; remove that if it stays empty."""
     parent, name = os.path.split(directory)
     if not os.path.isdir(parent):
         raise Refused(f"{parent} is not a directory", file=parent, hint=f"mkdir -p {quote(parent)}")
@@ -171,9 +171,9 @@ def _opened(areas: Areas, directory: str) -> Iterator[Places]:
 
 @contextmanager
 def _noted(journals: Journals, place: str) -> Iterator[None]:
-    """Leave a link beside the store to a place of journals elsewhere, so that later commands find them.
+    """Create a link beside the store to a journal directory elsewhere, so that later commands find it.
 
-    A link takes no room on the disk of the store, which may be full. It goes again when no journal came to be.
+    A link needs no space on the disk of the store, which may be full. It is removed if no journal was written.
     """
     if place in journals.places():
         yield

@@ -1,7 +1,7 @@
-"""Where a copy appears: whole or not at all, whatever stops it.
+"""Makes a copy appear complete or not at all, even if it is killed.
 
-It is made beside its place, in a directory of its own, made durable there, and gets its name by one rename. What a
-killed copy left is cleared by the next one; a lock in it tells whether it was killed or still runs.
+The copy is written to a directory of its own beside its place, made durable there, and renamed. The next copy removes
+what a killed one has left; a lock in the directory tells whether it is still running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READ_BY_OTHERS = 0o044
 
 
 class Staging:
-    """The way of one copy to its place. Use ``staged``."""
+    """The directory in which one copy is made. Use ``staged``."""
 
     def __init__(self, target: str) -> None:
         self.target = os.path.abspath(target)
@@ -38,7 +38,7 @@ class Staging:
         self._lock: BinaryIO | None = None
 
     def require_free(self) -> None:
-        """Refuse a place that is taken."""
+        """Refuse a target that exists and is not empty."""
         for path in (self.target, self.lost_target):
             is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
             if os.path.lexists(path) and not is_empty:
@@ -47,7 +47,7 @@ class Staging:
             raise Refused(f"{self.parent} is not a directory", file=self.parent, hint=f"mkdir -p {self.parent}")
 
     def require_room(self, size: int) -> None:
-        """Refuse to begin what will not fit."""
+        """Refuse a copy that will not fit."""
         with PosixReadableFileSystem(self.parent) as files:
             available = files.space().available
         if available < size:
@@ -58,19 +58,19 @@ class Staging:
             )
 
     def clear_dead(self) -> None:
-        """Clear what a killed copy left."""
+        """Remove what a killed copy left."""
         if os.path.lexists(self.directory):
             with closing(self._locked()):
                 self.clear()
 
     def prepare(self, like: str) -> None:
-        """Make the directories, with owner, group and mode of the store ``like``."""
+        """Create the directories, with owner, group and mode of the store ``like``."""
         wanted = os.stat(like)
         os.mkdir(self.directory, 0o700)
         try:
             self._lock = self._locked()
             os.mkdir(self.store)
-            # What nobody else may read of the files there, nobody else reads here: files take after their directory.
+            # The copy must not be more readable than the store. Files in it take their mode from the directory.
             os.chmod(self.store, wanted.st_mode & 0o777 & ~(_umask() & _READ_BY_OTHERS) | 0o700)
             _give(self.store, wanted)
         except BaseException:
@@ -78,8 +78,8 @@ class Staging:
             raise
 
     def _locked(self) -> BinaryIO:
-        """Take the lock that a running copy holds; the kernel gives back that of a killed one."""
-        file = open(os.path.join(self.directory, _RUNNING), "ab")  # noqa: SIM115  (whoever asked closes it)
+        """Take the lock of a running copy; the kernel releases it if the copy is killed."""
+        file = open(os.path.join(self.directory, _RUNNING), "ab")  # noqa: SIM115  (the caller closes it)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -92,7 +92,10 @@ class Staging:
         return file
 
     def accompany(self, path: str, place: str) -> None:
-        """Let ``path`` get its ``place`` with the copy: noted first, so that neither outlives a copy that fails."""
+        """Rename ``path`` to ``place`` together with the copy.
+
+        It is recorded first, so that a failed copy leaves neither.
+        """
         found = os.lstat(path)
         self._companions.append((path, place, found.st_dev, found.st_ino))
         note = os.path.join(self.directory, _COMPANIONS)
@@ -104,7 +107,7 @@ class Staging:
         _sync(self.directory)
 
     def appear(self) -> None:
-        """Give the copy its name: everything in it is durable, and what belongs to it is there first."""
+        """Give the copy its name, after everything in it is durable and its companions have their names."""
         if os.path.isdir(self.lost):
             wanted = os.stat(self.store)
             os.chmod(self.lost, wanted.st_mode & 0o777)
@@ -119,7 +122,7 @@ class Staging:
         _sync(self.parent)
 
     def clear(self) -> None:
-        """Take away what is left; what belongs to a copy goes too, unless that has its name."""
+        """Remove the directory. Companions of the copy are removed too, unless the copy has its name."""
         is_there = not os.path.lexists(self.store)
         for path, place, device, inode in self._noted():
             for one in (path,) if is_there else (path, place):
@@ -137,13 +140,13 @@ class Staging:
             return []
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
 
 
 def require_outside(path: str, sources: Iterable[str]) -> None:
-    """Refuse a place within a source: that is not to be touched, and a broker does not start with what is foreign."""
+    """Refuse a path within a source: sources are only read, and a broker does not start with foreign files."""
     for source in sources:
         real = os.path.realpath(source)
         if os.path.commonpath([real, os.path.realpath(path)]) == real:
@@ -156,7 +159,7 @@ def require_outside(path: str, sources: Iterable[str]) -> None:
 
 @contextmanager
 def staged(target: str, like: str, size: int) -> Iterator[Staging]:
-    """Prepare the way of a copy of about ``size`` bytes, and let it appear when nothing went wrong."""
+    """Prepare a copy of about ``size`` bytes; it appears at the end unless the block fails."""
     with closing(Staging(target)) as staging:
         try:
             staging.clear_dead()
@@ -187,7 +190,7 @@ def staged(target: str, like: str, size: int) -> Iterator[Staging]:
 
 
 def _give(path: str, wanted: os.stat_result) -> None:
-    """Give a directory an owner and a group; a plain user may not, and keeps what he makes."""
+    """Set owner and group of a directory. Only root may; others keep their own."""
     with suppress(PermissionError):
         os.chown(path, wanted.st_uid, wanted.st_gid)
 

@@ -1,4 +1,4 @@
-"""The steps of a repair: each is one file that is not what it should be, and what is done to it."""
+"""The steps of a repair. Each is one file that is not as it should be, and the change to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUARANTINE = "quarantine/"
 
 
 class Risk(StrEnum):
-    """How much is at stake: what is made anew from the log, what cannot be, and the messages themselves."""
+    """The stake of a step: files derived from the log, files that cannot be derived, or messages."""
 
     DERIVED = "derived"
     STATE = "state"
@@ -28,7 +28,7 @@ class Risk(StrEnum):
 
 
 class Part(StrEnum):
-    """What can be named to be repaired, in the order in which it is done."""
+    """The parts that a repair can be limited to, in the order in which they are done."""
 
     LOG = "log"
     CONFIG = "config"
@@ -64,7 +64,7 @@ _RISKS = {
 
 
 def part_of(path: str, log_directories: Iterable[str]) -> Part:
-    """Return what a file is a part of; what lies among the files of the log is the log's."""
+    """Return the part that a file belongs to. All files in directories of the log belong to the log."""
     path = path.removeprefix(_QUARANTINE)
     directories = list(log_directories)
     what = paths.classify(path, directories)
@@ -82,7 +82,7 @@ def risk_of(part: Part) -> Risk:
 
 
 class OffsetChange(NamedTuple):
-    """Where a group goes on in one queue: before (None: it had no offset there) and after."""
+    """The committed offset of a group in one queue: before (None without one) and after."""
 
     group: str
     topic: str
@@ -91,7 +91,7 @@ class OffsetChange(NamedTuple):
     after: int
 
     def as_json(self) -> dict[str, object]:
-        """Return the object of a step."""
+        """Return the JSON form."""
         return {
             "group": self.group,
             "topic": self.topic,
@@ -102,7 +102,7 @@ class OffsetChange(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A file that was changed in the overlays because somebody asked for it: why, and which offsets are others."""
+    """A file that was changed in the overlays on request, the reason, and the changed offsets."""
 
     path: str
     reason: str
@@ -111,11 +111,11 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One file: what becomes of it, and why.
+    """One file, the change to it, and the reason.
 
-    ``area`` counts the areas of the store. ``source`` is the file's name now when it gets another one.
-    ``extents`` are the bytes that will be others; ``is_directory``: it is an empty directory that goes away.
-    ``offsets`` are those of groups that the change of a table is about.
+    ``area`` is the number of the store's area. ``source`` is the current name of a file that is renamed. ``extents``
+    are the bytes that change. ``is_directory`` marks an empty directory that is removed. ``offsets`` are the committed
+    offsets that an edited table changes.
     """
 
     area: int
@@ -139,7 +139,7 @@ class Step:
         return risk_of(self.part)
 
     def as_json(self, number: int) -> dict[str, object]:
-        """Return the object of the contract."""
+        """Return the JSON form."""
         found: dict[str, object] = {
             "n": number,
             "class": self.risk.value,
@@ -154,7 +154,7 @@ class Step:
 
 @dataclass
 class Reasons:
-    """Why files are changed: by the beginning of their paths, the longest wins."""
+    """The reasons for changing files, by prefixes of paths; the longest prefix decides."""
 
     default: dict[Part, str] = field(default_factory=dict)
     by_path: dict[str, str] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Reasons:
 def steps_of(
     area: int, overlay: OverlayFileSystem, log_directories: Iterable[str], reasons: Reasons, shown: str
 ) -> list[Step]:
-    """Return a step for every file that an overlay has otherwise. ``shown`` stands in front of every path."""
+    """Return a step for each file that is changed in an overlay. ``shown`` is put before each path."""
     directories = list(log_directories)
     changes = {change.path: change for change in overlay.changes() if not _is_own(change.path, change.action)}
     sources = {path: source for path in changes if (source := overlay.find_source(path)) is not None}
@@ -180,7 +180,7 @@ def steps_of(
         source = sources.get(path)
         extents: tuple[Extent, ...] = ()
         if change.action is not Action.DELETE:
-            # Of a file that gets another name only what is in the overlay can be read once it has that name.
+            # Before the rename, only the overlay's own bytes can be read under the new name.
             extents = tuple(overlay.iter_changed(path) if source is None else overlay.iter_own(path))
         before, after = change.size_before or 0, change.size_after
         written = sum(extent.length for extent in extents)
@@ -202,23 +202,23 @@ def steps_of(
 
 
 def _is_own(path: str, action: Action) -> bool:
-    """Tell whether a recovery leaves a file behind that is no part of what it mends."""
+    """Return whether a changed file is a by-product of recovery, not part of the repair."""
     return path == paths.LOCK or (path == paths.ABORT + paths.Copy.BAK and action is Action.CREATE)
 
 
 def _blocks(extent: Extent, size: int) -> int:
-    """Return how many bytes of a file of ``size`` are saved before a span is written."""
+    """Return how many bytes of a file with ``size`` bytes are saved before a range is written."""
     start, end = extent.file_offset // BLOCK * BLOCK, -(-extent.end // BLOCK) * BLOCK
     return max(min(end, size) - start, 0)
 
 
 def in_order(steps: Iterable[Step]) -> list[Step]:
-    """Return steps in the order in which they are done: the marker of an unclean stop goes last."""
+    """Return steps in the order of execution: the abort marker is last."""
     return sorted(steps, key=lambda step: (ORDER.index(step.part), step.area, step.path))
 
 
 def renumber_new_indexes(steps: Iterable[Step]) -> list[Step]:
-    """Return steps in which new index files have no time in their names: that is known when they are made."""
+    """Return steps with numbers as names of new index files: the time in their names is only known later."""
     found, number = [], 0
     for step in steps:
         if step.part is Part.INDEX and step.action == Action.CREATE:
@@ -229,7 +229,7 @@ def renumber_new_indexes(steps: Iterable[Step]) -> list[Step]:
 
 
 def digest_of(steps: Iterable[Step], overlays: Sequence[OverlayFileSystem], state: str, size: int) -> str:
-    """Return a digest of what steps leave behind: the state that they begin with, and every byte that they write."""
+    """Return a digest of the result of steps: the store's state before, and each written byte."""
     digest = hashlib.blake2b(state.encode(), digest_size=size)
     for step in steps:
         told = (step.area, step.action, step.shown, step.source, step.size, [tuple(one) for one in step.extents])
@@ -244,7 +244,7 @@ def digest_of(steps: Iterable[Step], overlays: Sequence[OverlayFileSystem], stat
 
 
 def transfer(step: Step, source: OverlayFileSystem, target: WritableFileSystem) -> None:
-    """Do in ``target`` what was done in an overlay. Syncing is the caller's matter."""
+    """Repeat a change of an overlay in ``target``. The caller forces it to disk."""
     if step.is_directory:
         target.rmdir(step.path)
         return

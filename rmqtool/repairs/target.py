@@ -1,4 +1,4 @@
-"""The store that a copy is written into, through the engine: log, queues, index, checkpoint."""
+"""The store that a copy is written to, through the engine: log, queues, index, checkpoint."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from rmqtool.upstream.settings import as_new_store, with_found_settings
 if TYPE_CHECKING:
     from rmqtool.log.transfer import Moved, SourceMove
 
-# Fillers of queues claim the first 2 GiB of the log. A log that begins behind them makes them what they are meant to
-# be: messages that are gone. In a log that begins at 0 a broker takes them for messages, and passes over true ones.
+# Fillers of queues claim to point to the first 2 GiB of the log. If the log begins after that, they mean removed
+# messages, as intended. In a log that begins at 0 a broker takes them for messages, and skips real ones.
 _FILLED = 1 << 31
+# One for entries to point to, and one before it.
 _EMPTY_SEGMENTS = 2
+# Bytes that are written between two syncs.
 _SYNC_BYTES = 256 << 20
 
 
@@ -61,7 +63,7 @@ class Target:
             self.files.close()
 
     def _hold_back_checkpoint(self) -> None:
-        """Let no time of the checkpoint be later than the last record's: one in between may claim any, once damaged."""
+        """Limit the times of the checkpoint to that of the last record. A damaged record may claim a later time."""
         last = self._last_store_timestamp
         with self.files.open_write(paths.CHECKPOINT) as file:
             found = decode_checkpoint(file.pread(PAGE_SIZE, 0))
@@ -74,12 +76,14 @@ class Target:
                 file.pwrite(encode_checkpoint(held), 0)
 
     def _lay_empty_segments(self) -> None:
-        """Let the log begin with blank segments: to the last of them lead places that were left out within queues.
+        """Begin the log with blank segments.
 
-        upstream: ConsumeQueue.correctMinOffset searches the first file of a queue by halves for what is still in the
-        log, and takes a unit that leads to its very beginning at once; CleanConsumeQueueService deletes a file whose
-        last unit is not in it. Units between messages that led before the log, or to its beginning, would mislead
-        them, and messages were lost to consumers.
+        Entries of messages that were left out within a queue point to the last of them.
+
+        upstream: ConsumeQueue.correctMinOffset bisects the first file of a queue for entries in the log, and accepts an
+        entry that points to the log's very beginning at once; CleanConsumeQueueService deletes a file whose last entry
+        is not in the log. So entries that point before the log, or to its beginning, would mislead them, and consumers
+        would lose messages.
         """
         for number in range(_EMPTY_SEGMENTS):
             path = join(paths.COMMIT_LOG, paths.segment_name(self._gap.place - number * self._segment_size))
@@ -90,7 +94,7 @@ class Target:
         self.files.fsync_dir(paths.COMMIT_LOG)
 
     def keep(self, moved: Moved, move: SourceMove) -> None:
-        """Append records, and let ``move`` know where they are."""
+        """Append records, and tell ``move`` where they are."""
         packed = moved.packed
         self._last_store_timestamp = packed.last_store_timestamp
         move.placed(moved, self._adoption.keep(packed))
@@ -103,11 +107,11 @@ class Target:
             self._unsynced = 0
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Return the next offset of every queue that holds a message."""
+        """Return the next offset of each queue with messages."""
         return {queue.key: queue.next_offset for queue in self._store.queues()}
 
     def number_on(self, maxima: Mapping[tuple[str, int], int]) -> None:
-        """Let queues that got no message be numbered on where they were."""
+        """Continue the queue offsets of queues without a copied message."""
         held = self.ends()
         for (topic, queue_id), end in maxima.items():
             if end > 0 and (topic, queue_id) not in held:

@@ -1,4 +1,4 @@
-"""Timers made anew: without its wheel a broker of 5.x reads the topic of timers again, from its first message on."""
+"""Removes timer files: without its wheel a 5.x broker reads the timer topic again from its first message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK)
 
 
 def forget_timers(files: WritableFileSystem, listing: StoreListing) -> Iterator[tuple[str, str]]:
-    """Take away what a broker makes anew of the log; yield each path, and why."""
+    """Remove the files that a broker rebuilds from the log; yield each path with the reason."""
     for file in listing.of_kind(*_KINDS):
         files.unlink(file.path)
         yield file.path, "a broker rebuilds it from the log, and delivers remaining timer messages again"

@@ -191,7 +191,6 @@ COMMENTS: dict[str, int] = {
     "kernel": 4,
     "log": 227,
     "look": 116,
-    "repairs": 99,
     "store": 69,
 }
 # Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.

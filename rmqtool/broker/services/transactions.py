@@ -115,7 +115,7 @@ class Transactions:
         if self._config.reject_transaction_message:
             return EndStatus.NO_PERMISSION
         properties = dict(message.property_map())
-        # As upstream's producer does: a committed message with a delay would go to the schedule topic.
+        # As upstream's producer does: a half message with a delay would go to the schedule topic.
         properties.pop(DELAY, None)
         properties[TRAN_MSG] = "true"
         if not self._is_4_9 and properties.get(UNIQ_KEY):
