@@ -24,7 +24,7 @@ help:
 	@echo "make conformance   against the real classes; needs a JDK 17 and Maven"
 	@echo "make slow          the long tests"
 	@echo "make bench         ratios against a limit or a peer, and absolute times"
-	@echo "make docs          write all generated files anew"
+	@echo "make docs          write all generated files"
 	@echo "make clean         remove .venv and caches"
 
 $(READY): pyproject.toml
@@ -35,7 +35,7 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --no-input --disable-pip-version-check -e '.[dev,rocksdb,spark]'
 	@touch $@
 
-# The kernel is compiled anew when its sources have changed; without a compiler everything works, slower.
+# The kernel is compiled again when its sources have changed; without a compiler everything works, slower.
 KERNEL := .venv/kernel
 $(KERNEL): $(READY) $(wildcard native/*.[ch])
 	@$(BIN)/python native/compile_kernel.py

@@ -201,10 +201,10 @@ READABILITY: dict[str, tuple[float, float, float]] = {
 }
 # Documents: banned constructions that are left, and words per sentence.
 DOCUMENTS: dict[str, tuple[int, float]] = {
-    "README.md": (0, 11.0),
+    "README.md": (0, 10.0),
     "CONTRIBUTING.md": (13, 16.5),
-    "CHANGELOG.md": (40, 21.5),
-    "docs/checks.md": (8, 8.0),
+    "CHANGELOG.md": (0, 15.0),
+    "docs/checks.md": (0, 8.0),
     "docs/contract.md": (0, 12.0),
     "docs/library.md": (0, 10.0),
     "docs/spark.md": (0, 12.5),
