@@ -102,23 +102,14 @@ def meant(name: str, known: Sequence[str]) -> str:
 
 
 class Working(TypedDict, total=False):
-    """The number of processes, and the progress to report to."""
+    """The number of threads, and the progress to report to."""
 
     jobs: int
     progress: Progress
 
 
-def expect_processes() -> None:
-    """Load the libraries of worker processes without starting threads; call this before anything else loads them."""
-    from rmqtool import kernel
-    from rmqtool.log.workers import load_without_threads
-
-    # With the kernel most work needs no Arrow. Without it every worker does, so it is loaded before they are copied.
-    load_without_threads(with_arrow=kernel.NATIVE is None)
-
-
 def effort_of(jobs: int = 1, progress: Progress | None = None) -> Effort:
-    """Return the number of processes with the progress to report to."""
+    """Return the number of threads with the progress to report to."""
     from rmqtool.log.ranges import Effort
 
     return Effort(jobs) if progress is None else Effort(jobs, progress)

@@ -1,17 +1,17 @@
 """One report for each segment of the log: its records and flaws, and where queues and index differ from them.
 
-Segments are compared independently, in any order and in several processes. A report is small however large its segment
+Segments are compared independently, in any order and by several threads. A report is small however large its segment
 is. ``checks`` puts the reports together.
 
-With several processes a segment is read in ranges. A range after the first begins at a guess: the first record found
+With several threads a segment is read in ranges. A range after the first begins at a guess: the first record found
 there. The range before it proves the guess when it ends at the same place; otherwise the range is read again. So the
-reports are the same as those of one process.
+reports are the same as those of one thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,13 +25,12 @@ from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, Q
 from rmqtool.columns.queues import QueueRun, runs_of
 from rmqtool.errors import FileMissing, ReadFailed
 from rmqtool.files.filesystem import ReadableFileSystem
-from rmqtool.files.posix import FOLLOWED, PosixReadableFileSystem
 from rmqtool.formats.commit_log import Blank, Message, Nothing
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import IndexHeader
 from rmqtool.log.read import DLedgerScan, SegmentScan
 from rmqtool.log.walk import Place
-from rmqtool.log.workers import Crew, Write, run_in_order
+from rmqtool.log.workers import Write, run_in_order
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
@@ -365,27 +364,10 @@ def _take_sequence(report: SegmentReport, queue: Queue, offsets: Ints, places: A
         report.jumps.append(Jump(queue, before, int(places[row]), after, int(places[row + 1])))
 
 
-# Bytes of a segment that a process reports on at once.
+# Bytes of a segment that a thread reports on at once.
 RANGE = 128 << 20
-# Queue files that a process keeps open.
+# Queue files that a thread keeps open.
 _OPEN_FILES = 400
-
-
-class FileName(NamedTuple):
-    """One file of a queue, as values that another process can open it by."""
-
-    base_offset: int
-    size: int
-    path: str
-
-
-class SegmentFile(NamedTuple):
-    """One segment of the log: ``path`` below ``directory``."""
-
-    base_offset: int
-    size: int
-    directory: str
-    path: str
 
 
 class ReportRange(NamedTuple):
@@ -394,7 +376,7 @@ class ReportRange(NamedTuple):
     None is the end of the segment.
     """
 
-    segment: SegmentFile
+    segment: Segment
     start: int = 0
     stop: int | None = None
     is_guess: bool = False
@@ -427,28 +409,28 @@ class LinkReport(NamedTuple):
 
 @dataclass
 class ReportWork:
-    """Makes the reports of ranges and of the links of index files.
+    """Makes the reports of ranges and of the links of index files; each thread has its own, which opens files.
 
-    Only plain values are sent to other processes, which open the files themselves. ``queues`` None leaves the queues
-    out. Nothing at or after ``end`` of the log is judged: a broker is still writing it. ``here`` has the file systems
-    that are not the disk's, by their roots; only this process can read those. With ``extract``, which also works in one
-    process only, segments that it has kept are not read again.
+    ``queues`` None leaves the queues out. Nothing at or after ``end`` of the log is judged: a broker is still writing
+    it. ``index_root`` is where the index files are. With ``extract``, which one thread reads, segments that it has kept
+    are not read again.
     """
 
     wanted: Wanted
-    root: str
-    queues: dict[Queue, list[FileName]] | None
-    exts: dict[Queue, list[FileName]]
-    batch_queues: dict[Queue, list[FileName]]
+    index_root: ReadableFileSystem
+    queues: dict[Queue, tuple[Segment, ...]] | None
+    exts: dict[Queue, tuple[Segment, ...]]
+    batch_queues: dict[Queue, tuple[Segment, ...]]
     indexes: list[IndexFileName]
     dledger: bool = False
     end: int | None = None
-    here: dict[str, ReadableFileSystem] = field(default_factory=dict)
     extract: LogExtract | None = None
-    _filesystem: ReadableFileSystem | None = None
-    _files: OpenFiles | None = None
-    _units: dict[Queue, QueueUnits] = field(default_factory=dict)
-    _parts: list[IndexPart] | None = None
+    _files: OpenFiles = field(init=False)
+    _units: dict[Queue, QueueUnits] = field(init=False)
+    _parts: list[IndexPart] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files, self._units, self._parts = OpenFiles(_OPEN_FILES), {}, None
 
     def __call__(
         self,
@@ -483,13 +465,11 @@ class ReportWork:
     def _read(self, asked: ReportRange, report: SegmentReport) -> None:
         segment = asked.segment
         if self.extract is not None:
-            with self._opened(segment.directory) as files:
-                place = Segment(segment.base_offset, segment.size, segment.path, files)
-                kept = iter_pieces(self.extract, place, tag_keys=self.wanted.tag_keys)
-                report_pieces(report, kept, self._against())
-                report.reached = segment.size
+            kept = iter_pieces(self.extract, segment, tag_keys=self.wanted.tag_keys)
+            report_pieces(report, kept, self._against())
+            report.reached = segment.size
             return
-        with self._opened(segment.directory) as files, files.open_read(segment.path) as file:
+        with segment.filesystem.open_read(segment.path) as file:
             if self.dledger:
                 entries = DLedgerScan(file, segment.base_offset)
                 report_pieces(report, iter_batches(file, entries.pieces(), self.wanted), self._against())
@@ -502,50 +482,38 @@ class ReportWork:
                 report_pieces(report, iter_batches(file, pieces, self.wanted), self._against())
                 report.reached = scan.reached
 
-    def _opened(self, directory: str) -> AbstractContextManager[ReadableFileSystem]:
-        files = self.here.get(directory)
-        return PosixReadableFileSystem(directory, FOLLOWED) if files is None else nullcontext(files)
-
     def _against(self) -> Against:
-        if self._filesystem is None:
-            self._filesystem = self.here.get(self.root) or PosixReadableFileSystem(self.root, FOLLOWED)
-            self._files = OpenFiles(_OPEN_FILES)
         if self._parts is None:
-            open_read = self._filesystem.open_read
+            open_read = self.index_root.open_read
             self._parts = [IndexPart(open_read(name.path), *name) for name in self.indexes]
         return Against(None if self.queues is None else self._queue, self._batch_queue, self._parts, self.end)
 
-    def _segments(self, names: list[FileName]) -> SegmentQueue:
-        assert self._filesystem is not None, "files are opened before they are asked for"
-        found = [Segment(name.base_offset, name.size, name.path, self._filesystem) for name in names]
-        return SegmentQueue(found, files=self._files)
+    def _segments(self, segments: Iterable[Segment]) -> SegmentQueue:
+        return SegmentQueue(segments, files=self._files)
 
     def _queue(self, queue: Queue) -> QueueUnits:
         found = self._units.get(queue)
         if found is None:
             ext = self.exts.get(queue)
-            segments = self._segments((self.queues or {}).get(queue, []))
+            segments = self._segments((self.queues or {}).get(queue, ()))
             found = QueueUnits(segments, None if ext is None else self._segments(ext))
             self._units[queue] = found
         return found
 
     def _batch_queue(self, queue: Queue) -> BatchQueueUnits:
-        return BatchQueueUnits(self._segments(self.batch_queues.get(queue, [])))
+        return BatchQueueUnits(self._segments(self.batch_queues.get(queue, ())))
 
     def close(self) -> None:
-        """Close the files that this process opened."""
+        """Close the files that this work opened."""
         self._units.clear()
         for part in self._parts or ():
             part.file.close()
-        if self._filesystem is not None and self._files is not None:
-            self._files.close()
-            if self.root not in self.here:
-                self._filesystem.close()
-        self._filesystem, self._files, self._parts = None, None, None
+        self._files.close()
+        self._parts = None
 
 
 def iter_work_reports(
-    work: ReportWork, segments: list[SegmentFile], entries: list[int], effort: Effort, crew: Crew | None = None
+    work: ReportWork, segments: list[Segment], entries: list[int], effort: Effort
 ) -> Generator[SegmentReport | LinkReport, None, None]:
     """Yield the reports of the links of each index file, then the report of each segment.
 
@@ -555,28 +523,29 @@ def iter_work_reports(
     progress.start("reading the log", sum(segment.size for segment in segments), "bytes")
     cut = not work.dledger and jobs > 1
     ranges = [part for segment in segments for part in (_ranges(segment) if cut else [ReportRange(segment)])]
-    several = jobs > 1 and len(ranges) > 1
-    # Each process takes a share of the slots of each file: there are fewer files than processes.
+    jobs = min(jobs, len(ranges)) if work.extract is None else 1
+    # Each thread takes a share of the slots of each file: there are fewer files than threads.
     links = [
-        LinkTask(number, count, SlotPart(part, jobs if several else 1))
-        for number, count in enumerate(entries)
-        for part in range(jobs if several else 1)
+        LinkTask(number, count, SlotPart(part, jobs)) for number, count in enumerate(entries) for part in range(jobs)
     ]
+    # ``work`` itself is for the thread that puts the reports together: it reads again what began at a wrong guess.
+    works = [replace(work) for _ in range(jobs)]
     try:
-        if not several:
+        if jobs < 2:
             yield from map(work.links, links)
             yield from _joined(work, ranges, None, progress)
             return
-        with closing(run_in_order(work, [*links, *ranges], jobs, crew)) as results:
+        with closing(run_in_order(works, [*links, *ranges])) as results:
             ahead = (done.value for done in results)
             yield from islice(ahead, len(links))
             yield from _joined(work, ranges, ahead, progress)
     finally:
         progress.finish()
-        work.close()
+        for one in (work, *works):
+            one.close()
 
 
-def _ranges(segment: SegmentFile) -> Iterator[ReportRange]:
+def _ranges(segment: Segment) -> Iterator[ReportRange]:
     for start in range(0, max(segment.size, 1), RANGE):
         stop = start + RANGE
         yield ReportRange(segment, start, stop if stop < segment.size else None, is_guess=start > 0)

@@ -6,7 +6,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
-from rmqtool.checks.segments import Working, iter_reports, start_crew
+from rmqtool.checks.segments import Working, iter_reports
 from rmqtool.errors import ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code, is_command
@@ -257,10 +257,8 @@ class Check:
         log, queues = LogJudge(self.case), QueueJudge(self.case)
         start = max(self.options.start, self.case.log.min_offset)
         commits: list[Half] = []
-        crew = start_crew(self.case, self._effort) if self._extract is None else None
-        working = Working(self._effort, crew, self._extract)
-        reports = iter_reports(self.case, index, self.options.start, working)
-        with nullcontext() if crew is None else closing(crew), closing(reports):
+        reports = iter_reports(self.case, index, self.options.start, Working(self._effort, self._extract))
+        with closing(reports):
             yield from self._guarded(index.examine())
             self.summary.indexes = len(index.examined)
             for report in reports:

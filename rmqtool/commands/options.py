@@ -149,12 +149,16 @@ Verbose = Annotated[
 Quiet = Annotated[bool, _option("--quiet", panel=_OUTPUT, help="Print no notes to stderr.")]
 
 
+# Of a scan a sixth or more is Python's own work, which threads do in turns: more of them only wait, and hold memory.
+_MOST_THREADS = 8
+
+
 def _jobs(words: str) -> Any:
     return _option("-j", "--jobs", metavar="N", parser=_number("--jobs", 1), panel=_WORK, help=words)
 
 
-Jobs = Annotated[int | None, _jobs("Number of processes; default: one per processor.")]
-Programs = Annotated[int | None, _jobs("Number of processes or --exec programs; default: one per processor.")]
+Jobs = Annotated[int | None, _jobs("Number of threads; default: one per processor, up to 8.")]
+Programs = Annotated[int | None, _jobs("Number of threads or --exec programs; default: one per processor, up to 8.")]
 ProgressWhen = Annotated[
     When, _option("--progress", metavar="auto|always|never", panel=_WORK, help="Show progress on stderr.")
 ]
@@ -299,19 +303,13 @@ class Work:
     jobs: Jobs = None
     progress: ProgressWhen = When.AUTO
 
-    def __post_init__(self) -> None:
-        if self.processes() > 1:
-            from rmqtool.api.wanted import expect_processes
-
-            expect_processes()
-
-    def processes(self) -> int:
-        """Return the number of processes to use."""
-        return self.jobs or len(os.sched_getaffinity(0))
+    def threads(self) -> int:
+        """Return the number of threads to use."""
+        return self.jobs or min(len(os.sched_getaffinity(0)), _MOST_THREADS)
 
     def asked(self, output: Output) -> Working:
-        """Return the number of processes, and the progress bar."""
-        return {"jobs": self.processes(), "progress": self.bar(output)}
+        """Return the number of threads, and the progress bar."""
+        return {"jobs": self.threads(), "progress": self.bar(output)}
 
     def bar(self, output: Output) -> Progress:
         """Return a bar on stderr that takes turns with ``output``, or one that shows nothing."""

@@ -77,7 +77,7 @@ _UNMAPPED = "failed to map segment"
 def of_the_machine(error: Exception) -> RmqtoolError | None:
     """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
-        hint = "raise the limit (ulimit -v, the container's limit), or use one process: -j 1"
+        hint = "raise the limit (ulimit -v, the container's limit), or use one thread: -j 1"
         return NoMemory("there is not enough memory for this command", hint=hint)
     if not isinstance(error, OSError) or error.errno is None:
         return None

@@ -1,7 +1,7 @@
 """Memory that windows of files are read into, one after the other.
 
-A buffer of some MiB that is made anew for each window costs the system as much as reading into it. So two are kept,
-on large pages, and one is filled again as soon as nobody looks at it any more: the map under it counts those who do.
+A buffer of some MiB that is made anew for each window costs the system as much as reading into it. So each thread keeps
+two, on large pages, and one is filled again as soon as nobody looks at it any more: the map under it counts the views.
 What is made of a window is freed before the next, too: that memory stays ours as well.
 
 Memory of many MiB that is asked for and freed again and again.
@@ -37,13 +37,12 @@ _KEPT = 2
 _LEAST = 1 << 20
 
 
-class Buffers:
-    """Up to two buffers of ``size`` bytes."""
+class Buffers(threading.local):
+    """Up to two buffers of ``size`` bytes for each thread, which go with it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._maps: list[mmap.mmap] = []
-        self._lock = threading.Lock()
 
     def read(self, file: ReadableFile, length: int, file_offset: int) -> Buffer:
         """Return up to ``length`` bytes of a file; they stay as they are while anybody has a view of them."""
@@ -54,17 +53,16 @@ class Buffers:
 
     def _take(self) -> memoryview | None:
         """Return a view of a buffer that nobody has a view of."""
-        with self._lock:
-            for buffer in self._maps:
-                with suppress(BufferError):
-                    buffer.resize(self.size)  # nothing changes, but with a view of it that is refused
-                    return memoryview(buffer)
-            if len(self._maps) == _KEPT:
-                return None
-            if not self._maps:
-                keep_freed_memory()
-            buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            with suppress(OSError):  # a system without large pages
-                buffer.madvise(mmap.MADV_HUGEPAGE)
-            self._maps.append(buffer)
-            return memoryview(buffer)
+        for buffer in self._maps:
+            with suppress(BufferError):
+                buffer.resize(self.size)  # nothing changes, but with a view of it that is refused
+                return memoryview(buffer)
+        if len(self._maps) == _KEPT:
+            return None
+        if not self._maps:
+            keep_freed_memory()
+        buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # a system without large pages
+            buffer.madvise(mmap.MADV_HUGEPAGE)
+        self._maps.append(buffer)
+        return memoryview(buffer)

@@ -1,4 +1,4 @@
-"""Work on every range of a log, here or in several processes, and its answers in the order of the log.
+"""Work on every range of a log, here or in several threads, and its answers in the order of the log.
 
 Which bytes of a log are read, in which ranges: decided before anything is read but the first record of each file.
 
@@ -28,7 +28,7 @@ from rmqtool.log.workers import Write, run_in_order
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 
-# Ranges of so many bytes are read by one process at a time; larger ones where queues lead to little of them, up to so
+# Ranges of so many bytes are read by one thread at a time; larger ones where queues lead to little of them, up to so
 # many bytes and units: what is made of them is held until its turn comes.
 RANGE = ONE_READ
 COVERED_RANGE = 1 << 30
@@ -266,10 +266,6 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
         yield Damage("CL-GAP", name, 0, extent - last.end_offset, text)
 
 
-# Below this starting processes takes longer than reading.
-_ALONE = 8 * RANGE
-
-
 class Counted(NamedTuple):
     """How many messages were found in a range, and which damages."""
 
@@ -281,7 +277,7 @@ class Counted(NamedTuple):
 class Answered:
     """What work made of a range; see ``RangeReader``.
 
-    ``found`` is its own value, ``data`` what it wrote, in pieces: they stay until the next answer is asked for.
+    ``found`` is its own value, ``data`` what it wrote, in pieces.
     """
 
     began: int | None
@@ -291,12 +287,13 @@ class Answered:
     data: tuple[Buffer, ...] = ()
 
 
+# One value is asked by several threads at once: it keeps nothing of what it read.
 RangeWork = Callable[[Range, Write], Answered]
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many processes may work, and who is told how far they are."""
+    """How many threads may work, and who is told how far they are."""
 
     jobs: int = 1
     progress: Progress = _UNSEEN
@@ -309,9 +306,10 @@ def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort)
         written: list[Buffer] = []
         return replace(work(asked, written.append), data=tuple(written))
 
-    if effort.jobs == 1 or sum(map(range_length, ranges)) < _ALONE:
+    jobs = min(effort.jobs, len(ranges))
+    if jobs < 2:
         yield from iter_answers(plan, ranges, here, None, effort.progress)
         return
-    with closing(run_in_order(work, ranges, effort.jobs)) as results:
-        ahead = (replace(done.value, data=(done.data,) if done.data else ()) for done in results)
+    with closing(run_in_order([work] * jobs, ranges)) as results:
+        ahead = (replace(done.value, data=tuple(done.data)) for done in results)
         yield from iter_answers(plan, ranges, here, ahead, effort.progress)

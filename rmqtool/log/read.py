@@ -8,7 +8,7 @@ One file of a log as an ordered stream: right records as columns, everything els
 Bulk takes the records of a window at once. Where it declines, the tolerant walk has the word, and behind what it names
 bulk goes on. The stream is that of the walk alone.
 
-A file can be scanned in ranges by several processes: a range begins where a record does and ends at the first right
+A file can be scanned in ranges by several threads: a range begins where a record does and ends at the first right
 record at or behind its stop. ``find_start`` guesses where the range behind begins; what a range ``reached`` proves it.
 
 A DLedger data file as the stream that a segment of a plain log gives: the records inside its entries.
@@ -48,7 +48,7 @@ from rmqtool.log.select import Selection
 from rmqtool.log.walk import RECORD_WINDOW, Place, SegmentWalk, Window, find_dledger_entry
 
 # So much of a file is held at once; so little behind a break, where the next one may be near.
-WINDOW = 8 << 20
+WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
 # So long may a range be that is read at once, with as much of what stands behind it as mostly holds a record.
 ONE_READ = WINDOW - _SMALL_WINDOW
@@ -96,6 +96,8 @@ class SegmentScan:
         self.end = self.walk.end
         self.reached = 0
         self._window = WINDOW
+        # No hole is known to be before.
+        self._data_end = 0
 
     def find_start(self, file_offset: int, before: int | None = None) -> int | None:
         """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
@@ -167,10 +169,13 @@ class SegmentScan:
 
     def _without_hole(self, at: int, length: int) -> int:
         """Return how much of a window to read: room that is reserved for later looks like data once it is read."""
-        extent = next(self.file.iter_data(at, at + length), None)
-        if extent is None or extent.file_offset > at:
-            return min(length, _SMALL_WINDOW)
-        return min(length, extent.end - at)
+        if at + length > self._data_end:
+            # Asked up to the end: on some file systems each question costs as much as the data before the next hole.
+            extent = next(self.file.iter_data(at, self.end), None)
+            if extent is None or extent.file_offset > at:
+                return min(length, _SMALL_WINDOW)
+            self._data_end = extent.end
+        return min(length, self._data_end - at)
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Generator[Rows | Place, None, int | None]:
         """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees.

@@ -290,7 +290,7 @@ def test_one_topic_of_many_goes_through_its_queues(large_store: tuple[Path, int]
     assert min(one) < through / 3
 
 
-def test_two_processes(large_store: tuple[Path, int]) -> None:
+def test_two_threads(large_store: tuple[Path, int]) -> None:
     root, _ = large_store
     walls: dict[int, list[float]] = {1: [], 2: []}
     watch = Watch()
@@ -298,6 +298,6 @@ def test_two_processes(large_store: tuple[Path, int]) -> None:
         for jobs, values in walls.items():
             values.append(cat(root, "--jsonl", "-j", jobs).wall)
     ratio = min(walls[1]) / min(walls[2])
-    say(f"--jsonl in one process {min(walls[1]):.1f} s, in two {min(walls[2]):.1f} s: ratio {ratio:.2f} (limit 1.7)")
+    say(f"--jsonl by one thread {min(walls[1]):.1f} s, by two {min(walls[2]):.1f} s: ratio {ratio:.2f} (limit 1.7)")
     watch.require_quiet()
     assert ratio >= 1.7

@@ -29,10 +29,7 @@ MOST_MIB = 256
 _BUFFER = 1 << 20
 _CHECK = """
 import sys, time
-from rmqtool.log.workers import load_without_threads
 jobs, depth = int(sys.argv[2]), sys.argv[3]
-if jobs > 1:  # as the command does
-    load_without_threads()
 from rmqtool.checks.check import Check, CheckOptions
 from rmqtool.checks.case import Depth
 from rmqtool.log.ranges import Effort
@@ -74,7 +71,7 @@ def read_all(root: Path) -> float:
     return time.perf_counter() - start
 
 
-def test_check_against_reading_and_two_processes_against_one(store, capsys):
+def test_check_against_reading_and_two_threads_against_one(store, capsys):
     root, messages = store
     reading, one, two, peaks = [], [], [], []
     read_all(root)
@@ -88,7 +85,7 @@ def test_check_against_reading_and_two_processes_against_one(store, capsys):
     size = sum(path.stat().st_size for path in root.rglob("*") if path.is_file()) / (1 << 20)
     with capsys.disabled():
         print(
-            f"\nread {size / min(reading):.0f} MiB/s, check with one process {size / min(one):.0f} MiB/s "
+            f"\nread {size / min(reading):.0f} MiB/s, check with one thread {size / min(one):.0f} MiB/s "
             f"({min(reading) / min(one):.2f} of it), with two {size / min(two):.0f} MiB/s "
             f"({min(reading) / min(two):.2f} of it, {min(one) / min(two):.2f} of one); {max(peaks)} MiB of memory"
         )

@@ -212,7 +212,7 @@ def test_on_spark_against_without(store: Path, spark: Any, tmp_path: Path, capsy
 
 
 def test_two_cores_against_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a log of some segments of the usual size: to start two processes takes as long as to export 300 MiB."""
+    """Of a log of some segments of the usual size."""
     store = tmp_path / "store"
     write_large_store(store, 4 * TOTAL, segment=TOTAL, queues=16)
     one, two = clock_seconds(*(exporting(store, tmp_path / str(jobs), jobs) for jobs in (1, 2)))

@@ -77,9 +77,8 @@ def test_turns_find_nothing_in_a_sound_store(name, store):
     assert turns > 1
 
 
-def test_two_processes_find_what_one_finds(workshop, monkeypatch):
+def test_two_threads_find_what_one_finds(workshop, monkeypatch):
     monkeypatch.setattr("rmqtool.audit.reports.RANGE", 20_000)
-    monkeypatch.setattr("rmqtool.log.workers.ALONE", 40_000)
     mutation = mutations("4.9.8")["A/fuzz-001"]
     with workshop.damaged("4.9.8", mutation, abort=False) as root:
         one = findings_of(root)

@@ -172,8 +172,8 @@ def test_a_bar_is_for_a_terminal_unless_told_otherwise(
 
 
 def test_work_uses_every_processor_it_may_unless_told_otherwise() -> None:
-    assert Work(jobs=3).processes() == 3
-    assert Work().processes() >= 1
+    assert Work(jobs=3).threads() == 3
+    assert Work().threads() >= 1
 
 
 def test_a_period_takes_the_zone_of_tz() -> None:

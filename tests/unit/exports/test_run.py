@@ -75,8 +75,7 @@ def test_every_split_size_gives_the_same_rows(name: str, store: Unpacker, tmp_pa
         assert read(target).equals(expected), size
 
 
-def test_processes_write_the_same_files(store: Unpacker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqtool.log.ranges._ALONE", 0)
+def test_threads_write_the_same_files(store: Unpacker, tmp_path: Path) -> None:
     root = store("49-basic")
     for jobs in (1, 3):
         export(tmp_path / str(jobs), root, choice=SKIP, engine=local_engine(Effort(jobs)))

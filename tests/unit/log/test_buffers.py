@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +46,13 @@ def test_as_much_as_there_is(file: ReadableFile, length: int) -> None:
     kept = Buffers(SIZE)
     assert bytes(kept.read(file, length, 7)) == file.pread(length, 7)
     assert bytes(kept.read(file, length, 25_000)) == file.pread(length, 25_000)
+
+
+def test_each_thread_has_buffers_of_its_own(file: ReadableFile) -> None:
+    """While this thread looks at both of its buffers another one reads into one of its own."""
+    kept = Buffers(SIZE)
+    views = [kept.read(file, SIZE, at) for at in range(2)]
+    with ThreadPoolExecutor(1) as pool:
+        theirs = [pool.submit(lambda: address(kept.read(file, SIZE, 0))).result() for _ in range(2)]
+    assert theirs[0] == theirs[1]
+    assert theirs[0] not in [address(view) for view in views]

@@ -11,8 +11,8 @@ import pytest
 from rmqtool.files.posix import PosixReadableFile
 from rmqtool.filters.patterns import parse_patterns
 from rmqtool.log import by_queues as covering
-from rmqtool.log import ranges, stream
 from rmqtool.log import ranges as plan
+from rmqtool.log import stream
 from rmqtool.log.files import logs_of
 from rmqtool.log.queue_entries import queue_files_of
 from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
@@ -103,9 +103,8 @@ def test_a_log_with_very_many_queues_is_read_through(store, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["49-basic", "53-compress", "49-lmq"])
-def test_processes_give_the_same_lines(name, store, monkeypatch):
+def test_threads_give_the_same_lines(name, store, monkeypatch):
     monkeypatch.setattr(plan, "COVERED_RANGE", 9000)
-    monkeypatch.setattr(ranges, "_ALONE", 0)
     wanted = truth(name)["messages"][3]["topic"]
     selection = topic(wanted)
     planned = plan_for(store(name), selection)

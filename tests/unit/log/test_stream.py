@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.log import ranges, stream
 from rmqtool.log import ranges as chain
 from rmqtool.log import ranges as plan
+from rmqtool.log import stream
 from rmqtool.log.files import logs_of
 from rmqtool.log.ranges import Answered, Effort, Plan, read_plan
 from rmqtool.log.read import Damage, Note, Part
@@ -81,21 +81,20 @@ def test_counting_looks_at_no_body(name, store):
 
 @pytest.fixture
 def small_ranges(monkeypatch):
-    """Ranges of some records, each read by one of two processes."""
+    """Ranges of some records, each read by one of two threads."""
     monkeypatch.setattr(plan.plan_ranges, "__defaults__", (0, 5000))
     monkeypatch.setattr(chain.nominal_ranges, "__defaults__", (0, 5000))
     monkeypatch.setattr(stream, "_COUNTED_RANGE", 20_000)
-    monkeypatch.setattr(ranges, "_ALONE", 0)
 
 
 @pytest.mark.parametrize("name", ["49-basic", "53-broker", "49-dledger", "49-offpool", "49-ghost"])
-def test_processes_give_the_same_lines(name, store, small_ranges):
+def test_threads_give_the_same_lines(name, store, small_ranges):
     alone = lines_of(store(name))
     assert [line["commitLogOffset"] for line in alone[0]] == truth_offsets(name)
     assert lines_of(store(name), jobs=2) == alone
 
 
-def test_counts_of_processes_add_up(store, small_ranges):
+def test_counts_of_threads_add_up(store, small_ranges):
     answers = stream.iter_counts(plan_of(store("49-basic")), EVERYTHING, Effort(jobs=2))
     assert sum(answer.found.messages for answer in answers if isinstance(answer, Answered)) == 683
 
