@@ -102,9 +102,13 @@ class StoreError(RmqtoolError):
 
 
 class ReadFailed(StoreError):
-    """A file of the store could not be read: permission, I/O error, vanished, not a regular file."""
+    """A file of the store could not be read: permission, I/O error, vanished, not a regular file.
+
+    ``finding`` is the code of the finding that a look makes of it when it goes on.
+    """
 
     code = "read-failed"
+    finding = "ST-READ"
 
 
 class FileMissing(ReadFailed):
@@ -115,6 +119,12 @@ class NoMemory(StoreError):
     """The process was given less memory than the command needs."""
 
     code = "out-of-memory"
+
+
+class DatabaseUnopened(ReadFailed):
+    """RocksDB cannot open a database of the store; the log and the other files can be read."""
+
+    finding = "RX-OPEN"
 
 
 class RowsUnread(ReadFailed):

@@ -152,4 +152,5 @@ def _done(outcome: Outcome, target: str, said: list[Said]) -> Done:
 
 def _iter_skipped(outcome: Outcome) -> Iterator[tuple[str, int, str]]:
     for store, damage in outcome.damages:
-        yield f"{damage.code} {store}/{damage.file}@{damage.file_offset}", damage.length, damage.message
+        where = f"@{damage.file_offset}" if damage.length else ""
+        yield f"{damage.code} {store}/{damage.file}{where}", damage.length, damage.message

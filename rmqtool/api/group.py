@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import StoreError
 from rmqtool.times import now_ms, parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -170,12 +169,6 @@ def _kept_offsets(stored: StoredQueues, stack: ExitStack) -> ConsumerOffsets:
     refuse_unsupported(store.listing, store.config)
     refuse_without_log(store.listing)
     require_closed(store.listing)
-    if any(directory.startswith("config/") for directory in store.listing.databases()):
-        raise StoreError(
-            "offsets are kept in RocksDB here; only a broker can write them",
-            file=store.root,
-            hint="without --commit you can still read messages",
-        )
     files = stack.enter_context(PosixWritableFileSystem(store.root))
     lmq = store.config.enable_lmq
     return ConsumerOffsets(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 from rmqtool.api.store import Place, opened
 from rmqtool.api.wanted import WHERE, Json, Said, Where, require_known, unknown_places, wanted_of
 from rmqtool.errors import Exit, worst
+from rmqtool.findings.finding import UNREAD
 
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Info
@@ -46,7 +47,7 @@ class Glance(NamedTuple):
     @property
     def status(self) -> Exit:
         """Return the exit status: findings do not change it, files that could not be read do."""
-        unread = any(finding.code == "ST-READ" for finding in self.findings)
+        unread = any(finding.code in UNREAD for finding in self.findings)
         return worst(Exit.DONE, *(one.status for one in self.said), Exit.SKIPPED if unread else Exit.DONE)
 
 

@@ -12,6 +12,7 @@ from rmqtool.errors import UsageError
 if TYPE_CHECKING:
     from rmqtool.api.shapes import Topic
     from rmqtool.broker.topics import TopicConfigs
+    from rmqtool.store.open import Store
 
 
 class Action(StrEnum):
@@ -43,6 +44,7 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     """List the topics of a store; create, alter or delete one."""
     from rmqtool.broker.topics import TopicConfigs
     from rmqtool.engine.clock import SystemClock
+    from rmqtool.engine.load import refuse_databases
     from rmqtool.engine.retention import remove_queues
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.paths import TOPICS
@@ -51,18 +53,31 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
 
     wanted, found = _action(action), _settings(settings)
     with opened(store) as listed:
-        root, version = listed.root, listed.version
-    with PosixWritableFileSystem(root) as files:
         if wanted is Action.LIST:
-            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
-            return [_row(one, config) for one, config in sorted(configs.table.items())]
-        with lock_store(files):
-            configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
-            row = _change(configs, wanted, name, found)
-            configs.save()
-            if wanted is Action.DELETE:
-                remove_queues(files, name)
-            return [row]
+            return [_row(one, config) for one, config in sorted(_known(listed).items())]
+        root, version = listed.root, listed.version
+        refuse_databases(listed.listing)
+    with PosixWritableFileSystem(root) as files, lock_store(files):
+        configs = TopicConfigs(config_text(files, TOPICS), version, SystemClock())
+        row = _change(configs, wanted, name, found)
+        configs.save()
+        if wanted is Action.DELETE:
+            remove_queues(files, name)
+        return [row]
+
+
+def _known(store: Store) -> dict[str, dict[str, Any]]:
+    """Return the topics and their settings, from the file or from a database."""
+    from rmqtool.broker.topics import TopicConfigs
+    from rmqtool.engine.clock import SystemClock
+    from rmqtool.files.posix_write import PosixWritableFileSystem
+    from rmqtool.formats.paths import CONFIG, TOPICS
+    from rmqtool.store.config_files import config_text, read_configs
+
+    if any(directory.startswith(f"{CONFIG}/") for directory in store.listing.databases()):
+        return read_configs(store).topics
+    with PosixWritableFileSystem(store.root) as files:
+        return TopicConfigs(config_text(files, TOPICS), store.version, SystemClock()).table
 
 
 def _action(text: str) -> Action:

@@ -139,10 +139,11 @@ def unknown_places(stores: Iterable[Store | None], wanted: Wanted) -> Said | Non
 def unread_configs(store: Store) -> list[Said]:
     """Return a note for each configuration file that could not be read: the answer lacks its content."""
     from rmqtool.errors import OptionalMissing
+    from rmqtool.findings.finding import UNREAD
     from rmqtool.store.config_files import read_configs
 
     try:
-        unread = [finding for finding in read_configs(store, tolerant=True).findings if finding.code == "ST-READ"]
+        unread = [finding for finding in read_configs(store, tolerant=True).findings if finding.code in UNREAD]
     except OptionalMissing:
         return []
     return [Said(f"{one.file} is not in the answer: {one.message}", Exit.SKIPPED) for one in unread]

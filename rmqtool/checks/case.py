@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
 from rmqtool.audit.damage import Stretch, find_covering, is_any_between
-from rmqtool.errors import FileMissing, OptionalMissing, ReadFailed
+from rmqtool.errors import DatabaseUnopened, FileMissing, OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding, Place, Severity
 from rmqtool.formats import paths
@@ -20,9 +20,9 @@ from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.paths import FileKind
 from rmqtool.log.end import LogEnd, find_log_end
 from rmqtool.log.walk import SegmentWalk
-from rmqtool.store.config_files import Configs, read_batch_topics, read_configs
+from rmqtool.store.config_files import Configs, batch_topics, read_configs
 from rmqtool.store.listing import FoundFile, QueueId
-from rmqtool.store.open import Store, unread_finding
+from rmqtool.store.open import Store, relative_to, unread_finding
 from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.segments import Segment, SegmentQueue
 
@@ -49,6 +49,11 @@ class Walk(NamedTuple):
         return self.begins and self.ends
 
 
+# The files that the log is read without where they cannot be read.
+_SET_ASIDE = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CONSUME_QUEUE, FileKind.INDEX)
+_PIECE = 1 << 20
+
+
 @dataclass
 class Case:
     """A store under judgement.
@@ -73,6 +78,9 @@ class Case:
     missing: OptionalMissing | None = None
     row_queues: frozenset[QueueId] = frozenset()
     log_queues: frozenset[QueueId] = frozenset()
+    # Queues and index files that cannot be read: left out of ``store``, and not reported as missing.
+    unread_queues: frozenset[QueueId] = frozenset()
+    unread_indexes: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, store: Store, depth: Depth) -> Case:
@@ -138,12 +146,15 @@ class Case:
     def configs(self) -> Configs:
         """The readable topics, groups and offsets; ``missing`` tells why some are not readable."""
         try:
-            return read_configs(self.store, tolerant=True)
+            found = read_configs(self.store, tolerant=True)
         except OptionalMissing as error:
             self.missing = error
-        except ReadFailed:  # the check of the databases reports it
-            pass
-        return Configs()
+            return Configs()
+        if self.live:  # its files changed while they were copied
+            found.findings = [
+                replace(one, severity=Severity.NOTICE) if one.code == "RX-OPEN" else one for one in found.findings
+            ]
+        return found
 
     def learn_end(self, end: LogEnd) -> None:
         """Set the end of the log that a full reading has found."""
@@ -180,8 +191,8 @@ class Case:
 
     @cached_property
     def batch_topics(self) -> frozenset[str]:
-        """The topics with batch queues: those marked so in topics.json, and those that have such queues."""
-        return read_batch_topics(self.store.filesystem) | {queue.topic for queue in self.batch_queues}
+        """The topics with batch queues: those marked so in the configuration, and those that have such queues."""
+        return batch_topics(self.configs.topics) | {queue.topic for queue in self.batch_queues}
 
     def place(self, physical_offset: int, length: int | None = None) -> Place:
         """Return the file and file offset of a physical offset."""
@@ -198,8 +209,43 @@ class Case:
 
     def unread(self, error: ReadFailed) -> Finding:
         """Return the finding of a failed read. A file that a running broker removes is not damage."""
-        is_gone = isinstance(error, FileMissing) and self.live
+        # A running broker creates and removes files of a database while rmqtool copies them.
+        is_gone = isinstance(error, (FileMissing, DatabaseUnopened)) and self.live
         return unread_finding(self.store.root, error, severity=Severity.NOTICE if is_gone else None)
+
+    def is_of_queues_or_index(self, file: str | None) -> bool:
+        """Return whether ``file``, as errors name it, is one of a queue or of the index: the log is read without it."""
+        found = None if file is None else self.store.listing.find(relative_to(self.store.root, file))
+        return found is not None and found.what.kind in _SET_ASIDE
+
+    def find_unread(self) -> dict[str, ReadFailed]:
+        """Return the files of queues and index that cannot be read, by their paths. Reads each of them."""
+        found = {}
+        for file in self.files(*_SET_ASIDE):
+            try:
+                with self.store.filesystem.open_read(file.path) as opened:
+                    for extent in opened.iter_data():
+                        for at in range(extent.file_offset, extent.end, _PIECE):
+                            opened.pread(min(_PIECE, extent.end - at), at)
+            except ReadFailed as error:
+                found[file.path] = error
+        return found
+
+    def set_aside(self, unread: Collection[str]) -> Case:
+        """Return the case without the queues and index files that have one of these paths."""
+        files = [file for file in self.store.listing.files if file.path in unread]
+        queues = {QueueId(file.what.topic or "", file.what.queue_id or 0) for file in files if file.what.topic}
+        kept = [
+            file
+            for file in self.store.listing.files
+            if file.path not in unread
+            and (file.what.kind not in _SET_ASIDE or (file.what.topic, file.what.queue_id) not in queues)
+        ]
+        store = replace(self.store, listing=replace(self.store.listing, files=kept, _queues={}))
+        case = Case.of(store, self.depth)
+        case.unread_queues = frozenset(queues)
+        case.unread_indexes = frozenset(file.path for file in files if file.what.kind is FileKind.INDEX)
+        return case
 
     def explains(self, physical_offset: int) -> Stretch | None:
         """Return the damage that covers a physical offset."""

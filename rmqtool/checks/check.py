@@ -16,9 +16,10 @@ from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
 from rmqtool.checks.segments import Working, iter_reports
-from rmqtool.errors import ReadFailed, UsageError
+from rmqtool.errors import FileMissing, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code, is_command
+from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import paths
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
@@ -120,6 +121,10 @@ class Summary:
         return {"summary": found}
 
 
+class _QueuesUnread(Exception):
+    """A file of a queue or of the index cannot be read."""
+
+
 class Check:
     """One check of one store: iterate over its findings, then read ``summary``."""
 
@@ -140,6 +145,8 @@ class Check:
         self.summary = Summary()
         self._repair_helps = False
         self._other_fix: str | None = None
+        # Whether the check began again, without the queues and index files that cannot be read.
+        self._repeats = False
         self.case = Case.of(store, self.options.depth)
         self._now = now
         self._sequences: dict[tuple[str, int], Sequence] | None = None
@@ -150,12 +157,28 @@ class Check:
         return f"<Check of {self.store.root!r}: {found.errors} errors, {found.warnings} warnings>"
 
     def __iter__(self) -> Iterator[Finding]:
-        for finding in self._all():
-            if finding.code == "ST-READ" and finding.severity is not Severity.NOTICE:
+        told: list[Finding] = []
+        for finding in self._all_readable():
+            if finding.code in UNREAD and finding.severity is not Severity.NOTICE:
                 self.summary.complete = False
+            # Several parts of the check read one file, and a check that begins again finds the same again.
+            if (finding.code in UNREAD or self._repeats) and finding in told:
+                continue
+            told.append(finding)
             if self.options.takes(finding):
                 self.summary.add(finding.severity)
                 yield self._completed(finding)
+
+    def _all_readable(self) -> Iterator[Finding]:
+        """Judge the store; where queues or index files cannot be read, the rest without them."""
+        try:
+            yield from self._all()
+        except _QueuesUnread:
+            self._repeats = True
+            unread = self.case.find_unread()
+            yield from map(self.case.unread, unread.values())
+            self.case = self.case.set_aside(unread)
+            yield from self._all()
 
     def _all(self) -> Iterator[Finding]:
         case, options = self.case, self.options
@@ -262,6 +285,8 @@ class Check:
             yield from self._guarded(index.examine())
             self.summary.indexes = len(index.examined)
             for report in reports:
+                if report.unread is not None and not report.unread.is_gone:
+                    self._require_queues_readable(report.unread.file)
                 yield from self._guarded(log.take(report))
                 commits += report.commits
                 queues.take(report)
@@ -305,5 +330,12 @@ class Check:
         try:
             yield from findings
         except ReadFailed as error:
+            if not isinstance(error, FileMissing):
+                self._require_queues_readable(error.file)
             self.summary.complete = False
             yield self.case.unread(error)
+
+    def _require_queues_readable(self, unread: str | None) -> None:
+        """Give up what was begun where the file that cannot be read is one that the log can be read without."""
+        if not self._repeats and self.case.is_of_queues_or_index(unread):
+            raise _QueuesUnread

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rmqtool.checks.case import Case
+from rmqtool.files.filesystem import split
 from rmqtool.findings import Finding, Place, new_finding
 from rmqtool.formats import consume_queue, layouts
 from rmqtool.formats.commit_log import Message
@@ -22,6 +25,22 @@ def check_compaction(case: Case) -> Iterator[Finding]:
     """Yield the findings of the compaction store; a file that is being written is left out."""
     logs = _by_queue(case, FileKind.COMPACTION_LOG)
     queues = _by_queue(case, FileKind.COMPACTION_QUEUE)
+    return (_with_way_out(finding, logs) for finding in _iter_findings(case, logs, queues))
+
+
+def _with_way_out(finding: Finding, logs: dict[QueueId, list[FoundFile]]) -> Finding:
+    """Return a finding with the command that saves the messages of its compacted log."""
+    files = logs.get(QueueId(finding.topic or "", finding.queue_id or 0))
+    if not files:
+        return finding
+    directory = shlex.quote(split(files[0].path)[0])
+    saved = f"rmqtool cat {{store}}/{directory} --jsonl > messages.jsonl"
+    return replace(finding, fix=f"save its messages: {saved}; then restore the directory from a backup")
+
+
+def _iter_findings(
+    case: Case, logs: dict[QueueId, list[FoundFile]], queues: dict[QueueId, list[FoundFile]]
+) -> Iterator[Finding]:
     for queue, files in logs.items():
         sizes: dict[int, int] = {}
         for file in files:

@@ -46,9 +46,7 @@ def check_databases(case: Case, sequences: dict[Queue, Sequence] | None) -> Iter
         except OptionalMissing as error:
             case.missing = error
         except ReadFailed as error:
-            severity = Severity.NOTICE if case.live else None
-            found = new_finding("RX-OPEN", error.message, Place(directory), severity=severity)
-            yield replace(found, fix=_COPY) if directory == paths.CONSUME_QUEUE else found
+            yield case.unread(error)
 
 
 def _check_database(

@@ -312,7 +312,7 @@ class IndexJudge:
     def _is_indexed(self) -> bool:
         """Return whether the store should have index files."""
         config = self.case.store.config
-        if not config.message_index_enable:
+        if not config.message_index_enable or self.case.unread_indexes:
             return False
         return bool(self.case.files(FileKind.INDEX)) or not has_rows(self.case.store, paths.ROCKSDB_STORE)
 

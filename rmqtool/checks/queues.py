@@ -181,11 +181,14 @@ class QueueJudge:
         from rmqtool.audit.queues import QueueComparison
         from rmqtool.audit.reports import iter_jumps, join_sequences
 
+        unread = self.case.unread_queues
         for queue, more in report.queues.items():
+            if queue in unread:
+                continue
             self.comparisons.setdefault(queue, QueueComparison()).join(more)
         self.jumps += [*iter_jumps(self.sequences, report.sequences), *report.jumps]
         self.sequences = join_sequences(self.sequences, report.sequences)
-        self.batch_apart += report.batch_apart
+        self.batch_apart += [apart for apart in report.batch_apart if (apart.topic, apart.queue_id) not in unread]
 
     def settle(self, walk: Walk) -> Iterator[Finding]:
         """Yield the records that are not where they claim to be."""

@@ -148,7 +148,9 @@ def _iter_configs(case: Case) -> Iterator[Finding]:
 def _with_registered(finding: Finding) -> Finding:
     """Return a finding of the readers with the texts that are registered for its code."""
     entry = find_code(finding.code)
-    return finding if entry is None else replace(finding, consequence=entry.consequence, fix=entry.fix)
+    if entry is None or finding.fix is not None:
+        return finding
+    return replace(finding, consequence=entry.consequence, fix=entry.fix)
 
 
 def _with_cure(case: Case, finding: Finding) -> Finding:
@@ -218,7 +220,7 @@ def _check_text(case: Case, path: str, copy: Copy, decode: Callable[[bytes], Any
 def check_offsets(case: Case) -> Iterator[Finding]:
     """Yield offsets of groups and of delay levels that are outside of their queues."""
     if case.configs.offsets or case.configs.delay_offsets:
-        yield from iter_odd_offsets(case.configs, _ends(case), case.log_queues)
+        yield from iter_odd_offsets(case.configs, _ends(case), case.log_queues | case.unread_queues)
 
 
 def check_queues_quickly(case: Case) -> Iterator[Finding]:
@@ -227,9 +229,9 @@ def check_queues_quickly(case: Case) -> Iterator[Finding]:
     is_closed = not (case.abort or case.live)
     end = 0 if is_closed else greatest_end(simple_queues(case.store))
     dispatched = find_dispatched(end, has_queues=bool(ends), is_live=case.live, is_closed=is_closed)
-    absent = find_absent_queues(case.store, case.configs, ends.keys(), dispatched)
+    absent = find_absent_queues(case.store, case.configs, ends.keys() | case.unread_queues, dispatched)
     yield from iter_absent_queues(absent)
-    yield from iter_odd_offsets(case.configs, ends, absent.missing)
+    yield from iter_odd_offsets(case.configs, ends, absent.missing.keys() | case.unread_queues)
 
 
 def _ends(case: Case) -> dict[QueueId, int]:

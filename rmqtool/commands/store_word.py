@@ -15,7 +15,8 @@ from rmqtool.errors import UsageError
 VARIABLE = "RMQTOOL_STORE"
 _HOME_STORE = "~/store"
 _FORCED = ("./", "../")
-_PLACE_OF_STORE = re.compile(r"\b(rmqtool [a-z]+) STORE\b")
+_PLACE_OF_STORE = re.compile(r"\brmqtool [a-z]+ STORE\b")
+_STORE = re.compile(r"\bSTORE\b")
 _chosen: ContextVar[str | None] = ContextVar("chosen", default=None)
 
 
@@ -51,8 +52,12 @@ def keep_private(stores: Iterable[str]) -> None:
     """Give files that this command makes no more permissions than the stores have.
 
     If a store's directory, or the first file of its log, is closed to group or others, so are the new files.
+    Hints name a store that is the only one.
     """
-    for store in stores:
+    listed = list(stores)
+    if len(listed) == 1:
+        _chosen.set(listed[0])
+    for store in listed:
         for path in (store, *_first_segment(store)):
             with suppress(OSError):  # opening the store reports the reason
                 closed = ~os.stat(path).st_mode & (0o077 if os.path.isdir(path) else 0o066)
@@ -72,7 +77,9 @@ def _first_segment(store: str) -> list[str]:
 def typeable(hint: str) -> str:
     """Return a hint with the store of this command line in place of STORE, so that the command can be copied."""
     store = _chosen.get()
-    return _PLACE_OF_STORE.sub(lambda found: f"{found[1]} {quote(store)}", hint) if store is not None else hint
+    if store is None or _PLACE_OF_STORE.search(hint) is None:
+        return hint
+    return _STORE.sub(lambda _: quote(store), hint)
 
 
 def _choose(

@@ -283,6 +283,18 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Refuse a store that the engine cannot write."""
     if (unsupported := find_unsupported(listing, config)) is not None:
         raise unsupported
+    refuse_databases(listing)
+
+
+def refuse_databases(listing: StoreListing) -> None:
+    """Refuse a store whose topics, groups and offsets are in RocksDB: what is written in files no broker would read."""
+    found = [directory for directory in listing.databases() if directory.startswith(f"{paths.CONFIG}/")]
+    if found:
+        raise StoreError(
+            "topics, groups and offsets of this store are in RocksDB; only its broker can write them",
+            file=listing.filesystem.shown(found[0]),
+            hint=_COPY,
+        )
 
 
 def refuse_linked(listing: StoreListing) -> None:

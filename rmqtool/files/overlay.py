@@ -472,7 +472,8 @@ class OverlayFileSystem(WritableFileSystem):
         if status.kind is Kind.SYMLINK:
             raise failed(operation, self.shown(path), os_error(errno.ELOOP))
         if status.kind is not Kind.FILE:
-            raise error(f"{self.shown(path)} is a {status.kind}, not a regular file", file=self.shown(path))
+            shown = self.shown(path)
+            raise error(f"{shown} is a {status.kind}, not a regular file", file=shown, hint="move it out of the store")
         directory, name = split(path)
         names = self._names.setdefault(directory, {})
         node = names.get(name)

@@ -300,7 +300,9 @@ class PosixReadableFileSystem(ReadableFileSystem):
             raise os_error(errno.ELOOP)
         if not modes.S_ISREG(found.st_mode):
             shown = self.shown(path)
-            raise error(f"{shown} is a {status_of(found).kind}, not a regular file", file=shown)
+            raise error(
+                f"{shown} is a {status_of(found).kind}, not a regular file", file=shown, hint="move it out of the store"
+            )
 
 
 def _open_step(name: str, flags: int, directory: int) -> int:

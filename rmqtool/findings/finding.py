@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+# The codes of files that could not be read.
+UNREAD = frozenset({"ST-READ", "RX-OPEN"})
+
 
 def counted(number: int, one: str, many: str = "") -> str:
     """Return a number with what it counts: ``1 unit leads``, ``12 units lead``; without ``many`` an s makes it."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats.codes import FILLER_SIZE
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, Nothing, decode_record
@@ -53,8 +54,19 @@ def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dled
     """Return the end of the log."""
     if dledger:
         return _walk_dledger(log)
-    tail = _tail_units(log, list(queues))
+    try:
+        tail = _tail_units(log, [queue for queue in queues if _is_readable(queue)])
+    except ReadFailed:  # a bad sector in a queue: the log itself tells, with a longer walk
+        tail = []
     return _walk_on(log, tail) if tail else _walk_last(log)
+
+
+def _is_readable(queue: ConsumeQueueFiles) -> bool:
+    """Return whether both ends of a queue can be read. The others lead to the same end of the log."""
+    try:
+        return (queue.first_offset, queue.last_unit) is not None
+    except ReadFailed:
+        return False
 
 
 def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Unit]:

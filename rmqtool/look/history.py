@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rmqtool.config import Version
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.filters.wanted import Wanted
 from rmqtool.formats import paths, topics
 from rmqtool.formats.codes import SysFlag
@@ -280,7 +280,10 @@ def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, 
 
 def due_time(store: Store, record: Message) -> int:
     """Return when a delayed message is due: its unit tells what the broker's own levels were."""
-    unit = find_in_queue(store, QueueId(record.topic, record.queue_id), record.queue_offset)
+    try:
+        unit = find_in_queue(store, QueueId(record.topic, record.queue_id), record.queue_offset)
+    except ReadFailed:  # the record says the same, unless the levels of its day were others
+        unit = None
     if unit is None or unit.physical_offset != record.physical_offset or is_ext_address(unit.tags_code):
         return tags_code(record, store.dispatch_rules.delays)
     return unit.tags_code

@@ -379,6 +379,9 @@ class KeySearch:
             places = find_in_database(self.store, self.kind, self.text, topics)
         except OptionalMissing:
             return
+        except ReadFailed as error:
+            self.log.miss_unread(error)
+            return
         for place in places:
             message = read_record(self.store.commit_log, place)
             if message is not None and self._is_named_by(message):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import ReadFailed
 from rmqtool.filters.wanted import Wanted
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.commit_log import Message
@@ -130,10 +131,13 @@ class Lookup:
                 answer.reasons += other.reasons
                 answer.near += other.near
                 answer.searched |= {name: value for name, value in other.searched.items() if name != "log"}
-        self._tell_log(answer, log)
         messages = list(islice(answer.iter_messages(self.store), _COMPARED))
         if answer.kind is not QuestionKind.TIME:
-            answer.findings += check_units(self.store, messages)
+            try:
+                answer.findings += check_units(self.store, messages)
+            except ReadFailed as error:
+                log.miss_unread(error)
+        self._tell_log(answer, log)
         answer.findings += [finding for message in messages if (finding := _find_body_flaw(message)) is not None]
         return answer
 
@@ -198,7 +202,11 @@ class Lookup:
             answer.places.append(search.found.physical_offset)
             answer.answered_by += search.answered_by
         elif search.found is None:
-            bounds = self._times().bounds.get(queue)
+            try:
+                bounds = self._times().bounds.get(queue)
+            except ReadFailed as error:
+                log.miss_unread(error)
+                return
             first = 0 if bounds is None else max(bounds.min_offset, bounds.first_available or 0)
             if search.expired or question.queue_offset < first:
                 answer.reasons.append(f"the message is gone: {before_the_log(self.store)}")

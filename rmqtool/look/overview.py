@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.files.filesystem import LockState
 from rmqtool.findings import Finding
+from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import checkpoints, paths
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.hosts import format_address, format_host
@@ -199,7 +200,7 @@ def read_overview(store: Store) -> Overview:
     except OptionalMissing as error:
         missing, configs = error, Configs()
     lock = _lock_state(store)
-    is_read = not any(finding.code == "ST-READ" for finding in configs.findings)
+    is_read = not any(finding.code in UNREAD for finding in configs.findings)
     return Overview(
         store=store.root,
         layout=_layout(store),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from heapq import merge
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.errors import OptionalMissing
+from rmqtool.errors import OptionalMissing, ReadFailed
 from rmqtool.findings import Finding, Severity
 from rmqtool.formats.codes import SysFlag
 from rmqtool.formats.commit_log import Message, Nothing
@@ -27,7 +27,7 @@ from rmqtool.log.walk import Place, SegmentWalk, read_record_at, walk_dledger
 from rmqtool.look.queue_bounds import read_database_bounds, read_database_queue
 from rmqtool.look.regions import time_words
 from rmqtool.store.listing import QueueId
-from rmqtool.store.open import Store
+from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.rocksdb import has_database_queues, open_database, read_queue_row
 from rmqtool.store.segments import Segment
@@ -133,6 +133,12 @@ class LogSearch:
         for damage in damages:
             self._miss(damage.code, damage.file, damage.file_offset, damage.length, damage.message)
 
+    def miss_unread(self, error: ReadFailed) -> None:
+        """Remember a file that others could not read."""
+        finding = unread_finding(self.store.root, error)
+        if finding not in self.unread:
+            self.unread.append(finding)
+
     def _miss_gaps(self, start: int, end: int) -> None:
         for gap in self.store.commit_log.gaps():
             if gap.start_offset < end and gap.end_offset > start:
@@ -205,7 +211,13 @@ class QueueSearch:
 
     def run(self) -> None:
         """Search."""
-        unit = find_in_queue(self.store, self.queue, self.queue_offset)
+        unit, is_read = None, True
+        try:
+            unit = find_in_queue(self.store, self.queue, self.queue_offset)
+        except ReadFailed as error:
+            is_read = False
+            self.log.miss_unread(error)
+            self.findings.append(unread_finding(self.store.root, error))
         if unit is not None:
             physical_offset = unit.physical_offset
             message = read_record(self.store.commit_log, physical_offset)
@@ -218,9 +230,9 @@ class QueueSearch:
                 self._complain("CQ-WRONG", f"its queue entry points to {physical_offset}, where another message is")
         if self.expired:
             return
-        self._ask_log(unit is None)
+        self._ask_log(has_no_unit=unit is None and is_read)
 
-    def _ask_log(self, has_no_unit: bool) -> None:
+    def _ask_log(self, *, has_no_unit: bool) -> None:
         log = self.store.commit_log
         hint = Hint(b"", queue_offset=self.queue_offset)
         for message in self.log.iter_messages(log.min_offset, log.end_offset, hint):
@@ -399,19 +411,20 @@ def find_first_since(store: Store, timestamp: int, latest_before: bool, log: Log
 def iter_messages_since(store: Store, wanted: Callable[[str], bool], physical_offset: int) -> Iterator[Message]:
     """Yield the messages of the wanted topics that lie at ``physical_offset`` or behind, in the order of the log.
 
-    Their queues lead to them; where there are no queues at all the log is read.
+    Their queues lead to them; where there are no queues, or they cannot be read, the log is read.
     """
     if not store.has_file_queues and not has_database_queues(store):
         yield from _iter_log(store, wanted, physical_offset)
         return
+    at = physical_offset
     try:
-        places = merge(*_iter_places(store, wanted, physical_offset))
-        for place in places:
+        for place in merge(*_iter_places(store, wanted, physical_offset)):
             message = read_record(store.commit_log, place)
             if message is not None and wanted(message.topic):
                 yield message
-    except OptionalMissing:
-        yield from _iter_log(store, wanted, physical_offset)
+                at = message.physical_offset + message.total_size
+    except (OptionalMissing, ReadFailed):
+        yield from _iter_log(store, wanted, at)
 
 
 def _iter_log(store: Store, wanted: Callable[[str], bool], start: int) -> Iterator[Message]:

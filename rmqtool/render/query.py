@@ -130,7 +130,8 @@ def _missing_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
     searched = head["searched"]
     yield from _searched_lines(output, searched)
     for place in searched.get("unread", [])[:5]:
-        words = f"  {place['file'] or 'the log'} at {place.get('offset')}: {place['message']}"
+        where = f" at {place['offset']}" if "offset" in place else ""
+        words = f"  {place['file'] or 'the log'}{where}: {place['message']}"
         yield from text.hanging(text.neutral(words), output.look.width, 4)
     for reason in head.get("reasons", []):
         yield from text.hanging(text.neutral(reason[:1].upper() + reason[1:] + "."), output.look.width, 2)

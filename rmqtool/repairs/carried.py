@@ -11,13 +11,16 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import WritableFileSystem, make_directories, split
 from rmqtool.files.trees import copy_data
+from rmqtool.findings import Finding
+from rmqtool.findings.finding import UNREAD
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import SCHEDULE_TOPIC
-from rmqtool.store.config_files import read_config, read_configs
-from rmqtool.store.open import Store
+from rmqtool.store.config_files import Configs, read_config, read_configs
+from rmqtool.store.open import Store, unread_finding
 
 if TYPE_CHECKING:
     from rmqtool.log.transfer import Places
@@ -85,24 +88,35 @@ class Carrying(NamedTuple):
     move: Move
 
 
-def read_texts(store: Store) -> dict[str, dict[str, Any]]:
-    """Return the configuration files of a store as a broker would load them; databases become files."""
+def read_texts(store: Store, unread: list[Finding] | None = None) -> dict[str, dict[str, Any]]:
+    """Return the configuration files of a store as a broker would load them; databases become files.
+
+    With a list ``unread``, files that cannot be read are left out, and their findings added to it.
+    """
     texts = {}
     for name in (*_BY_TOPIC, *_OFFSETS, paths.SUBSCRIPTION_GROUP, paths.DELAY_OFFSET, paths.CONSUMER_ORDER_INFO):
-        value, _ = read_config(store, name)
+        try:
+            value, _ = read_config(store, name)
+        except ReadFailed as error:
+            if unread is None:
+                raise
+            unread.append(unread_finding(store.root, error))
+            continue
         if value is not None:
             texts[name] = value
     if any(directory.startswith(paths.CONFIG + "/") for directory in store.listing.databases()):
-        _add_databases(store, texts)
+        configs = read_configs(store, tolerant=unread is not None)
+        if unread is not None:
+            unread += [finding for finding in configs.findings if finding.code in UNREAD and finding not in unread]
+        _add_databases(texts, configs)
     return texts
 
 
-def _add_databases(store: Store, texts: dict[str, dict[str, Any]]) -> None:
+def _add_databases(texts: dict[str, dict[str, Any]], configs: Configs) -> None:
     """Add entries that only the databases have.
 
     A broker with its configuration there reads newer files at its start.
     """
-    configs = read_configs(store)
     tables: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         (paths.TOPICS, "topicConfigTable", configs.topics),
         (paths.SUBSCRIPTION_GROUP, "subscriptionGroupTable", configs.groups),

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import Refused
+from rmqtool.errors import ReadFailed, Refused
+from rmqtool.findings import Finding
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import TopicKind, topic_kind
 from rmqtool.log.ranges import Effort
@@ -22,7 +23,7 @@ from rmqtool.repairs.carried import Carrying, carry, carry_services, groups_of, 
 from rmqtool.repairs.left_out import IdMap, LostAndFound
 from rmqtool.repairs.staging import Staging, require_outside, staged
 from rmqtool.repairs.target import Target
-from rmqtool.store.open import Store
+from rmqtool.store.open import Store, unread_finding
 
 if TYPE_CHECKING:
     from rmqtool.log.ownership import Belonging
@@ -79,8 +80,10 @@ class _Reading:
 
         assert source.store is not None, "only stores are copied"
         self.source, self.store = source, source.store
-        self.texts = read_texts(self.store)
-        self.maxima = _maxima(self.store)
+        # Of a salvage: what could not be read beside the log.
+        self.unread: list[Finding] = []
+        self.texts = read_texts(self.store, self.unread if request.salvage else None)
+        self.maxima = self._maxima(salvage=request.salvage)
         selection = request.select(self.store)
         groups = groups_of(self.texts)
         self.topics = {topic for topic, _ in self.maxima}
@@ -95,6 +98,32 @@ class _Reading:
         }
         redaction = Redaction.of(request.redact, request.store_host)
         self.move: SourceMove = SourceMove(numbering, SourceQueues(source.queues, self.watches), redaction)
+
+    def _maxima(self, *, salvage: bool) -> dict[Queue, int]:
+        """Return the next offset of every queue, as the store says.
+
+        Of what cannot be read: the greatest offset that a group has committed, for queues without messages.
+        """
+        found: dict[Queue, int] = {}
+        committed = {queue: max(offsets) for queue, offsets in watched_offsets(self.texts).items()}
+        for queue in simple_queues(self.store):
+            name = (queue.queue.topic, queue.queue.queue_id)
+            try:
+                found[name] = queue.max_offset
+            except ReadFailed as error:
+                self._tell_unread(error, salvage=salvage)
+                found[name] = committed.get(name, 0)
+        try:
+            in_database = read_database_bounds(self.store)
+        except ReadFailed as error:
+            self._tell_unread(error, salvage=salvage)
+            return committed | found
+        return found | {(queue.topic, queue.queue_id): at.max_offset for queue, at in in_database.items()}
+
+    def _tell_unread(self, error: ReadFailed, *, salvage: bool) -> None:
+        if not salvage:
+            raise error
+        self.unread.append(unread_finding(self.store.root, error))
 
     def places(self) -> list[str]:
         """Return the directories of the source."""
@@ -124,13 +153,6 @@ class _Reading:
     def _topic_table(self) -> dict[str, dict[str, Any]]:
         table: dict[str, dict[str, Any]] = self.texts.get("topics.json", {}).get("topicConfigTable") or {}
         return table
-
-
-def _maxima(store: Store) -> dict[Queue, int]:
-    """Return the next offset of each queue."""
-    found = {(queue.queue.topic, queue.queue.queue_id): queue.max_offset for queue in simple_queues(store)}
-    found.update({(queue.topic, queue.queue_id): at.max_offset for queue, at in read_database_bounds(store).items()})
-    return found
 
 
 def run_copy(sources: Sequence[Source], request: CopyRequest, effort: Effort) -> Outcome:
@@ -209,8 +231,12 @@ class _Copying:
     def run(self, effort: Effort) -> None:
         """Copy messages, then what belongs to them."""
         from rmqtool.log.order import iter_merged
+        from rmqtool.log.read import Damage
         from rmqtool.log.stream import iter_parts
 
+        for reading in self.readings:
+            for one in reading.unread:
+                self.lost.take(reading.store.root, Damage(one.code, one.file or "", 0, 0, one.message), None)
         logs = [iter_parts(reading.plan, reading.selection, effort) for reading in self.readings]
         for log, event in iter_merged(logs):
             self._take(self.readings[log], event)

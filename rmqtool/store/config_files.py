@@ -156,17 +156,26 @@ def loads(name: str, text: bytes) -> bool:
 def read_configs(store: Store, *, tolerant: bool = False) -> Configs:
     """Return topics, groups and offsets from the files and the databases there are.
 
-    With ``tolerant`` a file that cannot be read is a finding, and its table is empty: for who only looks.
+    With ``tolerant`` what cannot be read is a finding, and its table is empty: for who only looks.
     """
     configs = Configs()
     _add_files(store, configs, tolerant=tolerant)
     for directory in store.listing.databases():
         if directory.startswith(paths.CONFIG + "/") and has_rows(store, directory):
-            with open_database(store, directory) as database:
-                for family in database.families:
-                    for key, value in database.iter_rows(family):
-                        _add_row(configs, directory.removeprefix(paths.CONFIG + "/"), family, key, value)
+            try:
+                _add_database(store, directory, configs)
+            except ReadFailed as error:
+                if not tolerant:
+                    raise
+                configs.findings.append(unread_finding(store.root, error))
     return configs
+
+
+def _add_database(store: Store, directory: str, configs: Configs) -> None:
+    with open_database(store, directory) as database:
+        for family in database.families:
+            for key, value in database.iter_rows(family):
+                _add_row(configs, directory.removeprefix(paths.CONFIG + "/"), family, key, value)
 
 
 def _add_files(store: Store, configs: Configs, *, tolerant: bool) -> None:
@@ -321,7 +330,11 @@ _TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape
 
 def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
     """Return the topics with batch queues. Only 5.x has them."""
-    table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
+    return batch_topics(load_config(files, paths.TOPICS).get("topicConfigTable") or {})
+
+
+def batch_topics(table: Mapping[str, Any]) -> frozenset[str]:
+    """Return the topics with batch queues of a table of topics."""
     return frozenset(
         topic
         for topic, settings in table.items()

@@ -43,6 +43,13 @@ _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileK
 _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
 
 # The root of a store has one of these; a directory with two of them is the root of one.
+# The contents of a database that only a backup restores. Queues can be made again from the log.
+_ONLY_THERE = {
+    paths.CONSUME_QUEUE: None,
+    paths.KV_STORE: "its checkpoints of pop consumption",
+    paths.ROCKSDB_STORE: "its timers and open transactions",
+}
+_CONFIGURATION = "what it holds of topics, groups and committed offsets"
 _MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
 
 
@@ -340,11 +347,17 @@ def guess_version(listing: StoreListing) -> tuple[Version, str]:
     return Version.V4_9, "guessed: it has no files of 5.x"
 
 
+def relative_to(root: str, file: str) -> str:
+    """Return the path of a file below a store's root, as errors name it; any other path as it is."""
+    return file.removeprefix(root.rstrip("/") + "/").removeprefix(os.path.abspath(root) + "/")
+
+
 def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = None) -> Finding:
     """Return the finding of what could not be read, its file relative to the store."""
-    name = None if error.file is None else error.file.removeprefix(root.rstrip("/") + "/")
-    name = None if name is None else name.removeprefix(os.path.abspath(root) + "/")
-    found = new_finding("ST-READ", error.message, Place(name or paths.COMMIT_LOG, error.offset), severity=severity)
-    if isinstance(error.__cause__, PermissionError):
-        return replace(found, fix="run the command as a user who can read it")
-    return found
+    name = None if error.file is None else relative_to(root, error.file)
+    place = Place(name or paths.COMMIT_LOG, error.offset)
+    found = new_finding(error.finding, error.message, place, severity=severity)
+    only_there = _ONLY_THERE.get(name or "", _CONFIGURATION) if error.finding == "RX-OPEN" else None
+    if only_there is not None:
+        found = replace(found, consequence=f"{found.consequence}; {only_there} cannot be restored without a backup")
+    return found if error.hint is None or found.fix is None else replace(found, fix=error.hint)

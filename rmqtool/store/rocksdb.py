@@ -15,9 +15,10 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import Any, NamedTuple, Protocol
 
-from rmqtool.errors import OptionalMissing, ReadFailed, RowsUnread, WriteFailed
+from rmqtool.errors import DatabaseUnopened, OptionalMissing, RowsUnread, WriteFailed
 from rmqtool.files.failures import write_failed
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.formats import layouts, paths, rocksdb_rows
@@ -57,9 +58,10 @@ class Database:
     Raises ``RowsUnread``, with the name of the table file, where RocksDB cannot read what it should give.
     """
 
-    def __init__(self, opened: Any, families: list[str], directory: str) -> None:
+    def __init__(self, opened: Any, families: list[str], directory: str, store: Listed) -> None:
         self._opened = opened
         self._directory = directory
+        self._store = store
         self.families = families
 
     def iter_rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -92,7 +94,7 @@ class Database:
         try:
             value = self._opened.get_column_family(family).get(key)
         except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
-            raise _unreadable(self._directory, error) from error
+            raise _unreadable(self._store, self._directory, error) from error
         return None if value is None else bytes(value)
 
     def _require_end(self, rows: Any, last: bytes) -> None:
@@ -111,15 +113,21 @@ class Database:
                 follower.next()
             follower.status()
         except Exception as error:
-            raise _unreadable(self._directory, error) from error
+            raise _unreadable(self._store, self._directory, error) from error
 
 
-def _unreadable(directory: str, error: Exception) -> RowsUnread:
+def _unreadable(store: Listed, directory: str, error: Exception) -> RowsUnread:
     """Return the error of a row that cannot be read, with the file that RocksDB names, as it is called in the store."""
     said = _TEMPORARY.sub("", str(error))
     table = _TABLE_NAME.search(said)
     file = directory if table is None else f"{directory}/{table[0]}"
-    return RowsUnread(f"RocksDB cannot read {file}: {said}", file=file, hint="rmqtool check STORE --only RX")
+    where = os.path.join(store.root, file)
+    return RowsUnread(f"RocksDB cannot read {file}: {said}", file=where, hint=_way_out(store))
+
+
+def _way_out(store: Listed) -> str:
+    """Return the command that needs no database: the log has the messages of every queue."""
+    return f"rmqtool copy {quote(store.root)} {quote(store.root)}.new --salvage"
 
 
 def has_rows(store: Listed, directory: str) -> bool:
@@ -134,7 +142,7 @@ def has_rows(store: Listed, directory: str) -> bool:
 def open_database(store: Listed, directory: str) -> Iterator[Database]:
     """Open the database in ``directory`` of the store.
 
-    Raises ``OptionalMissing`` without the extra, ``ReadFailed`` when RocksDB refuses the files.
+    Raises ``OptionalMissing`` without the extra, ``DatabaseUnopened`` when RocksDB refuses the files.
     """
     try:
         from rocksdict import AccessType, Options, Rdict
@@ -152,11 +160,10 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             access = AccessType.read_only()
             opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
         except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
-            raise ReadFailed(
-                f"RocksDB cannot open {directory}: {error}", file=directory, hint="rmqtool check STORE --only RX"
-            ) from error
+            said = f"RocksDB cannot open {directory}: {_TEMPORARY.sub('', str(error))}"
+            raise DatabaseUnopened(said, file=os.path.join(store.root, directory), hint=_way_out(store)) from error
         try:
-            yield Database(opened, families, directory)
+            yield Database(opened, families, directory, store)
         finally:
             opened.close()
 

@@ -43,6 +43,7 @@ ERRORS = [
     ("ReadFailed", 3, "read-failed"),
     ("FileMissing", 3, "read-failed"),
     ("NoMemory", 3, "out-of-memory"),
+    ("DatabaseUnopened", 3, "read-failed"),
     ("RowsUnread", 6, "read-failed"),
     ("StoreInUse", 4, "in-use"),
     ("Refused", 5, "refused"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.errors import Exit, ReadFailed
+from rmqtool.errors import Exit
+from rmqtool.files.failures import read_failed
 from rmqtool.files.filesystem import Space
 from rmqtool.files.posix import PosixReadableFile, PosixReadableFileSystem
 from rmqtool.look import disk
@@ -240,7 +242,7 @@ def test_one_file_that_cannot_be_read_hides_nothing_else(victim, store, monkeypa
     def refuse(self: PosixReadableFileSystem, path: str) -> PosixReadableFile:
         if path == victim:
             shown = self.shown(path)
-            raise ReadFailed(f"cannot open {shown}: Permission denied", file=shown) from PermissionError(13, "no")
+            raise read_failed("open", shown, PermissionError(errno.EACCES, "Permission denied"))
         return opened(self, path)
 
     monkeypatch.setattr(PosixReadableFileSystem, "open_read", refuse)
@@ -248,7 +250,9 @@ def test_one_file_that_cannot_be_read_hides_nothing_else(victim, store, monkeypa
     shown = json.loads(out)
     assert status == Exit.SKIPPED
     told = [one for one in shown["findings"] if one["code"] == "ST-READ"]
-    assert [(one["file"], one["fix"]) for one in told] == [(victim, "run the command as a user who can read it")]
+    assert [(one["file"], one["fix"]) for one in told] == [
+        (victim, "run the command as the owner of the store, or as root")
+    ]
     assert [one["code"] for one in shown["findings"] if one["severity"] != "notice"] == ["ST-READ"]
     assert shown["commitLog"]["maxOffset"] == truth("53-broker")["max_phy"]
     for words in (("check", root), ("check", root, "--quick")):

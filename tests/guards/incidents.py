@@ -216,6 +216,26 @@ def _other_log(root: Path) -> None:
     (other / "commitlog").rename(root / "commitlog")
 
 
+def _row(directory: str, key: bytes, value: bytes) -> Damage:
+    """A row that no broker writes, in a database."""
+
+    def write(root: Path) -> None:
+        from rocksdict import Options, Rdict
+
+        path = str(root / directory)
+        families = {family: Options(raw_mode=True) for family in Rdict.list_cf(path)}
+        database = Rdict(path, Options(raw_mode=True), column_families=families)
+        database[key] = value
+        database.close()
+
+    return write
+
+
+def _largest(root: Path, pattern: str) -> Path:
+    """Return the file that has the most in it."""
+    return max(root.glob(pattern), key=lambda path: (len(path.read_bytes().rstrip(b"\0")), path.name))
+
+
 _CONFIG_JSON = ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")
 _RETRY = "consumequeue/T_retry"
 
@@ -334,6 +354,12 @@ INCIDENTS: dict[str, Incident] = {
     "bad sector in the log": Incident(
         "53-broker", around=lambda root: surroundings.bad_sector(segment(root, 1), 8192, 12_288)
     ),
+    "bad sector in a queue": Incident(
+        "53-broker", around=lambda root: surroundings.bad_sector(root / _first_queue_file("T_normal"), 0, 4096)
+    ),
+    "bad sector in the index": Incident(
+        "53-broker", around=lambda root: surroundings.bad_sector(segment(root, 0, "index"), 0, 4096)
+    ),
     "disk nearly full": Incident("53-broker", around=lambda _: surroundings.disk_used(0.92)),
     "held by a broker": Incident("53-broker", around=surroundings.held_lock),
     # other kinds of stores
@@ -343,6 +369,19 @@ INCIDENTS: dict[str, Incident] = {
     "RocksDB: table spoilt": Incident("53-rocksdb", lambda root: spoil(root / "consumequeue/000011.sst", 300)),
     "RocksDB: table missing": Incident("53-rocksdb", _remove("consumequeue/000011.sst")),
     "RocksDB: CURRENT missing": Incident("53-rocksdb", _remove("consumequeue/CURRENT")),
+    "RocksDB: topics do not open": Incident("53-rocksdb", _remove("config/topics/CURRENT")),
+    "RocksDB: offsets do not open": Incident("53-rocksdb", _remove("config/consumerOffsets/CURRENT")),
+    "RocksDB: all configuration does not open": Incident("53-rocksdbv2", _remove("config/rdb/CURRENT")),
+    "RocksDB: pops do not open": Incident("53-rocksdb", _remove("kvStore/CURRENT")),
+    "RocksDB: timers do not open": Incident("54-combine", _remove("rocksdbstore/CURRENT")),
+    "RocksDB: a setting that does not parse": Incident("53-rocksdb", _row("config/topics", b"RocksA", b"{")),
+    "RocksDB: a queue row that does not parse": Incident("53-rocksdb", _row("consumequeue", b"odd", b"odd")),
+    "compacted log spoilt": Incident(
+        "53-compaction", lambda root: spoil(_largest(root, "compaction/compactionLog/*/*/*"), 300)
+    ),
+    "compacted queue spoilt": Incident(
+        "53-compaction", lambda root: spoil(_largest(root, "compaction/compactionCq/*/*/*"), 2)
+    ),
     "RocksDB: queues missing": Incident("53-rocksdb", _remove("consumequeue")),
     "timer log cut": Incident("53-timer", _cut("timerlog/00000000000000002600", 500)),
     "timer wheel missing": Incident("53-timer", _remove("timerwheel")),

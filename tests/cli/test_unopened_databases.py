@@ -1,0 +1,148 @@
+"""RocksDB databases that do not open: every look goes on without them, and each screen says what can be had back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.guards.surroundings import unreadable
+from tests.guards.test_untouched import digest
+from tests.guards.typed import json_lines, type_words
+
+pytest.importorskip("rocksdict", reason="needs the extra rocksdb")
+
+MESSAGES = 134
+DATABASES = ["consumequeue", "config/topics", "config/consumerOffsets", "config/subscriptionGroups", "kvStore"]
+
+
+def without(root: Path, directory: str) -> Path:
+    """Take from a database the file that names its manifest."""
+    (root / directory / "CURRENT").unlink()
+    return root
+
+
+@pytest.mark.parametrize("directory", DATABASES)
+def test_check_names_the_database_once_and_goes_on(writable_store: Any, directory: str) -> None:
+    root = without(writable_store("53-rocksdb"), directory)
+    typed = type_words(["check", str(root), "--jsonl"])
+    *found, last = json_lines(typed)
+    assert typed.status == Exit.SKIPPED
+    assert [(one["code"], one["file"]) for one in found] == [("RX-OPEN", directory)]
+    assert found[0]["fix"] == f"rmqtool copy {root} {root}.new --salvage"
+    assert ("cannot be restored without a backup" in found[0]["consequence"]) == (directory != "consumequeue")
+    assert "rmqtool-rocksdb-" not in found[0]["message"], "a name of a temporary copy"
+    assert (last["summary"]["messages"], last["summary"]["complete"]) == (MESSAGES, False)
+
+
+@pytest.mark.parametrize("directory", [name for name in DATABASES if name != "kvStore"])
+def test_info_says_the_same(writable_store: Any, directory: str) -> None:
+    root = without(writable_store("53-rocksdb"), directory)
+    typed = type_words(["info", str(root), "--json"])
+    (found,) = json.loads(typed.out)["findings"]
+    assert (typed.status, found["code"], found["file"]) == (Exit.SKIPPED, "RX-OPEN", directory)
+    assert found["fix"] == f"rmqtool copy {root} {root}.new --salvage"
+
+
+@pytest.mark.parametrize("directory", DATABASES)
+def test_a_salvage_has_every_message_and_passes_but_for_what_is_gone(writable_store: Any, directory: str) -> None:
+    root = without(writable_store("53-rocksdb"), directory)
+    new = f"{root}.new"
+    if directory != "kvStore":  # which no copy takes along
+        refused = type_words(["copy", str(root), new])
+        assert refused.status == Exit.NOT_A_STORE
+        assert f"Next: rmqtool copy {root} {new} --salvage" in refused.err
+        assert not Path(new).exists()
+    made = type_words(["copy", str(root), new, "--salvage", "--json"])
+    assert made.status == (Exit.DONE if directory == "kvStore" else Exit.SKIPPED), made.said
+    assert json.loads(made.out)["messages"] == MESSAGES
+    gone = {
+        "config/topics": ["config/topics.json"],
+        "config/consumerOffsets": ["config/consumerOffset.json"],
+        "config/subscriptionGroups": ["config/subscriptionGroup.json"],
+    }
+    *found, _ = json_lines(type_words(["check", new, "--jsonl"]))
+    assert [(one["code"], one["file"]) for one in found] == [("CF-EMPTY", file) for file in gone.get(directory, [])]
+
+
+def test_a_salvage_without_queues_keeps_what_groups_have_consumed(writable_store: Any) -> None:
+    root = without(writable_store("53-rocksdb"), "consumequeue")
+    assert type_words(["copy", str(root), f"{root}.new", "--salvage"]).status == Exit.SKIPPED
+    groups = json.loads(type_words(["info", f"{root}.new", "--json"]).out)["groups"]
+    assert groups["G_r1"]["RocksA"] == {number: {"committed": 30, "lag": 0} for number in "012"}
+
+
+def test_a_message_is_found_in_the_log_when_its_queue_cannot_be_read(writable_store: Any) -> None:
+    root = without(writable_store("53-rocksdb"), "consumequeue")
+    typed = type_words(["query", str(root), "RocksA/0@3", "--json"])
+    found = json.loads(typed.out)
+    assert (typed.status, found["answeredBy"], found["messages"][0]["commitLogOffset"]) == (Exit.DONE, ["scan"], 8275)
+    assert found["searched"]["unread"][0]["code"] == "RX-OPEN"
+    absent = type_words(["query", str(root), "RocksA/0@300", "--json"])
+    assert (absent.status, json.loads(absent.out)["complete"]) == (Exit.SKIPPED, False)
+    story = type_words(["query", str(root), found["messages"][0]["uniqKey"], "--history", "--json"])
+    assert (story.status, [event["event"] for event in json.loads(story.out)["history"]]) == (Exit.DONE, ["stored"])
+
+
+def test_a_message_is_found_in_the_log_when_its_queue_file_may_not_be_read(writable_store: Any) -> None:
+    root = writable_store("53-broker")
+    with unreadable(root / f"consumequeue/T_normal/0/{0:020d}"):
+        typed = type_words(["query", str(root), "T_normal/0@3", "--json"])
+    found = json.loads(typed.out)
+    assert (typed.status, found["answeredBy"]) == (Exit.DONE, ["scan"])
+    assert [(one["topic"], one["queueId"], one["queueOffset"]) for one in found["messages"]] == [("T_normal", 0, 3)]
+    assert found["searched"]["unread"][0]["code"] == "ST-READ"
+
+
+def test_statistics_say_which_configuration_they_lack(writable_store: Any) -> None:
+    root = without(writable_store("53-rocksdb"), "config/topics")
+    typed = type_words(["stat", str(root), "--json"])
+    assert typed.status == Exit.SKIPPED
+    assert json.loads(typed.out)["total"]["messages"] == MESSAGES
+    assert "config/topics is not in the answer" in typed.err
+
+
+@pytest.mark.parametrize("name", ["53-rocksdb", "53-rocksdbv2", "54-rocksone"])
+def test_topics_in_a_database_are_listed(writable_store: Any, name: str) -> None:
+    typed = type_words(["topic", str(writable_store(name)), "list", "--jsonl"])
+    rows = {row["topic"]: row for row in json_lines(typed)}
+    assert typed.status == Exit.DONE
+    assert (rows["RocksA"]["readQueueNums"], rows["RocksB"]["readQueueNums"]) == (3, 1)
+    assert ("TBW102" in rows) == (name != "53-rocksdbv2"), "which has the topics alone that were made"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["topic", "{}", "create", "New"],
+        ["topic", "{}", "delete", "RocksA", "--yes"],
+        ["produce", "{}", "-t", "RocksA", "hello"],
+        ["produce", "{}", "-t", "New", "--create", "hello"],
+        ["tick", "{}"],
+        ["consume", "{}", "-g", "G", "-t", "RocksA", "--commit"],
+    ],
+    ids=lambda words: " ".join(words[:1] + words[2:]),
+)
+def test_what_a_broker_keeps_in_a_database_is_not_written_beside_it(writable_store: Any, words: list[str]) -> None:
+    root = writable_store("53-rocksdbv2")
+    before = digest(root)
+    typed = type_words([word.format(root) for word in words])
+    assert (typed.status, digest(root)) == (Exit.NOT_A_STORE, before), typed.said
+    assert "are in RocksDB; only its broker can write them" in typed.err
+
+
+def test_the_way_out_of_what_cannot_be_read_is_that_of_its_cause(writable_store: Any) -> None:
+    root = writable_store("53-broker")
+    with unreadable(root / "config/consumerOffset.json"):
+        *found, _ = json_lines(type_words(["check", str(root), "--jsonl"]))
+    told = {one["file"]: one["fix"] for one in found if one["code"] == "ST-READ"}
+    assert told == {"config/consumerOffset.json": "run the command as the owner of the store, or as root"}
+    (root / "config/topics.json").unlink()
+    (root / "config/topics.json").mkdir()
+    *found, last = json_lines(type_words(["check", str(root), "--jsonl"]))
+    told = {one["file"]: one["fix"] for one in found if one["code"] in ("ST-READ", "ST-FOREIGN")}
+    assert told == {"config/topics.json": "move it out of the store"}
+    assert last["summary"]["messages"] == 415, "the log is read although topics.json is not"
