@@ -50,6 +50,7 @@ ERRORS = [
     ("WriteFailed", 7, "write-failed"),
     ("NoSpace", 7, "write-failed"),
     ("OptionalMissing", 8, "optional-missing"),
+    ("RemoteError", 9, "remote"),
     ("Bug", 70, "bug"),
     ("Interrupted", 130, "interrupted"),
 ]
