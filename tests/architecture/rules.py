@@ -188,22 +188,46 @@ def check_budgets(module: Module) -> Iterator[Violation]:
 
 
 def check_commands(module: Module) -> Iterator[Violation]:
-    """A command's file is short, and each of its functions calls one function of api at most."""
+    """A command's file is short. It calls a function of api, and none of its functions calls two of them."""
     if module.room != "commands" or Path(module.path).stem in house.SHARED_BY_COMMANDS:
         return
     if module.lines > house.COMMAND_LINES:
         message = f"{module.lines} lines, {house.COMMAND_LINES} are allowed for a command"
         yield Violation("command-lines", module.path, 1, message)
-    verbs = {
-        found.target.rpartition(".")[2]
-        for found in iter_imports(module)
-        if _room_of(found.target) == "api" and found.target.rpartition(".")[2].islower()
-    }
+    verbs = _verbs(module)
+    called_at_all: set[str] = set()
     for name, function in iter_functions(module):
-        called = {_called(node) for node in ast.walk(function) if isinstance(node, ast.Call)} & verbs
+        called = {verbs[word] for node in ast.walk(function) for word in _words_called(node) if word in verbs}
+        called_at_all |= called
         if len(called) > 1:
             message = f"it calls {', '.join(sorted(called))}: what they do together is a function of api"
             yield Violation("one-verb", f"{module.path}::{name}", function.lineno, message)
+    is_command = Path(module.path).stem in {name for name, _ in iter_functions(module)}
+    if is_command and not called_at_all:
+        yield Violation(
+            "no-verb", module.path, 1, "it calls no function of api: what it does, a program cannot ask for"
+        )
+
+
+def _verbs(module: Module) -> dict[str, str]:
+    """Return the functions and modules of api that a module imports, by the names that it gives them."""
+    return {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if _room_of(f"{_source_of(module, node)}.{alias.name}") == "api" and alias.name.islower()
+    }
+
+
+def _words_called(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node calls, and the name whose attribute it calls."""
+    if isinstance(node, ast.Call):
+        part: ast.expr = node.func
+        while isinstance(part, ast.Attribute):
+            part = part.value
+        if isinstance(part, ast.Name):
+            yield part.id
 
 
 def check_names(module: Module) -> Iterator[Violation]:

@@ -115,6 +115,13 @@ BREAKING = {
         "from rmqtool.api.topic import topic\n\n\ndef f():\n    from rmqtool.api.tick import tick\n\n"
         "    tick(topic())\n",
     ),
+    "command of two verbs by other names": (
+        "one-verb",
+        "commands/a.py",
+        "def f():\n    from rmqtool.api.tick import tick as a\n    from rmqtool.api.topic import topic as b\n\n"
+        "    a(b())\n",
+    ),
+    "command without a verb": ("no-verb", "commands/a.py", "def a():\n    from rmqtool.api.tick import tick\n"),
     "many parameters": ("parameters", "formats/a.py", "def f(a, b, c, d, *, e, f, g, h):\n    pass\n"),
     "the kernel past its module": ("third-party", "columns/a.py", "from rmqtool import _native\n"),
     "many parameters, gathered": ("parameters", "formats/a.py", "def f(a, b, c, d, e, f, *g, **h):\n    pass\n"),
