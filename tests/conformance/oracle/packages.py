@@ -120,24 +120,36 @@ def _compile(version: str, home: Path) -> None:
 
 
 def _write_sources(version: str, folder: Path) -> list[Path]:
-    """Write the programs for one version; a line tagged ``/*4*/`` or ``/*5*/`` is for that generation only."""
+    """Write the programs for one version."""
     mine = generation(version)
-    other = {"4": "5", "5": "4"}[mine]
     names = ["J", "Start", *(("Truth49", "Open49") if mine == "4" else ("Truth5",))]
     if version in BROKER_VERSIONS:
         names += ["BrokerRun", "BrokerClients", f"Broker{mine}"]
     written = []
     for name in names:
-        lines = (_JAVA / f"{name}.java").read_text(encoding="utf-8").splitlines()
-        kept = [line.removeprefix(f"/*{mine}*/") for line in lines if not line.startswith(f"/*{other}*/")]
         path = folder / f"{name}.java"
-        path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+        path.write_text(source_for(version, _JAVA / f"{name}.java"), encoding="utf-8")
         written.append(path)
     return written
 
 
+def source_for(version: str, path: Path) -> str:
+    """Return a program for one version: a line tagged ``/*4*/`` or ``/*5*/`` is for that generation only."""
+    mine = generation(version)
+    other = {"4": "5", "5": "4"}[mine]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "".join(f"{line.removeprefix(f'/*{mine}*/')}\n" for line in lines if not line.startswith(f"/*{other}*/"))
+
+
 def run_java(version: str, program: str, arguments: Sequence[object], *, logs: bool, user_home: Path) -> int:
-    """Run one of our programs; return its exit status. ``ORACLE_VERBOSE=1`` shows what it prints.
+    """Run one of our programs; return its exit status. Arguments are those of ``start_java``."""
+    return start_java(version, program, arguments, logs=logs, user_home=user_home).wait()
+
+
+def start_java(
+    version: str, program: str, arguments: Sequence[object], *, logs: bool, user_home: Path
+) -> subprocess.Popen[bytes]:
+    """Start one of our programs. ``ORACLE_VERBOSE=1`` shows what it prints.
 
     ``logs``: leave RocketMQ's loggers on, for programs that record them. ``user_home`` takes whatever the classes
     leave behind, temporary files included.
@@ -158,4 +170,4 @@ def run_java(version: str, program: str, arguments: Sequence[object], *, logs: b
     command += [f"-D{name}={value}" for name, value in properties.items()]
     command += ["-cp", f"{home}/classes:{home}/lib/*", program, *map(str, arguments)]
     shown = None if os.environ.get("ORACLE_VERBOSE") else subprocess.DEVNULL
-    return subprocess.run(command, stdout=shown, stderr=shown, check=False).returncode
+    return subprocess.Popen(command, stdout=shown, stderr=shown)

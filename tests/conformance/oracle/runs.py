@@ -7,17 +7,19 @@ import lzma
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tests.conformance.oracle.packages import BROKER_VERSIONS, OracleError, generation, run_java
+from tests.conformance.oracle.packages import BROKER_VERSIONS, OracleError, generation, run_java, start_java
 
 HANG_LIMIT_MS = 60_000
 # With many stores in one process most of the time is spent waiting in its shutdowns.
 _AT_ONCE = 12
 _SHORT_HANG_LIMIT_MS = 20_000
+_START_LIMIT = 120
 
 
 @contextmanager
@@ -118,6 +120,47 @@ def run_broker(
             _copy(copy, keep)
     _must_exist(out)
     return status
+
+
+class Addresses(NamedTuple):
+    """Where clients reach a broker that runs: its name server, and itself."""
+
+    names: str
+    broker: str
+
+
+@contextmanager
+def live_broker(version: str, *, settings: Mapping[str, str], seconds: int) -> Iterator[Addresses]:
+    """Run a real name server and broker on an empty store while the context lasts, at most ``seconds``.
+
+    They listen on loopback, but for a 4.9 broker and every broker's HA port, which listen everywhere: upstream has no
+    setting for those.
+    """
+    if version not in BROKER_VERSIONS:
+        raise OracleError(f"no broker of version {version}; one of {', '.join(BROKER_VERSIONS)}")
+    with _scratch() as scratch:
+        store, home, announced, out = (scratch / name for name in ("store", "home", "announced", "out.json"))
+        store.mkdir()
+        home.mkdir()
+        words = [store, out, seconds, f"announce={announced}", *(f"{name}={value}" for name, value in settings.items())]
+        process = start_java(version, f"Broker{generation(version)}", words, logs=True, user_home=home)
+        try:
+            yield _addresses(process, announced)
+            announced.unlink()
+            if process.wait(120) or not read_json(out)["ready"]:
+                raise OracleError(f"the broker did not stop cleanly: {read_json(out)['log']}")
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _addresses(process: subprocess.Popen[bytes], announced: Path) -> Addresses:
+    end = time.monotonic() + _START_LIMIT
+    while process.poll() is None and time.monotonic() < end:
+        with suppress(OSError, ValueError):
+            return Addresses(**read_json(announced))
+        time.sleep(0.05)
+    raise OracleError("the broker did not start; ORACLE_VERBOSE=1 shows why")
 
 
 def settings_of(path: Path) -> dict[str, str]:

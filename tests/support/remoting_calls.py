@@ -1,0 +1,19 @@
+"""One request over a connection of its own, and its answer: what a test asks a broker or a name server."""
+
+from __future__ import annotations
+
+import socket
+
+from rmqtool.remoting.command import RemotingCommand
+from rmqtool.remoting.frames import decode_frame, encode_frame
+
+_TIMEOUT = 10
+
+
+def ask(address: str, request: RemotingCommand) -> RemotingCommand:
+    """Return the answer of whoever listens at ``address``."""
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), _TIMEOUT) as connection, connection.makefile("rb") as answers:
+        connection.sendall(encode_frame(request))
+        length = answers.read(4)
+        return decode_frame(length + answers.read(int.from_bytes(length, "big")))
