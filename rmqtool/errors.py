@@ -1,6 +1,6 @@
-"""The error tree. An exit status belongs to a class; nothing else in the project chooses one.
+"""The error tree: what stops a command. An exit status belongs to a class; nothing else in the project chooses one.
 
-Errors are for what stops a command. Damage in a store is not an error but a value: see ``findings``.
+Damage in a store is not an error but a value: see ``findings``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """The one table of exit statuses."""
+    """The exit statuses of every command; docs/contract.md says when each is used."""
 
     DONE = 0
     NO = 1
@@ -26,7 +26,7 @@ class Exit(IntEnum):
     CLOSED_PIPE = 141
 
 
-# If several apply, the first of these is the status of the command.
+# When several statuses apply to one command, the first of these is its status: the most urgent one.
 PRECEDENCE = (
     Exit.BUG,
     Exit.WRITE_FAILED,
@@ -39,12 +39,12 @@ PRECEDENCE = (
 )
 
 
-# The hint for a result that could not be written.
+# The hint of every error about standard output that cannot be written.
 NO_OUTPUT = "free space where standard output goes, or write to another file: > FILE"
 
 
 def worst(*statuses: int) -> Exit:
-    """Return the one status for several."""
+    """Return the status of a command that met all of ``statuses``."""
     for candidate in PRECEDENCE:
         if candidate in statuses:
             return candidate
@@ -52,10 +52,10 @@ def worst(*statuses: int) -> Exit:
 
 
 class RmqtoolError(Exception):
-    """An error that stops a command: a sentence, where, and what to type next.
+    """An error that stops a command.
 
-    ``message`` says what happened and why it matters; ``file`` and ``offset`` say where; ``hint`` is the next command,
-    or a sentence if no command helps.
+    ``message`` says what happened, and why it matters if that is not plain; ``file`` and ``offset`` say where; ``hint``
+    is the command to type next, or one sentence where no command helps.
     """
 
     exit_status = Exit.BUG
@@ -71,7 +71,7 @@ class RmqtoolError(Exception):
         self.hint = hint
 
     def as_json(self) -> dict[str, object]:
-        """Return the ``error`` object of the contract."""
+        """Return the ``error`` object of docs/contract.md."""
         found: dict[str, object] = {"code": self.code, "message": self.message}
         for name in ("file", "offset", "hint"):
             value = getattr(self, name)
@@ -81,7 +81,7 @@ class RmqtoolError(Exception):
 
 
 class NotFound(RmqtoolError):
-    """The thing that was asked for does not exist, and this is proven."""
+    """The command looked everywhere it can be, and it is not there."""
 
     exit_status = Exit.NO
     code = "not-found"
@@ -116,7 +116,7 @@ class FileMissing(ReadFailed):
 
 
 class NoMemory(StoreError):
-    """The process was given less memory than the command needs."""
+    """The process has less memory than the command needs."""
 
     code = "out-of-memory"
 
@@ -173,14 +173,14 @@ class RemoteError(RmqtoolError):
 
 
 class Interrupted(RmqtoolError):
-    """Ctrl-C, obeyed at a safe boundary."""
+    """Ctrl-C; the command stopped at a point where the store is consistent."""
 
     exit_status = Exit.INTERRUPTED
     code = "interrupted"
 
 
 class Bug(RmqtoolError):
-    """An unexpected exception."""
+    """An exception that no code expected: a defect of rmqtool."""
 
     exit_status = Exit.BUG
     code = "bug"

@@ -1,4 +1,4 @@
-"""Progress: what long work reports to. ``render`` decides how it looks."""
+"""Progress: what long work calls as it advances. ``render`` decides what it looks like."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the advance of one piece of long work."""
+    """One piece of long work, reported as it advances."""
 
     def start(self, what: str, total: int | None, unit: str) -> None:
-        """Begin ``what``; ``total`` in ``unit`` (``bytes``, ``messages``), or None when it is not known."""
+        """Begin ``what``. ``total`` counts ``unit`` (``bytes``, ``messages``); None when it is not known."""
 
     def advance(self, amount: int) -> None:
-        """Add ``amount`` units done."""
+        """Report that ``amount`` more of the unit is done."""
 
     def finish(self) -> None:
         """End the piece of work."""
 
 
 class NoProgress:
-    """Progress that is not shown."""
+    """A Progress that shows nothing."""
 
     def start(self, what: str, total: int | None, unit: str) -> None:
-        """Ignore the start."""
+        """Show nothing."""
 
     def advance(self, amount: int) -> None:
-        """Ignore the advance."""
+        """Show nothing."""
 
     def finish(self) -> None:
-        """Ignore the end."""
+        """Show nothing."""

@@ -20,9 +20,9 @@ ACCEPTED_ZONES = "Try local, UTC, +08:00, Asia/Shanghai."
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONG_MAX = (1 << 63) - 1
-# Such a number is meant as a date or as seconds (20260823, 2026082315, 1787468400), not as milliseconds in 1970.
+# Of 8 to 11 digits people mean a date (20260823, 2026082315) or seconds (1787468400), never milliseconds of 1970.
 _DIGITS_OF_SECONDS_AND_DATES = range(8, 12)
-# yyyyMMddHHmmss, as clients take consumeTimestamp; this many milliseconds would be after the year 2286.
+# yyyyMMddHHmmss, as clients take consumeTimestamp. Read as milliseconds, 14 digits would be after the year 2286.
 _DIGITS_OF_CLIENTS = 14
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _SPAN = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhdw]))+")
@@ -37,19 +37,19 @@ _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})?")
 
 
 def now_ms() -> int:
-    """Return the current time."""
+    """Return the current time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def parse_time(text: str, *, now: int, zone: tzinfo | None = None) -> int:
-    """Return the moment that ``text`` means; ``zone`` (None: the machine's) is for times without one."""
+    """Return the epoch milliseconds that ``text`` means. ``zone`` is for times without one; None is the machine's."""
     word = text.strip()
     if re.fullmatch(r"-?[0-9]+", word):
         if len(word) == _DIGITS_OF_CLIENTS and word.isdigit():
             return _clients_time(text, zone)
         if len(word) in _DIGITS_OF_SECONDS_AND_DATES:
             raise UsageError(f'"{text}" would be a time in 1970: epoch milliseconds have 13 digits', hint=ACCEPTED)
-        # A broker's "no end" is the greatest long; the half-open range that includes it ends one later.
+        # A broker's "no end" is the greatest long. The end of a half-open range is one more, which is accepted too.
         if abs(int(word)) <= _LONG_MAX + 1:
             return min(int(word), _LONG_MAX)
     elif word[:1] in ("-", "+") and _SPAN.fullmatch(word[1:]):
@@ -76,7 +76,7 @@ def parse_span(text: str) -> int:
 
 
 def parse_zone(text: str) -> tzinfo | None:
-    """Return a zone; None is the machine's own, which has no fixed offset."""
+    """Return a time zone. None is the machine's own zone, which can change its offset during the year."""
     word = text.strip()
     if word.lower() == "local":
         return None
@@ -97,7 +97,7 @@ def parse_zone(text: str) -> tzinfo | None:
 def parse_period(
     begin: str | None, end: str | None, *, now: int, zone: tzinfo | None = None, may_be_empty: bool = False
 ) -> tuple[int | None, int | None]:
-    """Return the two ends of a half-open range, None where it is open."""
+    """Return begin and end of a half-open range in epoch milliseconds; None where the range is open."""
     first = parse_time(begin, now=now, zone=zone) if begin is not None else None
     last = parse_time(end, now=now, zone=zone) if end is not None else None
     if not may_be_empty and first is not None and last is not None and first >= last:

@@ -14,7 +14,7 @@ from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqtool.checks.check import Check, CheckOptions
-    from rmqtool.findings.registry import CodeEntry
+    from rmqtool.findings import CodeEntry
     from rmqtool.store.open import Store
 
 

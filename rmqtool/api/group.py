@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.broker.consumer.rebalance import Change
     from rmqtool.broker.offsets import ConsumerOffsets
     from rmqtool.files.filesystem import Closable, Status
-    from rmqtool.formats.message_queues import MessageQueue
+    from rmqtool.formats.message_queue import MessageQueue
     from rmqtool.log.select import Selection
     from rmqtool.look.stored_queues import StoredQueues
     from rmqtool.store.open import Store as OpenStore
@@ -182,7 +182,7 @@ def _local_offsets(asked: Asked, stored: StoredQueues, stack: ExitStack) -> dict
     from rmqtool.engine.clock import SystemClock
     from rmqtool.files.posix_write import PosixWritableFileSystem
     from rmqtool.formats.flaws import Flaw
-    from rmqtool.formats.message_queues import decode_local_offsets
+    from rmqtool.formats.message_queue import decode_local_offsets
     from rmqtool.store.config_files import ConfigText
 
     files = stack.enter_context(PosixWritableFileSystem(os.path.expanduser("~")))

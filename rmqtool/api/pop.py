@@ -186,7 +186,7 @@ def _place_of(one: Popped) -> str:
 def _delivered(one: Popped) -> Delivered:
     from rmqtool.broker.consumer.group import Delivered
     from rmqtool.broker.consumer.process_queue import CachedMessage
-    from rmqtool.formats.message_queues import MessageQueue
+    from rmqtool.formats.message_queue import MessageQueue
 
     record = one.record
     queue = MessageQueue(record.topic, one.receipt.broker_name, record.queue_id)

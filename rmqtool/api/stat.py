@@ -130,7 +130,7 @@ def _wish(how: How) -> Wish:
 
 
 def _count(store: Store, selection: Selection, effort: Effort, wish: Wish, how: How) -> Counted:
-    from rmqtool.look.log_map import read_log_map
+    from rmqtool.look.statistics import read_log_map
 
     if not how.get("as_map"):
         return _counted(store, _statistics(store, selection, effort, wish, how.get("report")))

@@ -418,7 +418,8 @@ def _rows() -> dict[str, Setting]:
 # By upstream's name, in the order of the table.
 SETTINGS = _rows()
 
-# What no code reads: a value in broker.conf is shown as not used, on the command line it is refused. A test derives it.
+# Settings that no code of rmqtool reads. A value of one in broker.conf is shown as not used; on the command line it is
+# an error.
 UNUSED = frozenset(
     {
         "brokerId",

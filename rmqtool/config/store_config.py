@@ -1,4 +1,4 @@
-"""StoreConfig: the settings of one store, each with its origin."""
+"""StoreConfig: the settings of one store. Each has a value and an origin: default, broker.conf, command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
-from rmqtool.config.properties import CODE, decode_properties, encode_properties
+from rmqtool.config.broker_conf import CODE, decode_properties, encode_properties
 from rmqtool.config.settings import SETTINGS, UNUSED, Origin, Setting, Settings, Version
 from rmqtool.errors import UsageError
 from rmqtool.findings import Finding, Severity
@@ -17,19 +17,19 @@ from rmqtool.findings import Finding, Severity
 MASK = "********"
 _NOT_USED = "not used by rmqtool"
 _SECRET = re.compile(r"secret|passw|access_?key|credential|token|private_?key|initAuthenticationUser", re.IGNORECASE)
-# The broker's splitter is a system property of this default (MessageStoreConfig.MULTI_PATH_SPLITTER).
+# The default of the JVM property that MessageStoreConfig.MULTI_PATH_SPLITTER reads; it is not a setting.
 _PATH_SPLITTER = ","
 _JAVA_INTEGER = re.compile(r"[+-]?[0-9]+")
 _JAVA_DOUBLE = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?\s*")
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the value of the key ``name`` must never be shown."""
+    """Return whether the value of the key ``name`` must be masked wherever it is shown."""
     return _SECRET.search(name) is not None
 
 
 class ShownSetting(NamedTuple):
-    """One line of the configuration as people may see it: secrets are masked."""
+    """One line of the configuration as it is shown, with secrets masked."""
 
     name: str
     value: str
@@ -38,17 +38,17 @@ class ShownSetting(NamedTuple):
 
 
 class _NotTaken(Exception):
-    """A text that a broker does not take as the value of a setting; the argument says what it wants."""
+    """A broker would not accept a text as the value of a setting; the argument says what it expects."""
 
 
-# Its constructor is written out: the one that a dataclass generates cost every command milliseconds.
+# The constructor is written by hand: generating one for this many fields took milliseconds at every start.
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False)
 class StoreConfig(Settings):
     """All settings of one store. Values never change; the ``with_`` methods return a changed copy.
 
-    ``origins`` names where a value came from, by upstream's name; what is not in it is the default of ``version``.
-    ``unknown`` keeps the keys that are not honoured, ``findings`` what a broker would not take as it was meant.
-    Paths are kept as written; ``root_dir`` and ``commit_log_dirs`` are the ones to use.
+    ``origins`` has the origin of each value that is not the default of ``version``, by upstream's name. ``unknown``
+    holds the keys that rmqtool has no setting for, ``findings`` the lines that a broker reads differently from what
+    they say. Paths are kept as written; ``root_dir`` and ``commit_log_dirs`` are the paths to use.
     """
 
     version: Version = Version.V5_3
@@ -57,7 +57,7 @@ class StoreConfig(Settings):
     findings: tuple[Finding, ...] = ()
 
     def __init__(self, **values: Any) -> None:
-        # What has no default is a mapping.
+        # A field without a default is a mapping.
         for row in fields(self):
             value = values.pop(row.name, row.default)
             object.__setattr__(self, row.name, {} if value is MISSING else value)
@@ -66,14 +66,15 @@ class StoreConfig(Settings):
 
     @classmethod
     def default(cls, version: Version = Version.V5_3) -> Self:
-        """Return what a broker of ``version`` uses when nothing is set."""
+        """Return the settings of a broker of ``version`` that has an empty broker.conf."""
         values: dict[str, Any] = {row.attribute: row.defaults[version] for row in SETTINGS.values()}
         return cls(version=version, **values)
 
     def with_broker_conf(self, data: bytes | str, file: str = "broker.conf") -> Self:
-        """Take the values of a ``broker.conf`` as a broker of this version would, with its leniency.
+        """Take the values of a ``broker.conf`` as a broker of this version does.
 
-        upstream: ``MixAll.properties2Object`` drops a value it cannot convert without a word; here that is a finding.
+        upstream: ``MixAll.properties2Object`` drops a value that it cannot convert, and logs nothing. Here that is a
+        finding.
         """
         read, findings = decode_properties(data, file)
         return replace(self, findings=(*self.findings, *findings))._with_texts(read, file)
@@ -100,16 +101,17 @@ class StoreConfig(Settings):
         return replace(changed, unknown=unknown, findings=tuple(findings))
 
     def with_values(self, values: Mapping[str, object], origin: Origin) -> Self:
-        """Take typed ``values`` by upstream's names."""
+        """Take typed ``values``, by upstream's names."""
         changes: dict[str, Any] = {SETTINGS[name].attribute: value for name, value in values.items()}
         return replace(self, **changes, origins={**self.origins, **dict.fromkeys(values, origin)})
 
     def with_assignments(
         self, assignments: Iterable[str], origin: Origin = Origin.COMMAND_LINE, *, takes_unused: bool = False
     ) -> Self:
-        """Take ``KEY=VALUE`` texts that a person typed: what a broker would ignore is an error here.
+        """Take ``KEY=VALUE`` texts from a command line; raise UsageError for a value that a broker would ignore.
 
-        So is what no code reads, unless it ``takes_unused`` settings: for a broker.conf that is written.
+        A setting that rmqtool does not use is an error too, unless ``takes_unused``: for a broker.conf that is being
+        written.
         """
         from difflib import get_close_matches
 
@@ -139,7 +141,7 @@ class StoreConfig(Settings):
         return self.with_values(values, origin)
 
     def as_version(self, version: Version) -> Self:
-        """Return the same settings as a broker of ``version`` has them: its defaults, and every value that was set."""
+        """Return the same settings under ``version``: the defaults of that version, and every value that was set."""
         kept = [name for name in self.origins if SETTINGS[name].since <= version]
         changes: dict[str, Any] = {SETTINGS[name].attribute: self.value(name) for name in kept}
         known = {name: text for name, text in self.unknown.items() if name in SETTINGS}
@@ -154,11 +156,11 @@ class StoreConfig(Settings):
         return changed._with_texts({**known, **ignored}, "broker.conf")
 
     def with_unknown(self, name: str, text: str) -> Self:
-        """Take a key that no broker honours; it is kept and written with the others."""
+        """Take a key that rmqtool has no setting for, to write it with the others."""
         return replace(self, unknown={**self.unknown, name: text})
 
     def at_root(self, root: str) -> Self:
-        """Return the settings for a store that lies at ``root`` now: paths beneath the old root move along."""
+        """Return the settings of a store that was moved to ``root``: paths below the old root move with it."""
         old = self.root_dir
         changes: dict[str, Any] = {"store_path_root_dir": root}
         for attribute in _PATH_ATTRIBUTES:
@@ -177,14 +179,14 @@ class StoreConfig(Settings):
 
     @property
     def commit_log_dirs(self) -> tuple[str, ...]:
-        """The directories that new commit log files go to, in the order a broker deals files to them."""
+        """The directories of new commit log files, in the order in which a broker uses them in turn."""
         if self.store_path_commit_log is None:
             return (os.path.join(self.root_dir, "commitlog"),)
         return _directories(self.store_path_commit_log, self.root_dir)
 
     @property
     def read_only_commit_log_dirs(self) -> tuple[str, ...]:
-        """The directories that are read but never written."""
+        """The directories of commit log files that are read but never written."""
         return _directories(self.read_only_commit_log_store_paths or "", self.root_dir)
 
     def value(self, name: str) -> object:
@@ -192,7 +194,7 @@ class StoreConfig(Settings):
         return getattr(self, SETTINGS[name].attribute)
 
     def text(self, name: str) -> str:
-        """Return that value as ``broker.conf`` spells it; empty when it is not set."""
+        """Return the value as ``broker.conf`` spells it; empty when it is not set."""
         value = self.value(name)
         if value is None:
             return ""
@@ -203,7 +205,7 @@ class StoreConfig(Settings):
         return self.origins.get(name, Origin.DEFAULT)
 
     def iter_shown(self) -> Iterator[ShownSetting]:
-        """Yield every setting that is used, then what else is set, with secrets masked."""
+        """Yield every setting that rmqtool uses, then what else is set, with secrets masked."""
         unused = [name for name in SETTINGS if name in UNUSED and name in self.origins]
         for name in (*(name for name in SETTINGS if name not in UNUSED), *unused):
             about = _NOT_USED if name in UNUSED else SETTINGS[name].about
@@ -212,7 +214,7 @@ class StoreConfig(Settings):
             yield ShownSetting(name, _seen(name, text), Origin.BROKER_CONF, _NOT_USED)
 
     def encode_broker_conf(self, comments: tuple[str, ...] = ()) -> str:
-        """Return the text of a ``broker.conf`` that sets what is set here, unknown keys too."""
+        """Return a ``broker.conf`` with every value that was set, unknown keys included."""
         values = {name: self.text(name) for name in SETTINGS if name in self.origins and self.value(name) is not None}
         return encode_properties({**values, **self.unknown}, comments)
 
@@ -230,7 +232,7 @@ def _seen(name: str, text: str) -> str:
 
 
 def _from_java_text(row: Setting, text: str, version: Version) -> object:
-    """Convert ``text`` as a broker does: no blanks around numbers, and only 5.x trims texts."""
+    """Convert ``text`` as a broker does. Blanks around a number are an error; only 5.x trims strings."""
     if row.kind is bool:
         return text.lower() == "true"
     if row.kind is int:
@@ -254,12 +256,12 @@ def _from_java_text(row: Setting, text: str, version: Version) -> object:
 
 
 def _expanded(path: str, root: str) -> str:
-    """Replace ``${user.home}`` and ``$ROOT``. upstream: neither is replaced in a file, but people write them."""
+    """Replace ``${user.home}`` and ``$ROOT``. upstream: a broker replaces neither in a file, but people write them."""
     return path.replace("${user.home}", os.path.expanduser("~")).replace("$ROOT", root.rstrip("/"))
 
 
 def _directories(text: str, root: str) -> tuple[str, ...]:
-    """Split a list of directories. upstream: ``MultiPathMappedFileQueue`` sorts the set of them."""
+    """Split a list of directories. upstream: ``MultiPathMappedFileQueue`` sorts them."""
     parts = (part for part in text.strip().split(_PATH_SPLITTER) if part)
     return tuple(sorted({_expanded(part, root) for part in parts}))
 

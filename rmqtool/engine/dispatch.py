@@ -37,7 +37,8 @@ from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.salvaged import is_of_the_disk
 from rmqtool.filters.bloom import BITS, make_bit_map
 from rmqtool.filters.sql92 import Dialect, Selector, parse_selector
-from rmqtool.findings import Finding, registry
+from rmqtool.findings import Finding, new_finding
+from rmqtool.findings import Place as FindingPlace
 from rmqtool.formats import paths
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
@@ -381,9 +382,7 @@ class Dispatcher:
         if what.code == "CL-CRC":
             return place.damaged
         at = place.file_offset + what.at
-        self._health.report(
-            registry.new_finding(what.code, what.message, registry.Place(segment.path, at, what.length))
-        )
+        self._health.report(new_finding(what.code, what.message, FindingPlace(segment.path, at, what.length)))
         return None
 
     def _dispatch_record(self, message: Message) -> None:
@@ -418,8 +417,8 @@ class Dispatcher:
         if is_directory_name(topic):
             return True
         text = f"the record at {physical_offset} has a topic that cannot be a directory name: {topic!r}"
-        place = registry.Place(topic=topic)
-        self._report(registry.new_finding("CL-TOPIC", text, place, commitLogOffset=physical_offset))
+        place = FindingPlace(topic=topic)
+        self._report(new_finding("CL-TOPIC", text, place, commitLogOffset=physical_offset))
         return False
 
     def _report(self, finding: Finding) -> None:

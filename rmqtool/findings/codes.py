@@ -1,18 +1,29 @@
-"""Every code of a finding, once: a table, and nothing else.
+"""The table of finding codes: everything that ``check`` can report, with its texts.
 
-The broker's lines are templates: ``{}`` stands for what it fills in. Where brokers of different versions differ, each
-has its own line. Codes are never renamed; scripts rely on them.
+A broker's log lines are templates: ``{}`` is a value that the broker fills in. Where brokers of different versions
+differ, each version has its own line. Codes are never renamed, because scripts depend on them.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
-from rmqtool.findings.finding import Severity
+
+class Severity(StrEnum):
+    """How bad a finding is: messages are lost or unreadable, may be, or nothing is wrong but worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTICE = "notice"
 
 
 class CodeEntry(NamedTuple):
-    """One code: its severity, meaning and consequence, what to type, and what brokers log and do about it."""
+    """The registered texts of one code.
+
+    People read ``meaning``, ``consequence`` and ``fix``; ``fix`` may contain ``{store}``. ``broker_lines`` are lines of
+    a broker's own log about the problem, ``brokers`` says for each version what a broker does about it.
+    """
 
     code: str
     severity: Severity
@@ -24,7 +35,7 @@ class CodeEntry(NamedTuple):
 
     @property
     def family(self) -> str:
-        """The letters before the dash."""
+        """The two letters before the dash, a key of ``FAMILIES``."""
         return self.code.partition("-")[0]
 
 

@@ -1,36 +1,31 @@
-"""A finding: the report of one problem, as a value; and the wording of counts in its texts.
+"""Findings: the report of one problem as a value, made from what is registered for its code (``codes``).
 
-Numbers of things in the texts of findings.
+Severity, consequence and fix of a finding are those of its code, unless the check that made it has better ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import NamedTuple
+
+from rmqtool.findings.codes import CODES, CodeEntry, Severity
 
 # The codes of files that could not be read.
 UNREAD = frozenset({"ST-READ", "RX-OPEN"})
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with what it counts: ``1 unit leads``, ``12 units lead``; without ``many`` an s makes it."""
+    """Return a number and its noun: ``1 entry points``, ``12 entries point``. Without ``many``, an s is appended."""
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-class Severity(StrEnum):
-    """How bad a finding is."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTICE = "notice"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong or odd, and where.
+    """One problem, and where it is.
 
-    ``file`` is relative to the store, ``offset`` lies within the file. ``data`` holds the figures behind the message,
-    ``broker`` what the store's own broker would do about it at its next start.
+    ``file`` is relative to the store, ``offset`` is a file offset. ``data`` has the numbers of the message for
+    programs. ``broker`` is what the store's own broker does about it at its next start.
     """
 
     code: str
@@ -47,7 +42,7 @@ class Finding:
     broker: str | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the Finding object of the contract."""
+        """Return the Finding object of docs/contract.md."""
         found: dict[str, object] = {"code": self.code, "severity": self.severity.value, "file": self.file}
         for name, value in (
             ("offset", self.offset),
@@ -66,5 +61,73 @@ class Finding:
 
 
 def is_command(fix: str) -> bool:
-    """Return whether a fix can be typed as it is; the others are sentences."""
+    """Return whether a fix is a command that can be typed as it is; other fixes are sentences."""
     return fix.startswith(("rmqtool ", "cp ", "findmnt ")) and ";" not in fix
+
+
+class Place(NamedTuple):
+    """Where a finding is: bytes of a file, or a queue."""
+
+    file: str | None = None
+    offset: int | None = None
+    length: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+
+
+NOWHERE = Place()
+
+
+def find_code(code: str) -> CodeEntry | None:
+    """Return the entry of ``code``, in any case of letters; None for an unknown code."""
+    return CODES.get(code.upper())
+
+
+def iter_codes(prefix: str = "") -> Iterator[CodeEntry]:
+    """Yield the registered codes that begin with ``prefix`` (a family, or one code), in the order of the registry."""
+    return (entry for entry in CODES.values() if entry.code.startswith(prefix.upper()))
+
+
+def broker_text(entry: CodeEntry, version: str, *, abnormal: bool) -> str | None:
+    """Return what a broker of ``version`` does about it at its next start, or None where nothing is known.
+
+    ``abnormal``: the last broker crashed.
+    """
+    found = []
+    for line in entry.brokers:
+        who, _, what = line.partition(": ")
+        other = "after a clean stop" if abnormal else "after a crash"
+        if other not in who and any(word in who for word in ("all", version, f"{version[0]}.x")):
+            found.append(what)
+    return "; ".join(found) or None
+
+
+def new_finding(
+    code: str,
+    message: str,
+    place: Place = NOWHERE,
+    *,
+    severity: Severity | None = None,
+    consequence: str | None = None,
+    **data: object,
+) -> Finding:
+    """Return a finding with the severity, consequence and fix of its code.
+
+    A notice has no fix, and a consequence only if one is given: there is nothing to do about it.
+    """
+    entry = CODES[code]
+    severity = severity or entry.severity
+    needed = severity is not Severity.NOTICE
+    return Finding(
+        code,
+        severity,
+        message,
+        place.file,
+        place.offset,
+        place.length,
+        place.topic,
+        place.queue_id,
+        consequence or (entry.consequence if needed else None),
+        entry.fix if needed else None,
+        data,
+    )

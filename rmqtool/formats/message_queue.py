@@ -1,8 +1,28 @@
-"""One queue of a topic on one broker, as clients name it. Upstream: ``MessageQueue``."""
+"""Message queues as clients name them, and the offsets file of a broadcasting consumer, whose keys they are.
+
+Upstream: ``MessageQueue``, ``OffsetSerializeWrapper``. A map with objects for keys is not JSON, but both fastjsons
+write and read it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from rmqtool.formats.config_files import decode_value
+from rmqtool.formats.fastjson import INT, LONG, STRING, Bean, BeanField, Dialect, FastjsonError, Table, parse, write
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text, hash_map_order, int32, string_hash
+
+_MESSAGE_QUEUE = Bean({"brokerName": BeanField(STRING), "queueId": BeanField(INT), "topic": BeanField(STRING)})
+# The keys are made texts before the file is parsed.
+_OFFSETS = Bean({"offsetTable": BeanField(Table(LONG))})
+_BINS = 16
+
+# An object without objects in it, and the colon that makes it a key.
+_KEY = re.compile(r'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})\s*+:', re.DOTALL)
 
 
 class MessageQueue(NamedTuple):
@@ -15,3 +35,63 @@ class MessageQueue(NamedTuple):
     def __str__(self) -> str:
         """Return Java's text of it, which consistent hashing hashes."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
+
+
+def decode_local_offsets(data: bytes) -> dict[MessageQueue, int] | Flaw:
+    """Return the offsets in the order of the file, or why a client does not load it."""
+    text = _KEY.sub(lambda match: json.dumps(match[1], ensure_ascii=False) + ":", decode_text(data))
+    decoded = decode_value(encode_text(text), _OFFSETS)
+    if isinstance(decoded, Flaw):
+        # The place is one in the text with other keys: only that it is this file is known.
+        return Flaw(decoded.code, decoded.message)
+    table: dict[MessageQueue, int] = {}
+    for key, offset in (decoded.value.get("offsetTable") or {}).items():
+        queue = _decode_key(key)
+        if queue is None:
+            return Flaw("CF-JSON", f"$.offsetTable has a key that does not name a queue: {key[:80]}")
+        table[queue] = offset
+    return table
+
+
+def _decode_key(text: str) -> MessageQueue | None:
+    try:
+        found = parse(text).value
+    except FastjsonError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    topic, broker_name, queue_id = found.get("topic"), found.get("brokerName"), found.get("queueId", 0)
+    if not isinstance(topic, str) or not isinstance(broker_name, str) or not isinstance(queue_id, int):
+        return None
+    return MessageQueue(topic, broker_name, queue_id) if INT_MIN <= queue_id <= INT_MAX else None
+
+
+def encode_local_offsets(table: Mapping[MessageQueue, int], dialect: Dialect) -> bytes:
+    """Return the file as a client with that fastjson writes it, in the order of ``table``."""
+    entries = []
+    for queue, offset in table.items():
+        key = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+        entries.append(write(key, _MESSAGE_QUEUE, dialect).replace("\n", "\n\t\t") + f":{offset}")
+    if dialect is Dialect.FASTJSON_1:
+        inner = ",".join(entries) + "\n\t" if entries else ""
+    else:
+        inner = "\n\t\t" + ",\n\t\t".join(entries) + "\n\t"
+    return encode_text('{\n\t"offsetTable":{' + inner + "}\n}")
+
+
+def order_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    """Return queues in the order of upstream's map, put in as given."""
+    listed = list(dict.fromkeys(queues))
+    bins = _BINS
+    while len(listed) >= bins * 3 // 4:
+        bins *= 2
+    by_hash: dict[int, list[MessageQueue]] = {}
+    for queue in listed:
+        by_hash.setdefault(_hash(queue), []).append(queue)
+    return [queue for hashed in hash_map_order(by_hash, bins) for queue in by_hash[hashed]]
+
+
+def _hash(queue: MessageQueue) -> int:
+    hashed = 31 + string_hash(queue.broker_name)
+    hashed = 31 * hashed + queue.queue_id
+    return int32(31 * hashed + string_hash(queue.topic))

@@ -5,38 +5,56 @@ Where the queues of a store are taken from for a comparison: its files, or its R
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from rmqtool.audit.due import UNIT, Units
+from rmqtool.audit.queues import QueueUnits, find_tags_code
+from rmqtool.columns.gather import Ints
+from rmqtool.columns.records import decode_records
 from rmqtool.errors import UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.formats import paths
 from rmqtool.formats.codes import MAX_EXT_ADDRESS
+from rmqtool.formats.consume_queue import are_fillers
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import ROCKSDB_QUEUE_VALUE
 from rmqtool.formats.message_json import message_json
 from rmqtool.formats.paths import FileKind
 from rmqtool.formats.rocksdb_rows import decode_queue_key
+from rmqtool.log.digests import (
+    Buckets,
+    Digests,
+    DigestWork,
+    Hashes,
+    Items,
+    Sense,
+    bucket_of,
+    digest_records,
+    items_of,
+    join_items,
+    match,
+    passes,
+)
 from rmqtool.log.end import find_log_end, read_record
+from rmqtool.log.files import LogFile, logs_of
+from rmqtool.log.ranges import Answered, Effort, nominal_ranges, run_ranges
+from rmqtool.log.read import Damage
+from rmqtool.log.select import Selection
 from rmqtool.look.place_search import plan_of
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.queues import BatchQueueFiles, ConsumeQueueFiles
 from rmqtool.store.rocksdb import has_database_queues, open_database
 from rmqtool.store.segments import SegmentQueue
-
-if TYPE_CHECKING:
-    from rmqtool.audit.due import Units
-    from rmqtool.log.digests import Buckets, Digests, Items, Sense
-    from rmqtool.log.files import LogFile
-    from rmqtool.log.ranges import Effort
-    from rmqtool.log.read import Damage
-    from rmqtool.look.queue_items import HeldUnits, Queue, QueueJoin, UnitStream
 
 
 class QueueSource(StrEnum):
@@ -62,8 +80,6 @@ def open_streams(store: Store, source: QueueSource, topics: TopicPatterns) -> di
 
 
 def _of_files(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
-    from rmqtool.look.queue_items import UnitStream
-
     found: dict[Queue, UnitStream] = {}
     exts = store.listing.queues(FileKind.CONSUME_QUEUE_EXT)
     for queue, segments in store.listing.queues(FileKind.CONSUME_QUEUE).items():
@@ -79,8 +95,6 @@ def _of_files(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
 
 
 def _of_database(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]:
-    from rmqtool.look.queue_items import UnitStream
-
     columns: dict[Queue, _Columns] = {}
     with open_database(store, paths.CONSUME_QUEUE) as database:
         for key, value in database.iter_rows("default"):
@@ -97,16 +111,12 @@ class _FileUnits:
     """The units of a simple queue up to the end that a broker gives it, with the tags codes of its extension."""
 
     def __init__(self, queue: QueueId, segments: SegmentQueue, ext: SegmentQueue | None) -> None:
-        from rmqtool.audit.queues import QueueUnits
-
         files = ConsumeQueueFiles(queue, segments)
         self.first, self.end = files.first_offset, files.max_offset
         self._units = QueueUnits(segments, ext)
 
     def read(self, queue_offset: int, count: int) -> Units:
         """Return ``count`` units from ``queue_offset`` on."""
-        from rmqtool.audit.queues import find_tags_code
-
         units = self._units.read(queue_offset, count)
         for row in (units["tags_code"] <= MAX_EXT_ADDRESS).nonzero()[0].tolist():
             units["tags_code"][row] = find_tags_code(self._units.ext, int(units["tags_code"][row])) or 0
@@ -127,11 +137,6 @@ def _add(columns: _Columns, row: tuple[int, int, int, int]) -> None:
 
 def _held(columns: _Columns) -> HeldUnits:
     """Return units from their columns: queue offset, place, size, tags code."""
-    import numpy as np
-
-    from rmqtool.audit.due import UNIT
-    from rmqtool.look.queue_items import HeldUnits
-
     units = np.zeros(len(columns[0]), UNIT)
     for name, column in zip(("physical_offset", "size", "tags_code"), columns[1:], strict=True):
         units[name] = column
@@ -247,8 +252,6 @@ class Side:
 
     def items(self, effort: Effort) -> Iterator[Items]:
         """Yield what is compared of this store, in pieces."""
-        from rmqtool.log.digests import items_of
-
         self.damages.clear()
         self.messages = 0
         if self.options.by is not By.QUEUE:
@@ -264,8 +267,6 @@ class Side:
         self.messages = sum(join.messages.values())
 
     def _join(self) -> QueueJoin:
-        from rmqtool.look.queue_items import QueueJoin
-
         streams = open_streams(self.store, self.source, self.options.topics)
         for queue in streams:
             self.numbers.setdefault(queue, len(self.numbers))
@@ -284,11 +285,6 @@ class Side:
 
     def _pieces(self, effort: Effort) -> Iterator[Digests]:
         """Yield the digests of the log's messages, in its order."""
-        from rmqtool.log.digests import DigestWork
-        from rmqtool.log.ranges import Answered, nominal_ranges, run_ranges
-        from rmqtool.log.read import Damage
-        from rmqtool.log.select import Selection
-
         # A queue may serve messages of other topics: of light queues, or wrongly.
         topics = parse_patterns(()) if self.options.by is By.QUEUE else self.options.topics
         selection = Selection(topics=topics)
@@ -303,15 +299,11 @@ class Side:
 
 
 def _sense(by: By) -> Sense:
-    from rmqtool.log.digests import Sense
-
     return {By.LOG: Sense.BYTES, By.QUEUE: Sense.STORED, By.MESSAGE: Sense.SENT}[by]
 
 
 def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> Differences:
     """Compare two stores."""
-    from rmqtool.log.digests import passes
-
     options, notes = _settled(a, b, options)
     numbers: dict[Queue, int] = {}
     sides = [Side(store, options, source, numbers) for store, source in zip((a, b), options.sources, strict=True)]
@@ -354,8 +346,6 @@ def _other_bytes(a: Store, b: Store, damages: tuple[list[Damage], list[Damage]])
 
 
 def _files(store: Store) -> list[LogFile]:
-    from rmqtool.log.files import logs_of
-
     return logs_of(store)
 
 
@@ -365,8 +355,6 @@ def _read(store: Store, physical_offset: int, length: int) -> Iterator[bytes]:
 
 
 def _sum(side: Side, effort: Effort) -> Buckets:
-    from rmqtool.log.digests import Buckets
-
     sums = Buckets()
     for items in side.items(effort):
         sums.add(items)
@@ -374,14 +362,10 @@ def _sum(side: Side, effort: Effort) -> Buckets:
 
 
 def _keep(side: Side, effort: Effort, wanted: Any) -> Items:
-    from rmqtool.log.digests import bucket_of, join_items
-
     return join_items(items.select(wanted[bucket_of(items.identities)]) for items in side.items(effort))
 
 
 def _rows(a: Items, b: Items, queues: dict[int, Queue]) -> Iterator[Difference]:
-    from rmqtool.log.digests import match
-
     for row_a, row_b in match(a, b):
         items, row = (a, row_a) if row_a >= 0 else (b, row_b)
         place_a = int(a.places[row_a]) if row_a >= 0 else -1
@@ -449,3 +433,125 @@ def diff_head(found: Differences, stores: tuple[Store, Store], *, topics: bool) 
         zeros = {kind.value: 0 for kind in Kind}
         head["topics"] = [{"topic": topic, **zeros, **counted} for topic, counted in sorted(counts.items())]
     return head
+
+
+Queue = tuple[str, int]
+
+_AT_ONCE = 4096
+_FAR = 1 << 62
+_MIX = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class UnitSource(Protocol):
+    """The units of one queue from ``first`` to before ``end``, read by queue offset."""
+
+    first: int
+    end: int
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Return ``count`` units from ``queue_offset`` on."""
+
+
+class HeldUnits:
+    """Units that are in memory already, with queue offsets of their own."""
+
+    def __init__(self, offsets: Ints, units: Units) -> None:
+        self.first, self.end = 0, len(offsets)
+        self.offsets = offsets
+        self._units = units
+
+    def read(self, queue_offset: int, count: int) -> Units:
+        """Return units by their number."""
+        return self._units[queue_offset : queue_offset + count]
+
+
+class UnitStream:
+    """The units of a queue, one after the other."""
+
+    def __init__(self, source: UnitSource) -> None:
+        self._source = source
+        self._at = source.first
+        self._waiting = np.zeros(0, UNIT)
+
+    def take(self, below: int) -> Iterator[tuple[Ints, Units]]:
+        """Yield queue offsets and units up to the first that leads to ``below`` or behind."""
+        while True:
+            if not len(self._waiting):
+                count = min(_AT_ONCE, self._source.end - self._at)
+                if count <= 0:
+                    return
+                self._waiting = self._source.read(self._at, count)
+            behind = np.flatnonzero(self._waiting["physical_offset"] >= below)
+            count = int(behind[0]) if len(behind) else len(self._waiting)
+            if count:
+                numbers = np.arange(self._at, self._at + count)
+                held = self._source.offsets if isinstance(self._source, HeldUnits) else None
+                yield (numbers if held is None else held[numbers]), self._waiting[:count]
+                self._at += count
+                self._waiting = self._waiting[count:]
+            if len(behind):
+                return
+
+
+class QueueJoin:
+    """Joins the units of all queues with the messages of the log, which comes piece by piece.
+
+    ``read`` returns the bytes of the sound record at a place. A unit that leads outside of ``log`` is no item: its
+    message has expired, or was never there. ``hashes`` are the digests over what each queue says, ``messages`` how many
+    of its units lead to one.
+    """
+
+    def __init__(
+        self, streams: dict[Queue, UnitStream], numbers: dict[Queue, int], log: range, read: Callable[[int], bytes]
+    ) -> None:
+        self._streams = streams
+        self._numbers = numbers
+        self._log = log
+        self._read = read
+        self.hashes = {queue: hashlib.sha256() for queue in streams}
+        self.messages = dict.fromkeys(streams, 0)
+
+    def take(self, digests: Digests) -> Items:
+        """Return the units that lead to a piece of the log or before."""
+        return self._items(int(digests.places[-1]) + 1, digests) if len(digests) else join_items(())
+
+    def finish(self) -> Items:
+        """Return the units that are left: they lead behind what was read."""
+        return self._items(_FAR, None)
+
+    def _items(self, below: int, digests: Digests | None) -> Items:
+        return join_items(
+            self._item_of(queue, offsets, units, digests)
+            for queue, stream in self._streams.items()
+            for offsets, units in stream.take(below)
+        )
+
+    def _item_of(self, queue: Queue, offsets: Ints, units: Units, digests: Digests | None) -> Items:
+        sizes, places = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
+        written = (sizes > 0) & ~are_fillers(places, sizes)
+        written &= (places >= self._log.start) & (places < self._log.stop)
+        offsets, sizes, places = offsets[written], sizes[written], places[written]
+        lows, highs, found = self._words(places, sizes, digests)
+        codes = units["tags_code"].astype(np.int64)[written]
+        lows = lows ^ (codes.view(np.uint64) * np.uint64(_MIX))
+        number = self._numbers[queue]
+        identities = offsets.astype(np.uint64) + np.uint64((number + 1) * _MIX & _MASK)
+        self.hashes[queue].update(np.stack((lows, highs), axis=1).tobytes())
+        self.messages[queue] += int(np.count_nonzero(found >= 0))
+        return Items(identities, lows, highs, found, sizes, np.full(len(offsets), number, np.int64), offsets)
+
+    def _words(self, places: Ints, sizes: Ints, digests: Digests | None) -> tuple[Hashes, Hashes, Ints]:
+        """Return what the messages at some places say; those that are not among ``digests`` are read one by one."""
+        lows, highs = np.zeros(len(places), np.uint64), np.zeros(len(places), np.uint64)
+        found, hit = np.full(len(places), -1, np.int64), np.zeros(len(places), np.bool_)
+        if digests is not None:
+            rows = np.minimum(np.searchsorted(digests.places, places), len(digests) - 1)
+            hit = (digests.places[rows] == places) & (digests.sizes[rows] == sizes)
+            lows[hit], highs[hit], found[hit] = digests.lows[rows[hit]], digests.highs[rows[hit]], places[hit]
+        for row in np.flatnonzero(~hit).tolist():
+            data = self._read(int(places[row]))
+            if len(data) == sizes[row]:
+                one = digest_records(decode_records(data, np.zeros(1, np.int64))[0], Sense.STORED)
+                lows[row], highs[row], found[row] = one.lows[0], one.highs[0], places[row]
+        return lows, highs, found

@@ -7,33 +7,43 @@ Who points at a record: the queues, the index, the timer log. Looked up, not sca
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.errors import NotFound, StoreError, UsageError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
-from rmqtool.formats import dledger, index, layouts, paths, timer
+from rmqtool.formats import dledger, index, layouts, paths, rocksdb_rows, timer
 from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.commit_log import Message
 from rmqtool.formats.dispatch import iter_index_texts, queue_entries
+from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.java import decode_text
+from rmqtool.formats.layout import Layout, upstream_name
 from rmqtool.formats.paths import FileKind, StorePath
+from rmqtool.formats.rocksdb_rows import ConfigRowKey, decode_row_value
 from rmqtool.formats.topics import TIMER_TOPIC
 from rmqtool.log.walk import SegmentWalk, walk_dledger
-from rmqtool.look import regions as text_regions
-from rmqtool.look import unit_regions
-from rmqtool.look.database_rows import DatabaseRow, iter_database_rows
-from rmqtool.look.log_regions import iter_dledger_regions, iter_log_regions, place_region
-from rmqtool.look.regions import Region, tile, time_words
-from rmqtool.look.unit_regions import iter_index_regions
+from rmqtool.look import regions
+from rmqtool.look.regions import (
+    Region,
+    iter_dledger_regions,
+    iter_index_regions,
+    iter_log_regions,
+    place_region,
+    tile,
+    time_words,
+)
 from rmqtool.store.index_files import Geometry, iter_find, open_index
 from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store, locate, open_store
 from rmqtool.store.queues import ConsumeQueueFiles
+from rmqtool.store.rocksdb import open_database
 from rmqtool.store.segments import Segment
 
 _SMALL = 16 << 20
@@ -99,11 +109,11 @@ def _regions(file: ReadableFile, what: StorePath, hints: Sequence[Geometry]) -> 
     if what.kind in _SMALL_KINDS:
         if size > _SMALL:
             return iter([Region(0, size, "unknown", f"too large for a {what.kind}", right=False)])
-        return iter([text_regions.text_region(what, file.pread(size, 0))])
+        return iter([regions.text_region(what, file.pread(size, 0))])
     if what.kind is FileKind.CHECKPOINT:
-        return text_regions.iter_checkpoint_regions(file.pread(min(size, _SMALL), 0))
+        return regions.iter_checkpoint_regions(file.pread(min(size, _SMALL), 0))
     if what.kind is FileKind.TIMER_CHECK:
-        return text_regions.iter_timer_check_regions(file.pread(min(size, _SMALL), 0))
+        return regions.iter_timer_check_regions(file.pread(min(size, _SMALL), 0))
     return _unit_file_regions(file, what, base)
 
 
@@ -111,21 +121,19 @@ def _unit_file_regions(file: ReadableFile, what: StorePath, base: int) -> Iterat
     kind = what.kind
     if kind is FileKind.CONSUME_QUEUE:
         layout = layouts.CONSUME_QUEUE_UNIT
-        return unit_regions.iter_unit_regions(
-            file, layout, "unit", base // layout.size, unit_regions.describe_queue_unit
-        )
+        return regions.iter_unit_regions(file, layout, "unit", base // layout.size, regions.describe_queue_unit)
     if kind in (FileKind.BATCH_CONSUME_QUEUE, FileKind.COMPACTION_QUEUE):
         batch = layouts.BATCH_CONSUME_QUEUE_UNIT
-        return unit_regions.iter_unit_regions(file, batch, "unit", 0, unit_regions.describe_batch_unit)
+        return regions.iter_unit_regions(file, batch, "unit", 0, regions.describe_batch_unit)
     if kind is FileKind.CONSUME_QUEUE_EXT:
-        return unit_regions.iter_ext_regions(file)
+        return regions.iter_ext_regions(file)
     if kind is FileKind.TIMER_WHEEL:
-        return unit_regions.iter_unit_regions(file, layouts.TIMER_SLOT, "slot", 0, unit_regions.describe_timer_slot)
+        return regions.iter_unit_regions(file, layouts.TIMER_SLOT, "slot", 0, regions.describe_timer_slot)
     if kind is FileKind.TIMER_LOG:
-        return unit_regions.iter_timer_log_regions(file)
+        return regions.iter_timer_log_regions(file)
     if kind is FileKind.DLEDGER_INDEX:
         unit = layouts.DLEDGER_INDEX_UNIT
-        return unit_regions.iter_unit_regions(file, unit, "entry", base // unit.size, unit_regions.describe_plain)
+        return regions.iter_unit_regions(file, unit, "entry", base // unit.size, regions.describe_plain)
     if kind is FileKind.ROCKSDB:
         return iter([Region(0, file.size(), "opaque", "file of a RocksDB database")])
     return iter([Region(0, file.size(), "unknown", "not a known file of a store")])
@@ -334,3 +342,82 @@ def _timer_references(store: Store, message: Message) -> Iterator[Reference]:
                 if isinstance(unit, layouts.TimerLogUnit) and (at - place) % timer.UNIT_SIZE == 0:
                     words = f"timer log entry, due {time_words(unit.write_time + unit.delay)}"
                     yield Reference(file.path, at - place, words, unit.size_py == message.total_size)
+
+
+KeyDecoder = Callable[[bytes], Any]
+
+
+class DatabaseRow(NamedTuple):
+    """One row: key and value as decoded (text for what is not known), and as stored."""
+
+    family: str
+    key: dict[str, Any] | str
+    value: Any
+    raw_key: bytes
+    raw_value: bytes
+
+    def as_json(self) -> dict[str, object]:
+        """Return the row as plain values."""
+        return {
+            "family": self.family,
+            "key": self.key,
+            "value": self.value,
+            "keyHex": self.raw_key.hex(),
+            "valueHex": self.raw_value.hex(),
+        }
+
+
+def iter_database_rows(store: Store, directory: str) -> Iterator[DatabaseRow]:
+    """Yield every row of the database in ``directory``, family by family, in the order of the keys."""
+    with open_database(store, directory) as database:
+        for family in database.families:
+            decode_key, layout = _DECODERS.get((directory, family), (_text_key, None))
+            for key, value in database.iter_rows(family):
+                yield DatabaseRow(family, _plain_key(key, decode_key), _value(key, value, layout), key, value)
+
+
+def _text_key(key: bytes) -> str:
+    return decode_text(key)
+
+
+def _plain_key(key: bytes, decode: KeyDecoder) -> dict[str, Any] | str:
+    decoded = decode(key)
+    if isinstance(decoded, Flaw):  # a row of bookkeeping has a plain name
+        return decode_text(key)
+    if isinstance(decoded, str):
+        return decoded
+    found = _named(decoded)
+    if isinstance(decoded, ConfigRowKey):
+        found["names"] = list(decoded.names)
+    return found
+
+
+def _named(value: Any) -> dict[str, Any]:
+    return {upstream_name(name): part for name, part in value._asdict().items()}
+
+
+def _value(key: bytes, value: bytes, layout: Layout[Any] | None) -> Any:
+    """Return a value by its layout, as one number, as JSON, or as text."""
+    for known in (layout, layouts.LONG):
+        if known is not None and len(value) == known.size:
+            decoded = decode_row_value(known, value)
+            if not isinstance(decoded, Flaw):
+                return decoded.value if known is layouts.LONG else _named(decoded)
+    body = value[1:] if key[:1] == b"\x01" and value[:1] == b"\x01" else value
+    if len(body) == layouts.ROCKSDB_DATA_VERSION.size and key.endswith(b"data_version"):
+        return _named(layouts.ROCKSDB_DATA_VERSION.decode(body))
+    try:
+        return json.loads(body)
+    except ValueError:
+        return decode_text(value)
+
+
+_DECODERS: dict[tuple[str, str], tuple[KeyDecoder, Layout[Any] | None]] = {
+    (paths.CONSUME_QUEUE, "default"): (rocksdb_rows.decode_queue_key, layouts.ROCKSDB_QUEUE_VALUE),
+    (paths.CONSUME_QUEUE, "offset"): (rocksdb_rows.decode_bound_key, layouts.ROCKSDB_OFFSET_VALUE),
+    (f"{paths.CONFIG}/rdb", "default"): (rocksdb_rows.decode_config_key, None),
+    (paths.KV_STORE, "popState"): (rocksdb_rows.decode_pop_key, None),
+    (paths.ROCKSDB_STORE, "default"): (rocksdb_rows.decode_index_key, None),
+    (paths.ROCKSDB_STORE, "timer"): (rocksdb_rows.decode_timer_key, layouts.ROCKSDB_TIMER_VALUE),
+    (paths.ROCKSDB_STORE, "trans"): (rocksdb_rows.decode_trans_key, layouts.ROCKSDB_TRANS_VALUE),
+}

@@ -136,10 +136,10 @@ ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 56
+SINGLE_IMPORTERS = 52
 SMALL_MODULE_LINES = 80
-SMALL_MODULES = 17
-GERUNDS = 6
+SMALL_MODULES = 13
+GERUNDS = 5
 SHARED_NAMES = 37
 FAN_OUT = 20
 WIDE_MODULES = 16
@@ -185,11 +185,8 @@ CALLED_LATER: dict[str, str] = {
 # Words: banned constructions that comments and docstrings of a room still have. They may only fall.
 COMMENTS: dict[str, int] = {
     "columns": 101,
-    "config": 5,
     "files": 75,
     "filters": 30,
-    "findings": 5,
-    "formats": 102,
     "kernel": 4,
     "log": 227,
     "look": 116,

@@ -18,7 +18,7 @@ from rmqtool.broker.consumer.rebalance import (
     Strategy,
 )
 from rmqtool.config import Version
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 from tests.support.manual_clock import ManualClock
 
 QUEUES = [MessageQueue("T", f"broker-{number // 8}", number % 8) for number in range(1000)]

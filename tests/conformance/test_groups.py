@@ -16,13 +16,13 @@ from rmqtool.cli import main
 from rmqtool.config import Version
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
+from rmqtool.formats.message_queue import MessageQueue, decode_local_offsets
 from rmqtool.formats.topics import LMQ_PREFIX
 from rmqtool.store.config_files import ConfigText, config_text
 from tests.conformance.oracle.packages import cache
 from tests.support.manual_clock import ManualClock
 from tests.unit.broker.test_allocation import STRATEGIES
-from tests.unit.formats.test_message_queues import MANY, ONE, golden
+from tests.unit.formats.test_message_queue import MANY, ONE, golden
 
 JAVA = Path(__file__).parent / "java"
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "groups"

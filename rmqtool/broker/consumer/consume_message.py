@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from rmqtool.broker.consumer.process_queue import CachedMessage, ProcessQueue
 from rmqtool.engine.clock import Clock
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 
 Payload = TypeVar("Payload")
 

@@ -41,7 +41,7 @@ from rmqtool.engine.clock import Clock
 from rmqtool.errors import NotFound, UsageError
 from rmqtool.filters.patterns import TopicPatterns
 from rmqtool.formats.commit_log import Message
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 from rmqtool.formats.topics import retry_topic
 
 # Entries that are examined in one pull, in case the filter rejects most.

@@ -18,7 +18,7 @@ from rmqtool.broker.offsets import NOT_FOUND, ConsumerOffsets, OffsetRequests, S
 from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.config_files import dialect_of
-from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets, encode_local_offsets, order_queues
+from rmqtool.formats.message_queue import MessageQueue, decode_local_offsets, encode_local_offsets, order_queues
 from rmqtool.formats.topics import RETRY_PREFIX
 from rmqtool.store.config_files import ConfigText
 

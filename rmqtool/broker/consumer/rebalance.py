@@ -21,7 +21,7 @@ from rmqtool.broker.consumer.process_queue import ProcessQueue
 from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.codes import is_since
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 
 Queues: TypeAlias = Sequence[MessageQueue]
 Allocation: TypeAlias = dict[str, list[MessageQueue]]

@@ -13,7 +13,7 @@ from rmqtool.config import Version
 from rmqtool.engine.clock import Clock
 from rmqtool.formats.codes import is_since
 from rmqtool.formats.java import string_hash
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 
 _POSITIVE = 0x7FFFFFFF
 

@@ -21,7 +21,7 @@ from rmqtool.broker.consumer.rebalance import (
     MachineRoomNearby,
     Strategy,
 )
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "groups" / "allocations.jsonl.xz"
 MEMBERS = ["c0", "c1", "c2"]

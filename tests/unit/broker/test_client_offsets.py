@@ -10,7 +10,7 @@ from rmqtool.broker.consumer.progress import ClientOffsets, LocalOffsets, client
 from rmqtool.config import Version
 from rmqtool.errors import StoreError
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.message_queues import MessageQueue, decode_local_offsets
+from rmqtool.formats.message_queue import MessageQueue, decode_local_offsets
 from rmqtool.store.config_files import ConfigText
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import FaultyDisk

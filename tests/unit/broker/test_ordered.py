@@ -15,7 +15,7 @@ from rmqtool.broker.consumer.consume_message import (
     is_lock_held,
 )
 from rmqtool.broker.consumer.process_queue import CachedMessage, ProcessQueue
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 from tests.support.manual_clock import ManualClock
 
 ONE, TWO = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)

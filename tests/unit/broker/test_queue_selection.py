@@ -6,7 +6,7 @@ import pytest
 
 from rmqtool.broker.producer.queue_selection import LeastLatency, RoundRobin, queue_by_key, queue_index_by_key
 from rmqtool.config import Version
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 from tests.support.manual_clock import ManualClock
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]

@@ -11,7 +11,7 @@ from rmqtool.broker.consumer.consume_message import QueueLocks
 from rmqtool.broker.consumer.process_queue import ProcessQueue
 from rmqtool.broker.consumer.rebalance import AverageByCircle, Change, ConsumerGroup, Member, Rebalancer
 from rmqtool.config import Version
-from rmqtool.formats.message_queues import MessageQueue
+from rmqtool.formats.message_queue import MessageQueue
 from tests.support.manual_clock import ManualClock
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from rmqtool.errors import UsageError
-from rmqtool.filters.body_pattern import BodyPattern
+from rmqtool.filters.wanted import BodyPattern
 
 
 def test_bodies_are_searched():

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.formats.fastjson import Dialect
 from rmqtool.formats.flaws import Flaw
-from rmqtool.formats.message_queues import (
+from rmqtool.formats.message_queue import (
     MessageQueue,
     decode_local_offsets,
     encode_local_offsets,

@@ -1,7 +1,7 @@
-"""``broker.conf`` is a Java properties file, read by ``java.util.Properties.load``: its rules, both directions.
+"""``broker.conf``: a Java properties file, read and written by the rules of ``java.util.Properties.load``.
 
-A broker loads the file as bytes, so every byte is one ISO-8859-1 character whatever the editor meant. What a broker
-would read otherwise than its author meant is returned as a finding beside the values.
+A broker loads the file as bytes: every byte is one ISO-8859-1 character, even if an editor saved the file as UTF-8.
+Lines that a broker reads differently from what their author meant become findings, returned beside the values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def decode_properties(data: bytes | str, file: str = "broker.conf") -> tuple[dict[str, str], list[Finding]]:
-    """Return the keys and values a broker reads from ``data``, and what in it is not what it seems.
+    """Return the keys and values that a broker reads from ``data``, and findings about lines that it misreads.
 
-    The last of several lines for one key counts. ``file`` is only named in the findings.
+    When a key occurs on several lines the last one counts. ``file`` is the name that findings mention.
     """
     findings = []
     if isinstance(data, bytes):
@@ -128,7 +128,7 @@ def _unescape(text: str) -> str:
             return "\\u"
         return _NAMED.get(match[2] or "", match[2] or "")
 
-    # \ud83d\ude00 are two chars in Java and one character here.
+    # In Java the escapes \ud83d\ude00 are two chars; in Python they must become one character.
     return _ESCAPE.sub(replacement, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
