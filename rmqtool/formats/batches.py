@@ -1,7 +1,13 @@
-"""Client batches, which a broker splits into records, and inner batches, which it stores whole.
+"""Batches: several messages in one body. Big-endian.
 
-Upstream: ``MessageDecoder.encodeMessage`` / ``decodeMessage``. The messages stand back to back, each with a head of
-its own.
+A producer sends a batch as one request. A broker splits it into records, or stores it whole as an *inner batch*, one
+record. The messages are back to back::
+
+    0   4  size of this message   12  4  flag of the producer   20+B  2  length of the properties
+    4   4  0                      16  4  length B of the body   22+B  .  properties
+    8   4  0                      20  B  body
+
+Upstream: ``MessageDecoder.encodeMessage`` / ``decodeMessage``.
 """
 
 from __future__ import annotations
@@ -18,15 +24,13 @@ _LENGTH_SIZE = layouts.SHORT.size
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch."""
-
     flag: int
     body: bytes
     raw_properties: bytes
 
 
 def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
-    """Yield the messages of a batch; a flaw is the last one."""
+    """Yield the messages of a batch; if one does not decode, a flaw and no more messages."""
     at = 0
     while at < len(data):
         left = len(data) - at
@@ -51,7 +55,6 @@ def iter_batch_items(data: Buffer) -> Iterator[BatchItem | Flaw]:
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """Return the body of a batch of ``items``."""
     parts = []
     for item in items:
         size = _PREFIX.size + len(item.body) + _LENGTH_SIZE + len(item.raw_properties)

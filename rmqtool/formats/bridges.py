@@ -1,7 +1,8 @@
-"""The placeholder record that a repair writes over damage in the log, so that every reader skips the damage.
+"""Bridges: the placeholder records that a repair writes over damage in the log, so that every reader skips the damage.
 
-Brokers do not write such records. It is a record of a rolled-back transaction, which no broker puts into a queue or
-into the index; its topic is unused, its body is zeros. A broker that scans it checks it like any other record.
+Brokers do not write them. A bridge is a record of a rolled-back transaction, because no broker puts those into a queue
+or the index. Its topic is not used otherwise, its body is zeros. A broker that scans it checks it like any other
+record.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from rmqtool.formats.java import crc31
 from rmqtool.formats.properties import CRC_BLOCK_LENGTH, encode_property_crc, find_property_crc
 
 QUARANTINE_TOPIC = b"RMQTOOL_QUARANTINE"
-# No broker refuses a message of this size, whatever its settings; a longer span becomes several records.
+# Every broker accepts a message of this size under any settings. A longer span becomes several records.
 LARGEST_SIZE = 4 << 20
-_LENGTHS = 3  # that of the topic, one byte, and that of the properties, two
+_LENGTHS = 3  # Bytes of two length fields: 1 of the topic, 2 of the properties
 
 
 def least_size(like: Message) -> int:
-    """Return the size of the smallest bridge that looks like its neighbour."""
+    """Return the size of the smallest bridge beside the record ``like``."""
     prefix = PREFIXES[_sys_flag(like) & HOST_BITS]
     return prefix.size + len(QUARANTINE_TOPIC) + _LENGTHS + (CRC_BLOCK_LENGTH if _has_crc(like) else 0)
 
 
 def encode_bridge(physical_offset: int, size: int, like: Message) -> bytes:
-    """Return a record of exactly ``size`` bytes for a place of the log.
+    """Return a bridge of exactly ``size`` bytes for ``physical_offset``.
 
-    Time and host are those of a neighbour, and a checksum over the whole record where that has one: some brokers
-    demand it of every record.
+    Time and host are those of its neighbour ``like``. If that has a property checksum, so has the bridge: with
+    forceVerifyPropCRC a broker demands one in every record.
     """
     body = bytes(size - least_size(like))
     checksum = encode_property_crc(0) if _has_crc(like) else b""
@@ -71,18 +72,18 @@ def _has_crc(like: Message) -> bool:
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the start of the blank that takes the last ``size`` bytes of a segment."""
+    """Return the beginning of a blank record over the last ``size`` bytes of a segment."""
     return layouts.RECORD_START.pack(size, BLANK_MAGIC).ljust(BLANK_SIZE, b"\0")
 
 
 def is_bridge(message: Message) -> bool:
-    """Tell whether a record is one that a repair has laid."""
+    """Return whether a record is a bridge."""
     rolled_back = transaction_type(message.sys_flag) is TransactionType.ROLLBACK
     return rolled_back and message.raw_topic == QUARANTINE_TOPIC
 
 
 def bridge_sizes(size: int, least: int) -> list[int]:
-    """Return the sizes of the records that take a span of ``size`` together; none where it is too small for one."""
+    """Return the sizes of the bridges that fill ``size`` bytes together; none if that is less than ``least``."""
     if size < least:
         return []
     count = -(-size // LARGEST_SIZE)

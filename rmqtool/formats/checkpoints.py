@@ -1,9 +1,17 @@
-"""Pages of 4096 bytes with a few 64-bit numbers: ``checkpoint`` and ``config/timercheck``.
+"""Checkpoint pages: ``checkpoint`` and ``config/timercheck``, 4096 bytes each, big-endian 64-bit numbers, then zeros.
 
-``checkpoint`` (0 to 40): the log is flushed up to this store time, the queues are, the end of the newest full index
-file, the master's flushed offset (from 5.0.0), the confirmed offset (from 5.1.1). ``timercheck`` (0 to 56): last time
-read, flushed position of the timer log, next offset of the timer topic, the master's, then a data version of three
-numbers. Zeros fill the page.
+``checkpoint``, written by a broker after a flush::
+
+    0   8  store time up to which the commit log is on disk, ms    24  8  the master's flushed offset, from 5.0.0
+    8   8  the same of the consume queues                          32  8  confirmed offset, from 5.1.1
+    16  8  end time of the newest full index file
+
+``timercheck``::
+
+    0   8  time up to which the timer has delivered, ms            24  8  the master's offset of the timer topic
+    8   8  position up to which the timer log is on disk           32  8  data version: state version
+    16  8  queue offset in the timer topic that is read next       40  8  data version: time, ms
+                                                                   48  8  data version: counter
 
 Older versions leave the later fields zero. A file that is shorter than its fields reads as zeros after its end, as a
 mapped page does. Upstream: ``StoreCheckpoint``, ``TimerCheckpoint``.
@@ -20,7 +28,7 @@ from rmqtool.formats.layout import Buffer, Layout
 
 PAGE_SIZE = 4096
 
-# Recovery steps back this far from the times in the checkpoint.
+# Upstream subtracts this from the times: a message can be on disk a little later than its store time says.
 SLACK_MS = 3000
 
 Page = TypeVar("Page", layouts.StoreCheckpoint, layouts.TimerCheckpoint)
@@ -31,32 +39,30 @@ def _decode(layout: Layout[Page], data: Buffer) -> Page:
 
 
 def decode_checkpoint(data: Buffer) -> layouts.StoreCheckpoint:
-    """Return the fields of ``checkpoint``."""
     return _decode(layouts.STORE_CHECKPOINT, data)
 
 
 def encode_checkpoint(checkpoint: layouts.StoreCheckpoint) -> bytes:
-    """Return the page of a checkpoint."""
+    """Return the whole page of a checkpoint."""
     return layouts.STORE_CHECKPOINT.encode(checkpoint).ljust(PAGE_SIZE, b"\0")
 
 
 def decode_timer_checkpoint(data: Buffer) -> layouts.TimerCheckpoint:
-    """Return the fields of ``timercheck``."""
     return _decode(layouts.TIMER_CHECKPOINT, data)
 
 
 def encode_timer_checkpoint(checkpoint: layouts.TimerCheckpoint) -> bytes:
-    """Return the page of a timer checkpoint."""
+    """Return the whole page of a timer checkpoint."""
     return layouts.TIMER_CHECKPOINT.encode(checkpoint).ljust(PAGE_SIZE, b"\0")
 
 
 def min_timestamp(checkpoint: layouts.StoreCheckpoint) -> int:
-    """Return the time from which a broker replays after a crash."""
+    """Return the store time from which a broker dispatches again after a crash."""
     return max(0, int64(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SLACK_MS))
 
 
 def check_checkpoint(data: Buffer) -> Flaw | None:
-    """Return what is wrong with the page itself, whatever its times."""
+    """Return what is wrong with the page itself; its times are not compared with the store."""
     if len(data) != PAGE_SIZE:
         return Flaw("CP-BAD", f"{len(data)} bytes, a checkpoint has {PAGE_SIZE}", 0, len(data))
     rest = bytes(data[layouts.STORE_CHECKPOINT.size :])

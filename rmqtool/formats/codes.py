@@ -1,21 +1,24 @@
-"""The codes that records carry: magic numbers and system flags. Open: an unknown value is a value.
+"""Codes inside records: magic numbers, system flags, and the versions of RocketMQ.
+
+Codes are open: an unknown value stays a value and is shown as a number.
+
+Versions are written ``4.9``, ``5.3``, ``5.4``, or as an exact release.
 
 Upstream: ``MessageDecoder``, ``CommitLog``, ``MessageSysFlag``, ``CompressionType``.
-
-Versions of RocketMQ as this project speaks of them: ``4.9``, ``5.3``, ``5.4``, or an exact release.
 """
 
 from __future__ import annotations
 
 from enum import KEEP, IntEnum, IntFlag
 
+# Bytes 4 to 8 of a record. Version 2 has a topic length of two bytes, for topics of more than 127 bytes.
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
-# What a message may begin with; a blank record is not a message.
+# The magics of messages. A blank record fills the end of a segment and is not a message.
 RECORD_MAGICS = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
 
-# As they stand on disk, to search for.
+# The magics as they are in a file, big-endian, for searches over raw bytes.
 MAGIC_BYTES = tuple(magic.to_bytes(4, "big") for magic in (*RECORD_MAGICS, BLANK_MAGIC))
 
 MAGIC_WORDS = {
@@ -24,16 +27,18 @@ MAGIC_WORDS = {
     BLANK_MAGIC: "blank to the end of the segment",
 }
 
-# A queue unit of this size fills the head of a queue whose first messages are gone.
+# The size in a filler entry. Filler entries take the place of deleted messages at the head of a queue, so that an
+# entry's position is still its queue offset.
 FILLER_SIZE = 0x7FFFFFFF
 
-# Tag codes up to this one are addresses in the queue's extension: one below the smallest hash.
+# A tags code at or below this limit is not a hash but an address in the queue's extension file. A hash has 32 bits, so
+# no hash is this small.
 MAX_EXT_ADDRESS = -(1 << 31) - 1
 EXT_ADDRESS_BASE = 1 << 63
 
 
 class SysFlag(IntFlag, boundary=KEEP):
-    """System flag of a record."""
+    """The system flag of a record. Bits 2 and 3 are the transaction type, bits 8 to 10 the codec of the body."""
 
     COMPRESSED = 0x001
     MULTI_TAGS = 0x002
@@ -47,7 +52,7 @@ class SysFlag(IntFlag, boundary=KEEP):
     ZSTD = 0x200
 
 
-# Which of the two hosts of a record have 16 bytes: these bits decide how long its fixed part is.
+# Which of the two hosts of a record have 16-byte addresses. These bits decide how long the fixed part of the record is.
 HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 TRANSACTION_MASK = 0x00C
 COMPRESSION_MASK = 0x700
@@ -55,7 +60,7 @@ COMPRESSION_SHIFT = 8
 
 
 class TransactionType(IntEnum):
-    """What the two transaction bits say."""
+    """The value of the two transaction bits. A half message is PREPARED."""
 
     NONE = 0x0
     PREPARED = 0x4
@@ -64,7 +69,9 @@ class TransactionType(IntEnum):
 
 
 class BodyCodec(IntEnum):
-    """What the compression bits say; 4 to 7 are not defined."""
+    """The value of the three codec bits; 4 to 7 are undefined. 0 is zlib too: older producers set COMPRESSED and no
+    codec.
+    """
 
     ZLIB_LEGACY = 0
     LZ4 = 1
@@ -73,12 +80,11 @@ class BodyCodec(IntEnum):
 
 
 def transaction_type(sys_flag: int) -> TransactionType:
-    """Return the transaction type of a record."""
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 
 def sys_flag_words(sys_flag: int) -> str:
-    """Return the flag in words, unknown bits in hex."""
+    """Return the flag in words, for people; bits without a name in hexadecimal."""
     words = []
     if sys_flag & SysFlag.COMPRESSED:
         codec = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -101,12 +107,12 @@ def sys_flag_words(sys_flag: int) -> str:
     return " | ".join(words) or "none"
 
 
-# What the short names of ``--as`` stand for: the release whose behaviour was recorded.
+# The exact releases whose behaviour was recorded; ``--as`` takes the short names.
 RELEASES = {"4.9": (4, 9, 8), "5.3": (5, 3, 3), "5.4": (5, 4, 0)}
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return a version as numbers that compare; ``4.9``, ``5.3`` and ``5.4`` are the releases they stand for.
+    """Return a version as a tuple that compares; a short name is the release that was recorded for it.
 
     Raises ValueError when ``version`` is not numbers between dots.
     """
@@ -114,5 +120,5 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def is_since(version: str, since: str) -> bool:
-    """Return whether something that came with release ``since`` is there in ``version``."""
+    """Return whether ``version`` has what came with release ``since``."""
     return release(version) >= tuple(int(part) for part in since.split("."))

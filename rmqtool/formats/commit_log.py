@@ -1,6 +1,6 @@
-"""Commit log records: message records of both versions and the blank record that ends a segment.
+"""The commit log: message records of both versions, and the blank record that ends a segment.
 
-With IPv4 hosts (each IPv6 host adds 12 bytes; B, T and P are the lengths of body, topic and properties)::
+Big-endian. With IPv4 hosts (an IPv6 host adds 12 bytes; B, T and P are the lengths of body, topic and properties)::
 
     0     4  totalSize, this field included       56    8  storeTimestamp, ms
     4     4  magic 0xDAA320A7 (v1), ..20AB (v2)   64    4  store host: address (16 with IPv6)
@@ -21,8 +21,8 @@ segments. A crash leaves a torn last record, often a whole prefix and zeros. A t
 Upstream writes records in ``CommitLog.DefaultAppendMessageCallback`` (4.9) and ``MessageExtEncoder`` (5.x), and reads
 them in ``CommitLog.checkMessageAndReturnSize`` and ``MessageDecoder``.
 
-Decoding looks at structure only and never raises on bytes: what is not a record is a ``Flaw``. ``check_record``
-judges the rest (checksums, place).
+Decoding checks the structure only and never raises: bytes that are not a record become a ``Flaw``. ``check_record``
+checks the rest: checksums, offset, time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import crc31, decode_text
 from rmqtool.formats.layout import Buffer, Layout, LayoutError, bytes_left
 
-# Which of the four prefixes a record has, by its two host bits.
+# The fixed part of a record up to the body, by its two host bits.
 PREFIXES: dict[int, Layout[layouts.MessagePrefix]] = {
     0: layouts.MESSAGE_PREFIX_V4V4,
     int(SysFlag.STORE_HOST_V6): layouts.MESSAGE_PREFIX_V4V6,
@@ -55,11 +55,11 @@ _START = layouts.RECORD_START
 _SHORTEST = layouts.MESSAGE_PREFIX_V4V4
 _PROPERTIES_LENGTH = layouts.SHORT
 
-# The smallest record there can be: IPv4 hosts, version 1, nothing in it.
+# The size of a record with IPv4 hosts, version 1, and an empty body, topic and properties.
 MIN_RECORD_SIZE = _SHORTEST.size + layouts.BYTE.size + _PROPERTIES_LENGTH.size
 BLANK_SIZE = layouts.BLANK_RECORD.size
 
-# For the decoder's straight way: bound once, positions within the unpacked prefix.
+# ``decode_record_in_python`` is called for each record of a log: names are bound once, fields are found by position.
 _new = tuple.__new__
 _unpack_shortest = _SHORTEST.unpack_from
 _SHORTEST_SIZE = _SHORTEST.size
@@ -67,42 +67,40 @@ _MAGIC, _SYS_FLAG, _BODY_LENGTH = map(layouts.MessagePrefix._fields.index, ("mag
 
 
 class Message(layouts.MessageRecord):
-    """A message record: the fields as stored, and what they mean."""
+    """A message record: the fields as stored, and topic and properties decoded when they are asked for."""
 
     @cached_property
     def topic(self) -> str:
-        """The topic."""
         return decode_text(self.raw_topic)
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """The properties, by upstream's rules of tolerance."""
+        """The properties as brokers and clients see them; see ``properties.decode_properties``."""
         return properties.decode_properties(self.raw_properties)
 
     @property
     def tags(self) -> str | None:
-        """The tag."""
         return properties.tags(self.properties)
 
     @property
     def keys(self) -> str | None:
-        """The keys, separated by single spaces."""
+        """The user's keys as stored: one text, keys separated by blanks."""
         return properties.keys(self.properties)
 
     @property
     def uniq_key(self) -> str | None:
-        """The client's unique id."""
+        """The unique id that the client made, also called msgId."""
         return properties.uniq_key(self.properties)
 
 
 class Blank(NamedTuple):
-    """The record that ends a segment."""
+    """The record that fills a segment from the last message to its end."""
 
     total_size: int
 
 
 class Nothing(NamedTuple):
-    """No record was ever written here: zeros, or too few bytes for one."""
+    """Zeros, or fewer bytes than a record head: no record was written here."""
 
     length: int
 
@@ -110,11 +108,11 @@ class Nothing(NamedTuple):
 def decode_record_in_python(
     data: Buffer, file_offset: int = 0, end: int | None = None
 ) -> Message | Blank | Nothing | Flaw:
-    """Return what stands at ``file_offset``; nothing at or behind ``end`` is looked at.
+    """Return the record at ``file_offset``, or a flaw; bytes from ``end`` on are not read.
 
-    Only the structure is judged: a message comes back when its lengths add up to its size. This is the one decoder
-    that runs over whole logs record by record, so a sound record takes the straight way; whatever is odd about the
-    bytes is found out afterwards, by ``_what_else``.
+    Only the structure is checked: a message is returned when its lengths add up to its size. This is the only decoder
+    that runs over whole logs one record at a time. A sound record is decoded without further questions; ``_what_else``
+    finds out what is wrong with the others.
     """
     end = len(data) if end is None else min(end, len(data))
     try:
@@ -136,7 +134,7 @@ def decode_record_in_python(
             return _what_else(data, file_offset, end)
         properties_at = topic_end + 2
         record_end = properties_at + (data[topic_end] << 8 | data[topic_end + 1])
-        # The lengths were taken as unsigned; those above the half are negative.
+        # The fast code read lengths as unsigned; a negative one has its top bit set.
         if (
             record_end == file_offset + values[0]
             and topic_sign < 0x80
@@ -156,7 +154,7 @@ def decode_record_in_python(
 
 
 def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Flaw:
-    """Return what stands at ``file_offset``, which is no sound message."""
+    """Return what is at ``file_offset`` where no sound message is: a blank, nothing, or a flaw."""
     left = min(bytes_left(data, file_offset), max(end - file_offset, 0))
     if left < _START.size:
         return Nothing(left)
@@ -175,19 +173,19 @@ def _what_else(data: Buffer, file_offset: int, end: int) -> Blank | Nothing | Fl
 
 
 class Decode(Protocol):
-    """Decodes one record, as ``decode_record_in_python`` says."""
+    """The type of ``decode_record_in_python``, which the kernel has too."""
 
     def __call__(
         self, data: Buffer, file_offset: int = 0, end: int | None = None
     ) -> Message | Blank | Nothing | Flaw: ...
 
 
-# By the kernel where it is there: the same, in a third of the time.
+# The kernel's decoder gives the same results in a third of the time.
 decode_record: Decode = decode_record_in_python if kernel.NATIVE is None else kernel.NATIVE.decoder(Message, _what_else)
 
 
 def _wrong_length(record: bytes, magic: int) -> str:
-    """Return which of a record's lengths does not fit; ``record`` is as long as it says it is."""
+    """Return which length does not fit, as text; ``record`` has as many bytes as its header says."""
     size = len(record)
     (sys_flag,) = layouts.INT.unpack_from(record, _SHORTEST.field("sys_flag").offset)
     prefix, topic_length_layout = PREFIXES[sys_flag & HOST_BITS], _TOPIC_LENGTHS[magic]
@@ -206,9 +204,10 @@ def _wrong_length(record: bytes, magic: int) -> str:
 
 
 def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int | None:
-    """Return what the lengths of a record add up to, from a few small reads: ``read(length, offset in the record)``.
+    """Return the size that the lengths of a record add up to, or None; ``read(length, offset in the record)`` gets the
+    bytes.
 
-    For a record too large to be read on the word of its size alone.
+    For a record whose size alone is not reason enough to read all of it: a damaged size can be two gigabytes.
     """
     head = read(layouts.MESSAGE_PREFIX_V6V6.size, 0)
     if len(head) < layouts.MESSAGE_PREFIX_V6V6.size:
@@ -234,13 +233,12 @@ def find_record_end(read: Callable[[int, int], bytes], total_size: int) -> int |
 def check_record(
     message: Message, data: Buffer, file_offset: int, physical_offset: int | None, *, compacted: bool = False
 ) -> Iterator[Flaw]:
-    """Yield what is wrong with a structurally whole ``message`` that stands at ``file_offset`` of ``data``.
+    """Yield what is wrong with a structurally whole ``message`` at ``file_offset`` of ``data``.
 
-    ``physical_offset`` is where the record lies in its log, None where that is not known (a raw blob). The property
-    checksum covers the record before its block; it is compared wherever a block stands, but for ``compacted`` records:
-    they were given another place and kept the block.
+    ``physical_offset`` is the record's place in its log, or None for bytes without one. The property checksum covers
+    the record up to its own block. ``compacted`` records are exempt: compaction moved them and kept the block.
     """
-    # Of an empty body brokers and clients do not look at the checksum.
+    # Brokers and clients ignore the checksum of an empty body.
     actual = crc31(message.raw_body)
     if message.raw_body and actual != message.body_crc:
         at = PREFIXES[message.sys_flag & HOST_BITS].size
@@ -265,7 +263,7 @@ def check_record(
 def encode_message(message: layouts.MessageRecord) -> bytes:
     """Return the bytes of a record.
 
-    Raises LayoutError where a value does not fit its field, or a length in the prefix is not that of its part.
+    Raises LayoutError if a value does not fit its field, or if a length in the prefix is not that of its part.
     """
     prefix = PREFIXES[message.sys_flag & HOST_BITS]
     topic_length = _TOPIC_LENGTHS[message.magic]
@@ -287,11 +285,12 @@ def encode_message(message: layouts.MessageRecord) -> bytes:
 
 
 def record_size(sys_flag: int, magic: int, body_length: int, topic_length: int, properties_length: int) -> int:
-    """Return the size of a record with these parts."""
     head = PREFIXES[sys_flag & HOST_BITS].size + _TOPIC_LENGTHS[magic].size + _PROPERTIES_LENGTH.size
     return head + body_length + topic_length + properties_length
 
 
 def encode_blank(length: int) -> bytes:
-    """Return the bytes that end a segment with ``length`` bytes left; what follows the head stays as it is."""
+    """Return the first bytes of a blank record over the last ``length`` bytes of a segment; its other bytes are
+    undefined.
+    """
     return layouts.BLANK_RECORD.pack(length, BLANK_MAGIC)

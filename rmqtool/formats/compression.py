@@ -1,7 +1,7 @@
-"""Bodies: which codec a record's flag names, inflating under a cap, compressing.
+"""Compressed bodies: which codec the system flag names, decompression with a limit, compression.
 
-Upstream: ``Compressor`` of ``common/compression``. ZLIB is a zlib stream, LZ4 and ZSTD are frames. The broker stores
-what the producer sent; the body checksum covers the compressed bytes.
+ZLIB is a zlib stream, LZ4 and ZSTD are frames. A broker stores what the producer sent, and the body checksum is over
+the compressed bytes. Upstream: ``Compressor`` of ``common/compression``.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import NamedTuple
 from rmqtool.formats.codes import COMPRESSION_MASK, COMPRESSION_SHIFT, BodyCodec, SysFlag
 from rmqtool.formats.flaws import Flaw
 
-# A body inflates to this at the most: the largest message a default broker takes is 4 MiB.
+# Decompression stops here. A broker takes bodies of 4 MiB by default, so more is an attack or damage.
 DEFAULT_BODY_CAP = 128 << 20
 
 CODEC_NAMES = {BodyCodec.ZLIB_LEGACY: "zlib", BodyCodec.LZ4: "lz4", BodyCodec.ZSTD: "zstd", BodyCodec.ZLIB: "zlib"}
 
 
 class Inflated(NamedTuple):
-    """A body as the consumer sees it, and how it was stored."""
+    """A body as a consumer gets it, and the name of its codec; None if it was stored plain."""
 
     body: bytes
     codec: str | None
 
 
 def body_codec(sys_flag: int) -> str | None:
-    """Return the name of the codec of a record's body, None when stored plain."""
+    """Return the name of the codec of a record's body, or None if it is stored plain."""
     if not sys_flag & SysFlag.COMPRESSED:
         return None
     number = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
@@ -34,7 +34,7 @@ def body_codec(sys_flag: int) -> str | None:
 
 
 def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) -> Inflated | Flaw:
-    """Return the body of a record, or the flaw BD-INFLATE."""
+    """Return the body of a record as a consumer gets it, or the flaw BD-INFLATE."""
     codec = body_codec(sys_flag)
     if codec is None or not raw_body:
         return Inflated(raw_body, codec)
@@ -50,7 +50,7 @@ def inflate_body(sys_flag: int, raw_body: bytes, cap: int = DEFAULT_BODY_CAP) ->
 
 
 def _inflate_zlib(data: bytes, cap: int) -> bytes:
-    """Inflate a zlib stream; what follows the stream is ignored, as upstream does."""
+    """Decompress a zlib stream. Bytes after its end are ignored, as upstream ignores them."""
     inflater = zlib.decompressobj()
     body = inflater.decompress(data, cap + 1)
     if len(body) > cap:
@@ -61,7 +61,7 @@ def _inflate_zlib(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_lz4(data: bytes, cap: int) -> bytes:
-    """Inflate LZ4 frames that stand back to back: upstream takes nothing else."""
+    """Decompress LZ4 frames that are back to back; upstream accepts nothing else."""
     from lz4.frame import LZ4FrameDecompressor
 
     body = bytearray()
@@ -69,7 +69,7 @@ def _inflate_lz4(data: bytes, cap: int) -> bytes:
         inflater = LZ4FrameDecompressor()
         source = data
         while not inflater.eof:
-            # The inflater allocates all that it may return before it looks at the data.
+            # The library allocates ``max_length`` bytes before it looks at the data, so the steps are small.
             piece = inflater.decompress(source, max_length=_STEP)
             if not piece and not inflater.eof:
                 raise EOFError("it ends early")
@@ -82,10 +82,10 @@ def _inflate_lz4(data: bytes, cap: int) -> bytes:
 
 
 def _inflate_zstd(data: bytes, cap: int) -> bytes:
-    """Inflate ZSTD frames that stand back to back: upstream takes nothing else.
+    """Decompress ZSTD frames that are back to back; upstream accepts nothing else.
 
-    The one reader of the library is bounded but stops quietly where the input does, the other knows the frame's end
-    but is not bounded: the first one measures, the second one inflates.
+    The library's stream reader takes a limit but does not notice an early end; its decompressor notices the end but
+    takes no limit. So the first one measures and the second one decompresses.
     """
     import zstandard
 
@@ -113,7 +113,7 @@ _STEP = 1 << 16
 
 
 def compress_body(codec: BodyCodec, body: bytes, level: int = 5) -> bytes:
-    """Return ``body`` compressed as a client of that codec does; ``level`` is the client's default."""
+    """Return ``body`` compressed as a client does; ``level`` is a client's default."""
     if codec is BodyCodec.LZ4:
         import lz4.frame
 
@@ -127,5 +127,5 @@ def compress_body(codec: BodyCodec, body: bytes, level: int = 5) -> bytes:
 
 
 def compression_flag(codec: BodyCodec) -> int:
-    """Return the system flag bits of a body compressed with ``codec``."""
+    """Return the bits of the system flag for a body compressed with ``codec``."""
     return int(SysFlag.COMPRESSED) | codec << COMPRESSION_SHIFT

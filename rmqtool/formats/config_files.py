@@ -1,9 +1,9 @@
-"""Configuration files and other JSON texts of a broker: bytes to values and back, in the order that was read.
+"""JSON files of a broker (``config/*.json`` and others): bytes to values and back.
 
-A value is what the broker would have after loading: declared fields have their declared types (numeric texts become
-numbers, keys of numeric maps integers), unknown fields stay as they are. Writing gives the bytes that fastjson would
-write for it; no reader depends on the order of keys, so existing keys stay where they are and new ones go where
-upstream's hash map would put them.
+A value is what a broker has after it loaded the file: declared fields have their declared types (texts of digits become
+numbers, keys of numeric maps integers), unknown fields stay as they are. Encoding gives the bytes that fastjson would
+write. No reader depends on the order of keys, so existing keys keep their place, and a new key gets the place that
+upstream's hash map would give it. The fields of each file are declared in ``config_shapes``.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from rmqtool.formats.fastjson import (
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, decode_text, encode_text, hash_map_order
 
-# So much of a file is read as one text: the tables of a hundred thousand topics are half as large.
+# Limit for a file that is decoded as one text. The tables of a hundred thousand topics take half of it.
 LARGEST_TEXT = 64 << 20
-# Bins of a map that a parser has filled: what a broker's tables have after a restart, as far as it takes them over.
+# Initial bins of a map that a JSON parser filled. A broker's tables are such maps after a restart.
 PARSED_BINS = 16
 
-# What a file has beside the table that it is for.
+# Fields that are not the table for which a file exists.
 _BESIDE_THE_TABLE = frozenset({"dataVersion", "groupTopicMap", "forbiddenTable"})
 
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,30}", re.ASCII)
@@ -47,9 +47,9 @@ _RANGES = {JavaType.INT: (INT_MIN, INT_MAX), JavaType.LONG: (LONG_MIN, LONG_MAX)
 
 
 class Decoded(NamedTuple):
-    """The value of a text, what was odd about it, and whether malformed bytes were replaced.
+    """The value of a JSON text, and the oddities that a broker accepts in it.
 
-    Of a ``lossy`` text the bytes are not to be had back from the value.
+    ``lossy``: malformed bytes were replaced, so the value does not give back the same bytes.
     """
 
     value: Any
@@ -58,20 +58,21 @@ class Decoded(NamedTuple):
 
 
 def dialect_of(version: str) -> Dialect:
-    """Return which fastjson a broker of ``version`` writes with."""
+    """Return which fastjson a broker of ``version`` uses."""
     return Dialect.FASTJSON_2 if is_since(version, "5.4.0") else Dialect.FASTJSON_1
 
 
 def decode_config(name: str, data: bytes, dialect: Dialect | None = None) -> Decoded | Flaw:
     """Return the value of the configuration file ``name`` (without ``.bak``), or why a broker does not load it.
 
-    Without a dialect, what either fastjson loads is loaded. An empty file is a flaw: brokers go to the copy then.
+    Without a dialect, a text that either fastjson loads is accepted. An empty file is a flaw: brokers load the .bak
+    then.
     """
     return decode_value(data, CONFIG_FILES[name].root, dialect)
 
 
 class Salvaged(NamedTuple):
-    """What is whole of a file that does not parse: its text, made one that does, and where the rest begins."""
+    """The sound part of a file that does not parse: a text that does, its value, and where the rest begins."""
 
     data: bytes
     value: dict[str, Any]
@@ -80,9 +81,9 @@ class Salvaged(NamedTuple):
 
 
 def salvage_config(name: str, data: bytes) -> Salvaged | None:
-    """Return what is whole of the configuration file ``name``, which has no end or goes on after it; None for nothing.
+    """Return the sound part of a configuration file that has no end, or that goes on after its end; else None.
 
-    A table of settings keeps entries that are whole; of a table of offsets each offset counts.
+    In a table of settings only whole entries are kept, in a table of offsets each whole offset.
     """
     root = CONFIG_FILES[name].root
     tables = [field.shape for field in root.fields.values()] if isinstance(root, Bean) else [root]
@@ -96,27 +97,27 @@ def salvage_config(name: str, data: bytes) -> Salvaged | None:
     if isinstance(decoded, Flaw) or not isinstance(decoded.value, dict):
         return None
     if not any(entries for field, entries in decoded.value.items() if field not in _BESIDE_THE_TABLE):
-        return None  # it would look like a file whose table is empty
+        return None  # the result would look like a file with an empty table
     return Salvaged(kept, decoded.value, _byte_offset(data, text, whole.position), whole.is_complete)
 
 
 def encode_config(name: str, value: Any, dialect: Dialect, style: Style | None = None) -> bytes:
     """Return the bytes of the configuration file ``name``.
 
-    ``style`` is the file's own; a slave keeps ``delayOffset.json`` as the master sent it, COMPACT.
+    ``style`` overrides the file's own: a slave writes ``delayOffset.json`` COMPACT, as it got it from its master.
     """
     return encode_value(value, CONFIG_FILES[name].root, dialect, CONFIG_FILES[name].style if style is None else style)
 
 
 def decode_value(data: bytes, shape: Shape, dialect: Dialect | None = None) -> Decoded | Flaw:
-    """Return the value of a JSON text that stands for an object of ``shape``, or why it is none."""
+    """Return the value of a JSON text for an object of ``shape``, or why it does not load."""
     text = decode_text(data)
     try:
         value, oddities = parse(text, dialect)
     except FastjsonError as error:
         return Flaw("CF-JSON", error.message, _byte_offset(data, text, error.position))
     if isinstance(shape, Bean) and (value is None or (value == [] and dialect is not Dialect.FASTJSON_2)):
-        # The library gives no object, and the broker takes that for one without any field.
+        # fastjson returns null here, and upstream takes that for an object without fields.
         value = {}
     try:
         value = _conform(value, shape, "$")
@@ -126,18 +127,17 @@ def decode_value(data: bytes, shape: Shape, dialect: Dialect | None = None) -> D
 
 
 def encode_value(value: Any, shape: Shape, dialect: Dialect, style: Style) -> bytes:
-    """Return the bytes of a JSON text for an object of ``shape``."""
     return encode_text(write(value, shape, dialect, style))
 
 
 def _byte_offset(data: bytes, text: str, position: int) -> int:
-    """Return where the character at ``position`` begins; behind malformed bytes, nearly."""
+    """Return the file offset of the character at ``position``; approximate if malformed bytes come before it."""
     offset = position if data.isascii() else len(text[:position].encode("utf-8", "surrogatepass"))
     return min(offset, len(data))
 
 
 class _Misfit(ValueError):
-    """A value that does not fit its declared type: the whole text does not load."""
+    """A value that does not fit its declared type, so that the whole text does not load."""
 
     def __init__(self, path: str, found: Any, wanted: str) -> None:
         kinds = {dict: "an object", list: "a list", Reference: "a reference to another value"}
@@ -145,7 +145,7 @@ class _Misfit(ValueError):
 
 
 def _conform(value: Any, shape: Shape, path: str) -> Any:
-    """Return ``value`` as the object of ``shape`` that a broker makes of it."""
+    """Return ``value`` with its declared types, as a broker converts it."""
     if isinstance(shape, Scalar):
         return _CONVERSIONS[shape.java](value, path)
     if isinstance(shape, Sequence):
@@ -224,7 +224,7 @@ _CONVERSIONS: dict[JavaType, Callable[[Any, str], Any]] = {
 
 
 def new_bean(bean: Bean, version: str, **values: Any) -> dict[str, Any]:
-    """Return a new object as a broker of ``version`` makes it: ``values``, and defaults for the rest."""
+    """Return a new object as a broker of ``version`` makes it: ``values``, and the defaults of the other fields."""
     unknown = values.keys() - bean.fields.keys()
     if unknown:
         raise ValueError(f"no such field: {', '.join(sorted(unknown))}")
@@ -244,7 +244,9 @@ def _fresh(shape: Shape, version: str) -> Any:
 
 
 def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[Any]:
-    """Return ``keys`` in the order of upstream's map, inserted as given; ``bins`` are the table's unless stated."""
+    """Return ``keys`` in the order of upstream's map after inserting them in this order; ``bins`` overrides the
+    table's.
+    """
     bins = table.bins if bins is None else bins
     while table.concurrent and len(keys) >= bins * 3 // 4:
         bins *= 2
@@ -254,7 +256,8 @@ def order_keys(keys: list[Any], table: Table, bins: int | None = None) -> list[A
 def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -> dict[Any, Any]:
     """Return ``entries`` with ``key`` set: an existing key keeps its place, a new one goes where its bin is.
 
-    The order of the existing keys says whether the map is of this process or came from a parser; it is never changed.
+    The order of the existing keys tells the map's initial size: that of a new map, or of one that a parser made. It is
+    never changed.
     """
     found = dict(entries)
     if key in found:
@@ -269,7 +272,7 @@ def with_entry(entries: Mapping[Any, Any], key: Any, value: Any, table: Table) -
 
 
 def group_topic_map(offset_table: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in its order."""
+    """Return the ``groupTopicMap`` that 5.x writes beside an offset table, in upstream's order."""
     topics: dict[str, list[str]] = {}
     for key in offset_table:
         parts = key.rstrip("@").split("@")  # Java's split drops empty parts at the end

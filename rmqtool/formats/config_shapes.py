@@ -1,7 +1,7 @@
-"""The JSON files of a broker: each object declared once, its fields in the order in which they are written.
+"""The objects in a broker's JSON files: each declared once, its fields in the order in which they are written.
 
-A field's default is its value in a new object; a field without a default is left out until it has a value. Bins are
-the sizes of upstream's hash maps, which decide the order of keys.
+The default of a field is its value in a new object; a field without a default is left out until it has a value.
+``bins`` are the initial sizes of upstream's hash maps, which decide the order of keys in a file.
 
 Upstream: the managers of ``broker`` (topic, subscription, offset, filter, schedule, loadbalance), ``TimerMetrics``,
 ``TransactionMetrics``, ``CompactionPositionMgr``, ``PopConsumerRecord``, and the beans they hold.
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rmqtool.formats import paths
 from rmqtool.formats.fastjson import BOOLEAN, INT, LONG, STRING, Bean, BeanField, JavaType, Kind, Sequence, Style, Table
 
-# A new object gets a new, empty one of the field's own shape.
+# As a default: a new object gets a new, empty value of the field's shape.
 FRESH: Final = object()
 
 STRING_MAP = Table(STRING, concurrent=False)
@@ -94,7 +94,7 @@ SUBSCRIPTION_GROUPS = Bean(
     }
 )
 
-# Groups that every broker knows, and the version each came with.
+# Groups that every broker has, and the version that introduced each.
 OWN_GROUPS = {
     "TOOLS_CONSUMER": "4.0.0",
     "FILTERSRV_CONSUMER": "4.0.0",
@@ -106,16 +106,16 @@ OWN_GROUPS = {
     "CID_RMQ_SYS_TRANS": "5.0.0",
 }
 
-# So begin the groups that a broker of 5.x makes for itself. upstream: MixAll.CID_RMQ_SYS_PREFIX
+# Groups with this prefix are a 5.x broker's own. upstream: MixAll.CID_RMQ_SYS_PREFIX
 OWN_GROUPS_BEGIN = "CID_RMQ_SYS_"
 
 
 def is_own_group(group: str) -> bool:
-    """Return whether a group is the broker's own: how far it is behind is the broker's affair."""
+    """Return whether a group is the broker's own; its lag is of no interest to a user."""
     return group in OWN_GROUPS or group.startswith(OWN_GROUPS_BEGIN)
 
 
-# Queue id, and for delays the level, to offset.
+# From queue id, or delay level, to offset.
 QUEUE_OFFSETS = Table(LONG, 64, JavaType.INT)
 OFFSET_TABLE = Table(QUEUE_OFFSETS, 1024)
 GROUP_TOPIC_MAP = Table(Sequence(STRING, Kind.SET), 128, concurrent=False)
@@ -227,12 +227,12 @@ COMPACTION_POSITIONS = Bean(
     {"empty": BeanField(BOOLEAN, True, ignored=True), "queueOffsetMap": BeanField(Table(LONG), FRESH)}
 )
 
-# Only that it is an object: the plug-in's own matter.
+# The file belongs to the tiered storage plug-in; only that it is an object is known.
 TIERED_METADATA = Bean()
 
 
 class ConfigFile(NamedTuple):
-    """A JSON file of a store: its root object, since when it exists, how it is written."""
+    """A JSON file of a store: its root object, the first version that has it, and how it is written."""
 
     root: Bean
     since: str = "4.0.0"
@@ -255,8 +255,8 @@ CONFIG_FILES: dict[str, ConfigFile] = {
     paths.TIERED_METADATA: ConfigFile(TIERED_METADATA, "5.1.0"),
 }
 
-# Values of the RocksDB databases. Configuration v1 and 5.4's single database write them browser compatible, v2 and
-# the POP state compact.
+# Values in RocksDB. Version 1 of the configuration and 5.4's single database write them browser compatible, version 2
+# and POP's state compact.
 ROCKSDB_OFFSETS = Bean({"offsetTable": BeanField(QUEUE_OFFSETS, FRESH)})
 POP_CONSUMER_RECORD = Bean(
     {
@@ -272,7 +272,8 @@ POP_CONSUMER_RECORD = Bean(
     }
 )
 
-# Bodies of the records of the revive topic.
+# Bodies of the records of the revive topic: upstream's short names, c is the group, t the topic, q the queue id, so the
+# start offset, pt the pop time.
 POP_CHECK_POINT = Bean(
     {
         "bm": BeanField(INT, 0),

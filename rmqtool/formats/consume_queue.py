@@ -1,4 +1,4 @@
-"""Entries of consume queues (units, in upstream's words): simple, extended, batch and sparse.
+"""Entries of consume queues (units, in upstream's words): simple, extended, batch and sparse. Big-endian.
 
 Simple (20 bytes; queue offset = (base offset of the segment + file offset) / 20)::
 
@@ -6,14 +6,15 @@ Simple (20 bytes; queue offset = (base offset of the segment + file offset) / 20
     8   4  its totalSize; 2147483647 in a filler entry
     12  8  tags code; a delivery time in the delay queues; the address of an extension entry if at most -2^31 - 1
 
-Extension (20 bytes and a bit map): size (2), tags code (8), store time (8), size of the bit map (2), bit map.
+Extension (20 bytes and a bit map): size (2), tags code (8), store time (8), size of the bit map (2), bit map. A size of
+-1 ends the file.
 
 Batch and sparse (46 bytes)::
 
-    0   8  physical offset; -1 ends a sparse segment    28  8  queue offset of the first message
-    8   4  totalSize                                    36  2  messages in the record
-    12  8  tags code                                    38  4  compacted offset
-    20  8  store time, ms                               42  4  reserved
+    0     8  physical offset; -1 ends a sparse segment    28  8  queue offset of the first message
+    8     4  totalSize                                    36  2  messages in the record
+    12    8  tags code                                    38  4  compacted offset
+    20    8  store time, ms                               42  4  reserved
 
 The end of a queue is not stored: the first invalid entry ends it, and after a truncation old entries that look valid
 can follow. If the first messages of a segment have expired, the segment begins with filler entries.
@@ -37,61 +38,66 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 UNIT_SIZE = layouts.CONSUME_QUEUE_UNIT.size
 BATCH_UNIT_SIZE = layouts.BATCH_CONSUME_QUEUE_UNIT.size
 
+# A filler entry has the same size always, and the offset 0.
 FILLER = ConsumeQueueUnit(0, FILLER_SIZE, 0)
-# From here on a filler may also lead to an empty segment before the first message; see repairs/target.py.
+# In a copy that left messages out, their entries point to blank segments before the first message, and those begin here
+# or later; see repairs/target.py.
 _LEAST_EMPTY_PLACE = 1 << 30
 SPARSE_END = BatchConsumeQueueUnit(-1, 0, 0, 0, 0, 0, -1, 0)
 
 _EXT_HEAD = layouts.CONSUME_QUEUE_EXT_HEAD
-# The broker keeps room for the mark that ends a file behind every unit.
+# A broker keeps 4 bytes free after each extension entry for the mark that ends the file.
 EXT_END_ROOM = layouts.INT.size
 EXT_END_MARK = layouts.SHORT.pack(-1)
 
 
 @lru_cache(maxsize=256)
 def units_unpacker(count: int) -> Callable[[bytes], tuple[Any, ...]]:
-    """Return what unpacks so many units at once: places, sizes and tags codes in turn, three values a unit."""
+    """Return an unpacker of ``count`` entries at once: physical offset, size and tags code of each,
+    in one flat tuple.
+    """
     order, letters = layouts.CONSUME_QUEUE_UNIT.packer.format[:1], layouts.CONSUME_QUEUE_UNIT.packer.format[1:]
     return struct.Struct(order + letters * count).unpack
 
 
 def is_written(unit: ConsumeQueueUnit) -> bool:
-    """Return the broker's test of a unit: does it belong to the queue?"""
+    """Return whether a broker takes an entry for one of the queue; the first entry that is not one ends the queue."""
     return unit.physical_offset >= 0 and unit.size > 0
 
 
 def is_filler(unit: ConsumeQueueUnit) -> bool:
-    """Return whether the unit only fills the place of messages that are gone."""
+    """Return whether an entry only takes the place of a deleted message."""
     return bool(are_fillers(unit.physical_offset, unit.size))
 
 
 def are_fillers(places: Any, sizes: Any) -> Any:
-    """Return the same of a place and a size, or of columns of them."""
+    """Return the same for numbers or for columns: ``places`` are physical offsets."""
     return (sizes == FILLER_SIZE) & ((places == 0) | (places >= _LEAST_EMPTY_PLACE))
 
 
 def is_batch_written(unit: BatchConsumeQueueUnit) -> bool:
-    """Return the broker's test of a batch unit."""
+    """Return whether a broker takes a batch entry for one of the queue."""
     return unit.physical_offset >= 0 and unit.size > 0 and unit.msg_base_offset >= 0 and unit.batch_size > 0
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Return whether a tags code is an address in the queue's extension."""
     return tags_code <= MAX_EXT_ADDRESS
 
 
 def ext_address(ext_offset: int) -> int:
-    """Return the tags code that points to ``ext_offset``."""
+    """Return the tags code that points to ``ext_offset`` of the extension."""
     return ext_offset - EXT_ADDRESS_BASE
 
 
 def ext_offset(tags_code: int) -> int:
-    """Return the place in the extension that a tags code points to."""
+    """Return the offset in the extension that a tags code points to."""
     return tags_code + EXT_ADDRESS_BASE
 
 
 class ConsumeQueueExtUnit(NamedTuple):
-    """A unit of the extension: the real tags code, the store time, the bloom bits of the SQL filters."""
+    """An entry of the extension: what does not fit into 20 bytes. The bit map has a bit for each
+    SQL filter of a group.
+    """
 
     size: int
     tags_code: int
@@ -100,13 +106,13 @@ class ConsumeQueueExtUnit(NamedTuple):
 
 
 class ExtFileEnd(NamedTuple):
-    """The mark behind the last unit of a full file, or the zeros behind the last one written."""
+    """The end of an extension file: ``marked`` by a size of -1 in a full file, else zeros after the last entry."""
 
     marked: bool
 
 
 def decode_ext_unit(data: Buffer, file_offset: int = 0) -> ConsumeQueueExtUnit | ExtFileEnd | Flaw:
-    """Return the unit at ``file_offset``."""
+    """Return the extension entry at ``file_offset``, the end of the file, or why it is neither."""
     left = bytes_left(data, file_offset)
     if left < layouts.SHORT.size:
         return ExtFileEnd(False)
@@ -123,11 +129,10 @@ def decode_ext_unit(data: Buffer, file_offset: int = 0) -> ConsumeQueueExtUnit |
 
 
 def encode_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:
-    """Return the bytes of an ext unit."""
     head = layouts.ConsumeQueueExtHead(unit.size, unit.tags_code, unit.msg_store_time, len(unit.bit_map))
     return _EXT_HEAD.encode(head) + unit.bit_map
 
 
 def ext_unit_size(bit_map_size: int) -> int:
-    """Return the size of an ext unit with a bit map of that many bytes."""
+    """Return the size of an extension entry with a bit map of ``bit_map_size`` bytes."""
     return _EXT_HEAD.size + bit_map_size

@@ -1,6 +1,10 @@
-"""Small text files that are not JSON: ``abort``, ``lock``, epochs, the broker's identity, DLedger's state.
+"""Small text files that are not JSON.
 
-Each decoder returns a value or, for bytes that upstream would not read, a ``Flaw``.
+``abort`` is empty (4.x) or holds the process id; ``lock`` holds the word lock; ``epochFileCheckpoint`` has the number
+of entries, a checksum and a line ``epoch-startOffset`` for each; ``brokerIdentity`` is ``cluster#broker#id``; DLedger's
+``checkpoint`` and ``currterm`` are lines ``name=value``.
+
+Decoders return a ``Flaw`` for bytes that upstream would not accept.
 
 Upstream: ``DefaultMessageStore`` (abort, lock), ``CheckpointFile`` and ``EpochFileCache``, ``BrokerMetadata`` and
 ``TempBrokerMetadata``, ``DLedgerStore`` and ``MemberState``.
@@ -24,13 +28,13 @@ _LONG = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 
 
 class Abort(NamedTuple):
-    """Content of ``abort`` and ``abort.bak``: the process that wrote it, None from 4.x, 0 when it was not known."""
+    """Content of ``abort`` and ``abort.bak``: the process id of the broker; None in 4.x, 0 if it was unknown."""
 
     pid: int | None
 
 
 def decode_abort(data: bytes) -> Abort | Flaw:
-    """Return who wrote the marker. A broker only asks whether it exists."""
+    """Return the content of the marker. A broker looks only at whether the file exists."""
     if not data:
         return Abort(None)
     if not _PID.fullmatch(data):
@@ -39,19 +43,19 @@ def decode_abort(data: bytes) -> Abort | Flaw:
 
 
 def check_lock(data: bytes) -> Flaw | None:
-    """Return what is odd about the content of ``lock``; brokers write it and never read it."""
+    """Return what is odd about the content of ``lock``. Brokers write it and never read it."""
     return None if data in (b"", LOCK_CONTENT) else Flaw("ST-LOCK", "not the word lock", 0, len(data))
 
 
 class EpochEntry(NamedTuple):
-    """An epoch of a master, and where in the commit log it began."""
+    """An epoch of a master, and its first physical offset."""
 
     epoch: int
     start_offset: int
 
 
 class EpochFile(NamedTuple):
-    """Content of ``epochFileCheckpoint``. A checksum of 0 is not compared."""
+    """Content of ``epochFileCheckpoint``. A checksum of 0 is not verified."""
 
     entries: tuple[EpochEntry, ...]
     crc: int
@@ -59,7 +63,7 @@ class EpochFile(NamedTuple):
 
 
 def decode_epoch_file(data: bytes) -> EpochFile | Flaw:
-    """Return the epochs, or why a broker goes to the ``.bak`` instead."""
+    """Return the epochs, or why a broker loads the ``.bak`` instead."""
     text = decode_text(data)
     line_separator = "\r\n" if "\r\n" in text else "\n"
     count_line, *lines = text.split(line_separator)
@@ -86,12 +90,12 @@ def decode_epoch_file(data: bytes) -> EpochFile | Flaw:
 
 
 def encode_epoch_file(file: EpochFile) -> bytes:
-    """Return the text of ``file``, its checksum as it is."""
+    """Return the text of ``file``; its checksum is written as it is."""
     return (f"{len(file.entries)}{file.line_separator}{file.crc}{file.line_separator}").encode() + _epoch_lines(file)
 
 
 def new_epoch_file(entries: Iterable[EpochEntry]) -> EpochFile:
-    """Return the file of ``entries`` with its checksum."""
+    """Return a file of ``entries`` with the right checksum."""
     file = EpochFile(tuple(entries), 0)
     return file._replace(crc=crc31(_epoch_lines(file)))
 
@@ -101,7 +105,7 @@ def _epoch_lines(file: EpochFile) -> bytes:
 
 
 class BrokerIdentity(NamedTuple):
-    """Content of ``brokerIdentity``; the temporary file also has the code of a registration under way."""
+    """Content of ``brokerIdentity``; the temporary file also has the code of a registration in progress."""
 
     cluster_name: str
     broker_name: str
@@ -110,7 +114,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def decode_broker_identity(data: bytes) -> BrokerIdentity | Flaw:
-    """Return the identity of a broker in controller mode."""
+    """Return the identity of a broker that runs under a controller."""
     parts = decode_text(data).split("#")
     if len(parts) not in (3, 4) or not all(parts):
         return Flaw("CF-IDENTITY", "not clusterName#brokerName#brokerId", 0, len(data))
@@ -119,12 +123,12 @@ def decode_broker_identity(data: bytes) -> BrokerIdentity | Flaw:
     return BrokerIdentity(parts[0], parts[1], int(parts[2]), parts[3] if len(parts) == 4 else None)
 
 
-# What each of DLedger's files holds; both keys of one may stand in any order.
+# The keys of each of DLedger's state files, which may come in any order.
 DLEDGER_KEYS = {"checkpoint": ("committedIndex", "endIndex"), "currterm": ("voteLeader", "currTerm")}
 
 
 def decode_properties_file(data: bytes) -> dict[str, str] | Flaw:
-    """Return a file of ``name=value`` lines, in their order; comments and blank lines are passed over."""
+    """Return the values of ``name=value`` lines, in their order; comments and blank lines are ignored."""
     found = {}
     at = 0
     for line in data.splitlines(keepends=True):
@@ -139,12 +143,12 @@ def decode_properties_file(data: bytes) -> dict[str, str] | Flaw:
 
 
 def encode_properties_file(values: Mapping[str, str]) -> bytes:
-    """Return the lines of ``values`` as DLedger writes them: no comment, LF behind each."""
+    """Return the lines of ``values`` as DLedger writes them: no comment, LF after each."""
     return encode_text("".join(f"{name}={value}\n" for name, value in values.items()))
 
 
 def decode_dledger_state(name: str, data: bytes) -> dict[str, int | str] | Flaw:
-    """Return what ``checkpoint`` or ``currterm`` of a DLedger node says: indexes and the term as numbers."""
+    """Return the content of ``checkpoint`` or ``currterm`` of a DLedger node, indexes and the term as numbers."""
     lines = decode_properties_file(data)
     if isinstance(lines, Flaw):
         return lines
@@ -160,5 +164,4 @@ def decode_dledger_state(name: str, data: bytes) -> dict[str, int | str] | Flaw:
 
 
 def encode_dledger_state(values: Mapping[str, int | str]) -> bytes:
-    """Return the content of ``checkpoint`` or ``currterm`` of a DLedger node."""
     return encode_properties_file({name: str(value) for name, value in values.items()})

@@ -1,14 +1,14 @@
-"""The layouts, declared once, in construct.
+"""The layouts of all stored structures, declared once with construct.
 
-Everything else that knows a field's place is derived from here: ``layouts`` (struct packers, field tables, dtypes,
-value classes) by ``derive``, the pages of the manual from the texts beside the fields. Integers are big-endian and
+Everything else about a field's place is derived from here: ``tools/derive.py`` writes ``layouts`` (struct packers,
+field tables, dtypes, value classes), and the manual pages show the texts beside the fields. Integers are big-endian and
 signed, as Java writes them; nothing is aligned or padded.
 
-Programs may parse and build with them: each is a construct ``Struct``, and docs/library.md shows how. ``LAYOUTS`` has
-all of them by name: ``FIXED`` those of one size in the order of the manual, ``VARIABLE`` the others. The four prefixes
-of ``MESSAGE`` (two hosts, each 4 or 16 bytes of address) are cut out of it by ``derive``.
+Programs may parse and build with the declarations: each is a construct ``Struct``, and docs/library.md shows how.
+``LAYOUTS`` has all of them by name: ``FIXED`` the ones of a fixed size in the order of the manual, ``VARIABLE`` the
+others. The four prefixes of ``MESSAGE`` (two hosts of 4 or 16 bytes) are cut out of it by ``tools/derive.py``.
 
-This module loads construct, so only those import it who parse as declared; what has to be fast uses ``layouts``.
+This module loads construct, so only ``dump --as-declared`` and the library import it; fast code uses ``layouts``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from rmqtool.formats.layout import LayoutError
 BORN_HOST_V6 = int(SysFlag.BORN_HOST_V6)
 STORE_HOST_V6 = int(SysFlag.STORE_HOST_V6)
 
-# The checksum of bodies and of the property block, of which 31 bits are stored: CRC-32 of IEEE 802.3. zlib and
-# the kernel do the work; that they compute this is proven by a property test.
+# The checksum of bodies and of properties, of which 31 bits are stored: CRC-32 of IEEE 802.3. zlib and the kernel
+# compute it; a property test compares them with this definition.
 crc32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 
@@ -76,7 +76,7 @@ BLANK = Struct(
     "magic" / Int32ub * "0xCBD43194; what follows is undefined",
 )
 
-# The first bytes of any record, for a walk that wants no more.
+# The first 8 bytes of any record, enough to walk from record to record.
 RECORD_START = Struct(
     "total_size" / Int32sb * "Bytes of the whole record or blank",
     "magic" / Int32ub * "Which kind of record this is",
@@ -268,7 +268,7 @@ TIERED_CODA = Struct(
     "max_store_timestamp" / Int64sb * "Newest message of the segment, ms",
 )
 
-# name of the value class -> (declaration, one line for the manual)
+# Name of the value class -> (declaration, one line for the manual).
 FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "RecordStart": (RECORD_START, "The first bytes of any commit log record"),
     "BlankRecord": (BLANK, "End of a commit log segment"),
@@ -310,7 +310,7 @@ LAYOUTS = FIXED | VARIABLE
 
 
 class ParsedField(NamedTuple):
-    """A field as its declaration parses it: ``offset`` is from the layout's first byte; a host has ``fields``."""
+    """A field as its declaration parses it; ``offset`` is from the first byte of the layout, a host has ``fields``."""
 
     name: str
     offset: int
@@ -333,7 +333,9 @@ def parse_fields(layout: str, data: bytes) -> tuple[ParsedField, ...]:
 def _fields_of(
     declared: Construct[Any, Any], parsed: Mapping[str, Any], record: Container[Any], at: int
 ) -> tuple[ParsedField, ...]:
-    """Return the fields of a struct at ``at``; ``record`` is the outermost one, on which sizes and branches depend."""
+    """Return the fields of a struct at ``at``; ``record`` is the outermost struct, on which sizes
+    and branches depend.
+    """
     context = {name: value for name, value in record.items() if name != "_io"}
     fields = []
     for part in declared.subcons:
@@ -346,7 +348,7 @@ def _fields_of(
 
 
 def bare(part: Construct[Any, Any], context: Container[Any]) -> Construct[Any, Any]:
-    """Return what a field is without its name, and of two branches the one that the values of ``context`` choose."""
+    """Return a field without its name, and of two branches the one that the values of ``context`` choose."""
     while isinstance(part, Renamed | IfThenElse):
         if isinstance(part, Renamed):
             part = part.subcon

@@ -1,4 +1,7 @@
-"""From a record to its queue units and its index keys, as pure functions.
+"""Dispatch rules: which queue entries and index keys a record gets. Pure functions of one record.
+
+A broker reads each new record of the log again and *dispatches* it: it writes an entry to the record's queue, entries
+to further queues that a property names, and index entries for the unique key and the user's keys.
 
 Upstream: ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``, ``checkMessageAndReturnSize``
 (where the tags code is made), ``LmqDispatch`` / ``MultiDispatch``.
@@ -26,7 +29,7 @@ _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """Return the delays of ``messageDelayLevel`` in ms, level 1 first.
 
-    Raises ValueError with the word that is no delay.
+    Raises ValueError for a word that is not a delay.
     """
     delays = []
     for word in text.split():
@@ -38,27 +41,27 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DispatchRules:
-    """What a broker's version and settings change in the dispatch."""
+    """How a broker's version and settings change the dispatch."""
 
     delays: tuple[int, ...] = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-    # enableMultiDispatch; with RocksDB queues it is enableLmq that decides both.
+    # enableMultiDispatch. With RocksDB queues enableLmq decides both.
     multi_dispatch: bool = True
     lmq: bool = True
-    # From 5.1.1: retry, system and delayed messages have no extra queues, and no queue is called like a path.
+    # From 5.1.1 on, retry, system and delayed messages have no further queues, and a queue name with a slash is
+    # ignored.
     guarded: bool = False
-    # From 5.4: tags are indexed.
+    # From 5.4 on, tags are indexed too.
     tag_entries: bool = False
 
 
 def rules_of(version: str, delays: tuple[int, ...], *, multi_dispatch: bool = True, lmq: bool = True) -> DispatchRules:
-    """Return the rules of a broker of ``version``."""
     return DispatchRules(
         delays, multi_dispatch, lmq, guarded=is_since(version, "5.1.1"), tag_entries=is_since(version, "5.4.0")
     )
 
 
 class QueueEntry(NamedTuple):
-    """A unit and the queue it belongs to."""
+    """An entry, and the place in a queue where it belongs."""
 
     topic: str
     queue_id: int
@@ -67,12 +70,17 @@ class QueueEntry(NamedTuple):
 
 
 def has_queue_unit(sys_flag: int) -> bool:
-    """Return whether a record of this flag stands in its queue: prepared and rolled-back ones do not."""
+    """Return whether a record has an entry in its queue. Half messages and rollbacks do not, so consumers never see
+    them.
+    """
     return sys_flag & TRANSACTION_MASK in (TransactionType.NONE, TransactionType.COMMIT)
 
 
 def tags_code(message: Message, delays: Sequence[int]) -> int:
-    """Return the tags code of a message's unit, before any extension."""
+    """Return the tags code of a message's entry, before any extension: the hash of the tag.
+
+    In the delay queues it is the time of delivery in ms; 5.x reads it instead of the record.
+    """
     if message.topic == SCHEDULE_TOPIC:
         level = min(parse_int(message.properties.get(DELAY, "")) or 0, len(delays))
         if level > 0:
@@ -82,7 +90,7 @@ def tags_code(message: Message, delays: Sequence[int]) -> int:
 
 
 def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry]:
-    """Yield the units that ``message`` gets in simple queues: its own queue's first, then those of extra targets."""
+    """Yield the entries of ``message`` in simple queues: that of its own queue first, then those of further queues."""
     if not has_queue_unit(message.sys_flag):
         return
     code = tags_code(message, rules.delays)
@@ -93,7 +101,7 @@ def queue_entries(message: Message, rules: DispatchRules) -> Iterator[QueueEntry
 
 
 def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit:
-    """Return the unit that ``message`` gets in a batch queue: one for the whole of an inner batch."""
+    """Return the entry of ``message`` in a batch queue: one for all messages of an inner batch."""
     count = parse_short(message.properties.get(INNER_NUM, ""))
     base = parse_long(message.properties.get(INNER_BASE, ""))
     if count is None or base is None:
@@ -103,9 +111,10 @@ def batch_unit(message: Message, delays: Sequence[int]) -> BatchConsumeQueueUnit
 
 
 def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[str, int, int]]:
-    """Yield (topic, queue id, queue offset) of each extra queue a message names.
+    """Yield topic, queue id and queue offset of each further queue that a message names.
 
-    Lists of different length name nothing. An offset that is no number ends the list: there upstream's dispatch fails.
+    Lists of different length name no queue. An offset that is not a number ends the list, because upstream's dispatch
+    throws there.
     """
     if not rules.multi_dispatch or (rules.guarded and not topic_allows_lmq(message.topic)):
         return
@@ -124,17 +133,17 @@ def dispatch_targets(message: Message, rules: DispatchRules) -> Iterator[tuple[s
 
 
 def _split(text: str) -> list[str]:
-    """Return ``text.split(",")`` of Java, which drops empty parts at the end; nothing for a blank text."""
+    """Return ``text.split(",")`` as Java does, which drops empty parts at the end; no parts for a blank text."""
     return text.rstrip(",").split(",") if text.strip(" ,") else []
 
 
 def topic_allows_lmq(topic: str) -> bool:
-    """Return whether messages of a topic may name extra queues (from 5.1.1)."""
+    """Return whether a broker from 5.1.1 on dispatches messages of a topic to further queues."""
     return not topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) and topic != SCHEDULE_TOPIC
 
 
 def iter_index_texts(message: Message, rules: DispatchRules) -> Iterator[str]:
-    """Yield the texts that ``message`` is indexed under, in the order of the entries."""
+    """Yield the texts that ``message`` is indexed under, in the order of their entries. Rollbacks are not indexed."""
     if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
         return
     topic = message.topic

@@ -1,6 +1,7 @@
-"""DLedger's data and index files.
+"""DLedger's data and index files. Big-endian.
 
-An entry of a data file is a head of 48 bytes and one commit log record::
+A DLedger group keeps the commit log as entries of its own. An entry of a data file is a head of 48 bytes and one commit
+log record::
 
     0   4  magic: 1 data, 2 no-op, 3 configuration change; -1 blank   32  4  channel, 0
     4   4  bytes of the entry, head included                          36  4  chain CRC, 0
@@ -8,8 +9,9 @@ An entry of a data file is a head of 48 bytes and one commit log record::
     16  8  term of the leader                                         44  4  bytes of the record
     24  8  position of the entry                                      48  .  the record
 
-The physical offset in the record is the entry's position plus 48, and queue entries point to the record. An entry of
-the index is 32 bytes: magic (4), position (8), size (4), number (8), term (8).
+The physical offset in the record is the entry's position plus 48, and queue entries point to the record. A blank ends
+the file: magic -1 (4), bytes left (4). An entry of the index is 32 bytes: magic (4), position (8), size (4), number
+(8), term (8).
 
 Upstream: ``DLedgerEntryCoder`` and ``DLedgerMmapFileStore`` of the dledger library.
 """
@@ -33,7 +35,7 @@ MAGIC_WORDS = {MAGIC_DATA: "data", 2: "no-op", 3: "configuration change", MAGIC_
 
 
 class DLedgerBlank(NamedTuple):
-    """The end of a data file; note magic and size in the other order than in the commit log."""
+    """The blank that ends a data file. Its magic comes before its size, the other way round than in the commit log."""
 
     size: int
 
@@ -41,7 +43,10 @@ class DLedgerBlank(NamedTuple):
 def decode_entry_head(
     data: Buffer, file_offset: int = 0, left: int | None = None
 ) -> DLedgerEntryHead | DLedgerBlank | Nothing | Flaw:
-    """Return the head of the entry at ``file_offset``; ``left`` are the bytes left in its file."""
+    """Return the head of the entry at ``file_offset``, the blank, or why it is neither.
+
+    ``left`` is how many bytes the file has from there on, when ``data`` has only some of them.
+    """
     left = bytes_left(data, file_offset) if left is None else left
     if left < 2 * layouts.INT.size:
         return Nothing(left)

@@ -1,19 +1,17 @@
-"""Reads the JSON of configuration files as fastjson does, which is more than JSON.
+"""JSON as fastjson reads and writes it, which is more than JSON.
 
-Brokers up to 5.3 write and read with fastjson 1, from 5.4.0 on with fastjson 2. Both write maps with numeric keys as
-``{0:5,1:6}``; both read much more than they write, and not the same (``ODDITIES``). Without a dialect the parser takes
-whatever either of them takes and says where it had to; with one it refuses what that one refuses. What the target type
-of a field decides upstream (a number for a map, ...) is not the parser's matter.
+Brokers up to 5.3 use fastjson 1, from 5.4.0 on fastjson 2. Both write maps with numeric keys as ``{0:5,1:6}``. Both
+read much more than they write, and not the same (``ODDITIES``).
 
-Nesting and the length of numbers are bounded, every character is looked at a bounded number of times: garbage ends in
-a ``FastjsonError`` or in a value.
+*Reading.* Without a dialect the parser accepts what either library accepts and reports the oddities it met; with a
+dialect it refuses what that one refuses. Nesting and the length of numbers are limited, and each character is looked at
+a limited number of times: any text ends in a value or in a ``FastjsonError``. Conversions that depend on the type of a
+field (a number where a map is declared) are those of ``config_files``.
 
-Writes JSON texts byte for byte as fastjson 1 and 2 do.
-
-Where a library breaks lines depends on the Java type behind a value: a List, a Set and an array look different, and so
-do maps with numeric keys. ``Shape`` says what the type was; a value of unknown shape is written as a map or a List.
-
-Pretty text: TAB for each level, LF, nothing behind a colon or a comma, no LF at the end.
+*Writing* is byte for byte that of the library. Line breaks depend on the Java type of a value: a List, a Set and an
+array look different, and so do maps with numeric keys. ``Shape`` says what the type was; a value of unknown shape is
+written as a map or a List. Pretty text has one TAB for each level, LF, nothing after a colon or a comma, and no LF at
+the end.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ from rmqtool.formats.java import decode_text
 
 
 class Dialect(StrEnum):
-    """Which library: fastjson 1 in 4.x to 5.3, fastjson 2 from 5.4.0 on."""
+    """Which library: fastjson 1 in brokers up to 5.3, fastjson 2 from 5.4.0 on."""
 
     FASTJSON_1 = "fastjson 1"
     FASTJSON_2 = "fastjson 2"
 
 
 class OddityKind(StrEnum):
-    """What a reader may meet that no broker writes."""
+    """Things that a library may accept and no broker writes."""
 
     BYTE_ORDER_MARK = "byte order mark"
     NUL = "NUL or 0x1A between tokens"
@@ -63,7 +61,7 @@ _BOTH = frozenset(Dialect)
 _ONLY_1 = frozenset({Dialect.FASTJSON_1})
 _ONLY_2 = frozenset({Dialect.FASTJSON_2})
 
-# Which library reads on. Where it depends on the field's type: what it does with the types of these files.
+# Which library accepts each. Where that depends on the type of a field, this is for the types in these files.
 ODDITIES: dict[OddityKind, frozenset[Dialect]] = {
     OddityKind.BYTE_ORDER_MARK: _BOTH,
     OddityKind.NUL: _BOTH,
@@ -88,22 +86,22 @@ ODDITIES: dict[OddityKind, frozenset[Dialect]] = {
 
 
 class Oddity(NamedTuple):
-    """One of them, and at which character."""
+    """An oddity, and the position of its character."""
 
     kind: OddityKind
     position: int
 
 
 class Reference(NamedTuple):
-    """A value that is said to equal another of the same text. Written as ``{"$ref":"..."}``."""
+    """A reference to another value of the same text, written as ``{"$ref":"..."}``."""
 
     path: str
 
 
 class Parsed(NamedTuple):
-    """The value of a text, and what was odd about it.
+    """The value of a text, and its oddities.
 
-    Objects are dicts in the order of the text: names that stand there as bare integers are ints, all others strings.
+    Objects are dicts in the order of the text. A name that is a bare integer becomes an int, every other name a str.
     """
 
     value: Any
@@ -135,7 +133,7 @@ _REFERENCE_NAME = "$ref"
 
 
 def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
-    """Return the value of a text, as ``dialect`` reads it or, without one, as any of them does.
+    """Return the value of a text as ``dialect`` reads it; without a dialect, as either reads it.
 
     Bytes are decoded by Java's rules first. Raises FastjsonError, and nothing else.
     """
@@ -143,19 +141,21 @@ def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
 
 
 class Whole(NamedTuple):
-    """What is whole of a text that does not parse: a text that does, and how many characters of the old one it has."""
+    """The sound part of a text that does not parse: a text that does, and how many characters of
+    the original it has.
+    """
 
     text: str
     position: int
-    # Whether the value itself is whole, and only something else follows it.
+    # The value itself is complete, and only something after it is wrong.
     is_complete: bool
 
 
 def whole_part(text: str, most_open: int) -> Whole | None:
-    """Return what is whole of a text that ends early or goes on after its value; None when nothing is.
+    """Return the sound part of a text that ends early or goes on after its value; else None.
 
-    Text is cut after the last entry that is followed by a comma or a closing bracket, at most ``most_open`` brackets
-    deep, since a number at the end may have lost digits; the brackets that are open there are closed.
+    The text is cut after the last entry that a comma or a closing bracket follows (a number at the end may have lost
+    digits) and that is at most ``most_open`` brackets deep; the open brackets are closed.
     """
     parser = _CutParser(text, most_open)
     try:
@@ -166,10 +166,10 @@ def whole_part(text: str, most_open: int) -> Whole | None:
 
 
 class _Parser:
-    """One pass over a text; ``_at`` is the next character to look at.
+    """One pass through a text; ``_at`` is the next character.
 
-    What a library makes of a comma or comment depends on the token before it, which is one of: nothing, ``{``, ``[``,
-    ``name``, ``:``, ``value`` (a plain one), ``}`` (any closing bracket), and the last two with a comma behind.
+    What a library makes of a comma or a comment depends on the token before it: nothing, ``{``, ``[``, ``name``, ``:``,
+    ``value`` (a plain one), ``}`` (any closing bracket), or the last two with a comma after them.
     """
 
     def __init__(self, text: str, dialect: Dialect | None) -> None:
@@ -180,7 +180,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
         self._in_list = False
-        # Where the value of the whole text ends, once it was read.
+        # Where the value of the whole text ends; None until it was read.
         self._value_end: int | None = None
 
     def parse(self) -> Parsed:
@@ -206,7 +206,7 @@ class _Parser:
         self._oddities.append(Oddity(kind, self._at if position is None else position))
 
     def _skip(self, before: str) -> None:
-        """Go to the next token; ``before`` it stood, as ``_Parser`` says."""
+        """Go to the next token; ``before`` is the token before it, in the words of ``_Parser``."""
         while self._text[self._at : self._at + 1] in _BETWEEN_TOKENS:
             blank = _BLANK.match(self._text, self._at)
             self._at = blank.end() if blank else self._at
@@ -294,7 +294,7 @@ class _Parser:
             return _ESCAPED.get(letter, letter)
 
         text = _ESCAPE.sub(replace, raw)
-        # Escapes are UTF-16 units: two that form a pair are one character.
+        # An escape is a UTF-16 unit: two that form a pair are one character.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _object(self) -> dict[int | str, Any] | Reference:
@@ -320,7 +320,7 @@ class _Parser:
         return found
 
     def _separator(self) -> str:
-        """Pass over blanks and a comma behind a value; return what then stands before the next token."""
+        """Go past a comma after a value; return what is before the next token then."""
         before = "}" if self._text[self._at - 1] in "}]" else "value"
         self._skip(before)
         return self._behind_comma(before) if self._text[self._at : self._at + 1] == "," else before
@@ -380,7 +380,7 @@ class _Parser:
 
 
 class _CutParser(_Parser):
-    """Remembers the last place up to which everything is whole."""
+    """Remembers the last position up to which the text is sound."""
 
     def __init__(self, text: str, most_open: int) -> None:
         super().__init__(text, None)
@@ -416,7 +416,7 @@ def _has_numbers(found: dict[int | str, Any]) -> bool:
 
 
 def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
-    """Return what a comma where a name is expected is."""
+    """Return which oddity a comma is where a name is expected."""
     if _has_numbers(found):
         return OddityKind.DOUBLE_COMMA_OF_NUMBERS
     if not before.endswith(","):
@@ -425,7 +425,7 @@ def _comma_kind(found: dict[int | str, Any], before: str) -> OddityKind:
 
 
 class Style(Enum):
-    """How a text looks. The browser-compatible form is one line with every key quoted."""
+    """How a text is laid out. Browser compatible: one line, every key in quotes."""
 
     PRETTY = "pretty"
     COMPACT = "compact"
@@ -433,11 +433,11 @@ class Style(Enum):
 
 
 class Shape:
-    """The Java type behind a value."""
+    """The Java type of a value."""
 
 
 class JavaType(Enum):
-    """What a plain value is in Java."""
+    """The Java type of a plain value."""
 
     INT = "int"
     LONG = "long"
@@ -461,9 +461,9 @@ ANY = Scalar()
 
 
 class BeanField(NamedTuple):
-    """A field of a bean: what it is, what a new bean has there, and since which version it is there at all.
+    """A field of a bean: its type, its value in a new bean, and the first version that has it.
 
-    ``ignored`` fields are written because a getter exists, and not looked at when read.
+    An ``ignored`` field is written because the class has a getter, and ignored when read.
     """
 
     shape: Shape
@@ -481,7 +481,7 @@ class Bean(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Table(Shape):
-    """A map. ``bins`` are those of a fresh one in upstream's process; they decide the order of its keys."""
+    """A map. ``bins`` is the size of a new one in upstream, which decides the order of its keys."""
 
     values: Shape
     bins: int = 16
@@ -490,7 +490,7 @@ class Table(Shape):
 
 
 class Kind(Enum):
-    """What held a sequence."""
+    """The Java type of a sequence."""
 
     LIST = "List"
     SET = "Set"
@@ -507,7 +507,7 @@ class Sequence(Shape):
 
 _LIST = Sequence(ANY)
 
-# Beyond these a script would lose digits, so the browser-compatible form quotes the number.
+# JavaScript loses digits of larger numbers, so the browser compatible style puts them in quotes.
 _MAX_SAFE_INTEGER = (1 << 53) - 1
 
 _SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\b": "\\b", "\f": "\\f"}
@@ -517,12 +517,11 @@ _ESCAPED_2 = re.compile('[\x00-\x1f"\\\\]')
 
 
 def write(value: Any, shape: Shape, dialect: Dialect, style: Style = Style.PRETTY) -> str:
-    """Return the text of ``value`` as ``dialect`` writes it."""
     return _Writer(dialect, style).write(value, shape, "\n")
 
 
 class _Writer:
-    """``line`` is the line break with the indentation of the value's own line."""
+    """Writes one value; ``line`` is a line break and the indentation of the value's line."""
 
     def __init__(self, dialect: Dialect, style: Style) -> None:
         self._first = dialect is Dialect.FASTJSON_1
@@ -546,7 +545,7 @@ class _Writer:
         return str(value)
 
     def _map(self, value: Mapping[Any, Any], shape: Shape, line: str) -> str:
-        # Neither library writes a field or an entry whose value is null.
+        # Neither library writes a field or an entry that is null.
         items = [(name, inner) for name, inner in value.items() if inner is not None]
         deeper = line + "\t"
         if not items and self._pretty and (value or not self._first):

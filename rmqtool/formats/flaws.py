@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 
 class Flaw(NamedTuple):
-    """What is wrong: a finding's code, a sentence, where (from the start of what was decoded) and how long."""
+    """Why bytes do not decode: a finding code, a sentence, and the bytes at fault, counted from the start of what was
+    decoded.
+    """
 
     code: str
     message: str

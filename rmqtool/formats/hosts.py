@@ -1,7 +1,7 @@
-"""Host addresses as text for people, and the bytes of an address that somebody typed.
+"""Host addresses as text.
 
-On disk a host is 4 or 16 address bytes and a four-byte port. Java spells IPv6 without ``::``, in brackets or not;
-``parse_host`` takes all spellings.
+In a record a host is an address of 4 or 16 bytes and a port of 4. Java writes IPv6 without ``::``, with brackets or
+without; ``parse_host`` accepts every form.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ IPV6_LENGTH = 16
 
 
 def format_address(address: bytes) -> str:
-    """Return an address for people: dotted, or compressed IPv6 without brackets."""
+    """Return an address as people write it: dotted, or compressed IPv6 without brackets."""
     if len(address) == IPV4_LENGTH:
         return ".".join(map(str, address))
     groups = _groups(address)
@@ -25,13 +25,13 @@ def format_address(address: bytes) -> str:
 
 
 def format_host(address: bytes, port: int) -> str:
-    """Return ``ip:port``; an IPv6 address is compressed and stands in brackets."""
+    """Return ``ip:port``, an IPv6 address compressed and in brackets."""
     text = format_address(address)
     return f"{text}:{port}" if len(address) == IPV4_LENGTH else f"[{text}]:{port}"
 
 
 def parse_address(text: str) -> bytes | None:
-    """Return the bytes of an address in any of the spellings, None when it is none."""
+    """Return the bytes of an address in any of its forms, or None."""
     try:
         return IPv6Address(text).packed if ":" in text else IPv4Address(text).packed
     except AddressValueError:
@@ -39,7 +39,7 @@ def parse_address(text: str) -> bytes | None:
 
 
 def parse_host(text: str) -> tuple[bytes, int] | None:
-    """Return address and port of ``ip:port`` in any of the spellings, None when it is none."""
+    """Return the address and port of ``ip:port`` in any of its forms, or None."""
     address_text, _, port_text = text.rpartition(":")
     if address_text.startswith("[") and address_text.endswith("]"):
         address_text = address_text[1:-1]

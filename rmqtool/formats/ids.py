@@ -1,8 +1,15 @@
-"""Message ids as text: where a message lies, who made it, and what POP calls its messages and receipts.
+"""Message ids as text: the offset message id, the client's unique key, and the keys and receipts of POP.
+
+An *offset message id* is the store host of a message and its physical offset; a *unique key* is made by the producer
+before it sends. Both are hexadecimal, 32 digits with IPv4 and 56 with IPv6::
+
+    offset message id   address (4 or 16 bytes)  port (4)     physical offset (8)
+    unique key          address (4 or 16 bytes)  process (2)  class loader (4)  ms of the month (4)  counter (2)
+
+Nothing in an id says which of the two it is, so ``guess_id`` goes by what its bytes would mean.
 
 Upstream: ``MessageDecoder.createMessageId`` (offset message id), ``MessageClientIDSetter`` (unique key),
-``PopMessageProcessor.gen...UniqueId`` and ``ExtraInfoUtil`` (POP). Both hexadecimal ids are 32 digits long with IPv4
-and 56 with IPv6, so they are told apart by what their bytes would mean.
+``PopMessageProcessor.gen...UniqueId`` and ``ExtraInfoUtil`` (POP).
 """
 
 from __future__ import annotations
@@ -17,17 +24,17 @@ from rmqtool.formats.java import LONG_MAX, LONG_MIN
 
 _HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
-# What follows the address: four bytes of port and eight of offset, or the same twelve bytes of a unique key.
+# The bytes after the address: port and offset, or the last four parts of a unique key.
 _TAIL_LENGTH = 12
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
-# No log is that long: an offset of 2**48 (281 TB) and up speaks for the other reading of an id.
+# An offset from here on (281 TB) is longer than any log, so the id is more likely a unique key.
 _IMPLAUSIBLE_OFFSET = 1 << 48
 
 
 def _split_hex(text: str) -> tuple[bytes, bytes] | None:
-    """Return the address and the twelve bytes behind it, None when ``text`` is no hexadecimal id."""
+    """Return the address and the twelve bytes after it, or None if ``text`` is not hexadecimal of that length."""
     if not _HEX_ID.fullmatch(text):
         return None
     raw = bytes.fromhex(text)
@@ -35,7 +42,7 @@ def _split_hex(text: str) -> tuple[bytes, bytes] | None:
 
 
 class OffsetMsgId(NamedTuple):
-    """Where a message lies: the store host that its record names, and its physical offset there."""
+    """Where a message is: the store host in its record, and its physical offset there."""
 
     address: bytes
     port: int
@@ -43,18 +50,17 @@ class OffsetMsgId(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The store host as text."""
         return format_host(self.address, self.port)
 
 
 def encode_offset_msg_id(address: bytes, port: int, physical_offset: int) -> str:
-    """Return the offset message id: upper-case hexadecimal digits."""
+    """Return the id in upper-case hexadecimal digits."""
     tail = port.to_bytes(4, "big", signed=True) + physical_offset.to_bytes(8, "big", signed=True)
     return (address + tail).hex().upper()
 
 
 def decode_offset_msg_id(text: str) -> OffsetMsgId | None:
-    """Return what an offset message id says, None when ``text`` cannot be one by its form."""
+    """Return the place that an offset message id names, or None if ``text`` does not have its form."""
     parts = _split_hex(text)
     if parts is None:
         return None
@@ -64,10 +70,10 @@ def decode_offset_msg_id(text: str) -> OffsetMsgId | None:
 
 
 class UniqKey(NamedTuple):
-    """Who made a message: its producer's address, process and class loader, when in the month, and a counter.
+    """The parts of a unique key: producer, time, counter.
 
-    ``address`` holds the start-up time when the producer did not know its own; ``month_span`` is in ms since the month
-    began where the producer lives, and nothing says which month.
+    ``address`` is the producer's; a producer that does not know its own puts its start time there. ``month_span`` is in
+    ms since the month began in the producer's time zone; the key does not say which month.
     """
 
     address: bytes
@@ -78,7 +84,7 @@ class UniqKey(NamedTuple):
 
 
 def encode_uniq_key(key: UniqKey) -> str:
-    """Return the unique key: upper-case hexadecimal digits."""
+    """Return the key in upper-case hexadecimal digits."""
     parts = (
         key.address,
         key.pid.to_bytes(2, "big"),
@@ -90,9 +96,9 @@ def encode_uniq_key(key: UniqKey) -> str:
 
 
 def decode_uniq_key(text: str) -> UniqKey | None:
-    """Return what a unique key made by the client says, None when ``text`` is not of that form.
+    """Return the parts of a unique key that a client made, or None if ``text`` does not have that form.
 
-    Any text may be a unique key: producers set their own, POP makes others.
+    A unique key can be any text: producers may set their own, and POP makes others.
     """
     parts = _split_hex(text)
     if parts is None:
@@ -108,15 +114,18 @@ def decode_uniq_key(text: str) -> UniqKey | None:
 
 
 def uniq_key_span(now: int, zone: tzinfo) -> int | None:
-    """Return what a unique key made at ``now`` says of its time; None when ``now`` is beyond any calendar."""
+    """Return the ms since the month began, as a client in ``zone`` puts them into a key; None for a time beyond the
+    calendar.
+    """
     start = _month_start(now, zone, 0)
     return None if start is None else (now - start) & 0xFFFFFFFF
 
 
 def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
-    """Return the time of a unique key as a client of time zone ``zone`` tells it at ``now``.
+    """Return the time of a unique key as a client in ``zone`` computes it at ``now``.
 
-    That is in this month, or in the one before when it would lie ahead. None when ``now`` is beyond any calendar.
+    The client takes this month, or the month before if the time would be in the future. None for a time beyond the
+    calendar.
     """
     start = _month_start(now, zone, 0)
     if start is not None and start + month_span >= now:
@@ -125,9 +134,9 @@ def uniq_key_time(month_span: int, now: int, zone: tzinfo) -> int | None:
 
 
 def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int | None:
-    """Return the time of a unique key in the month that brings it nearest to ``reference``, say the born time.
+    """Return the time of a unique key in the month that brings it nearest to ``reference``, such as the born time.
 
-    None when ``reference`` is beyond any calendar.
+    None for a time beyond the calendar.
     """
     starts = (_month_start(reference, zone, months) for months in (-2, -1, 0, 1))
     times = [start + month_span for start in starts if start is not None]
@@ -135,7 +144,7 @@ def nearest_uniq_key_time(month_span: int, reference: int, zone: tzinfo) -> int 
 
 
 def _month_start(time: int, zone: tzinfo, months: int) -> int | None:
-    """Return when the month of ``time`` began, or the one ``months`` later."""
+    """Return when the month of ``time`` began, or the month that is ``months`` later."""
     try:
         local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
         years, month = divmod(local.year * 12 + local.month - 1 + months, 12)
@@ -145,7 +154,7 @@ def _month_start(time: int, zone: tzinfo, months: int) -> int | None:
 
 
 class PopTag(StrEnum):
-    """What a record of the revive topic is; also the last part of its unique key."""
+    """The kind of a record of the revive topic: its tag, and the last part of its unique key."""
 
     CHECK_POINT = "ck"
     ACK = "ack"
@@ -155,7 +164,7 @@ class PopTag(StrEnum):
 class PopId(NamedTuple):
     """Unique key of a record of the revive topic.
 
-    ``offsets`` holds the start offset of a check point, the offset of an ack, or those of a batch ack; only a batch
+    ``offsets`` has the start offset of a check point, the offset of an ack, or the offsets of a batch ack. Only a batch
     ack has no broker name.
     """
 
@@ -176,7 +185,6 @@ _POP_ID = re.compile(
 
 
 def encode_pop_id(pop_id: PopId) -> str:
-    """Return the unique key of a record of the revive topic."""
     batch = pop_id.tag is PopTag.BATCH_ACK
     offset = f"[{', '.join(map(str, pop_id.offsets))}]" if batch else str(pop_id.offsets[0])
     parts = [pop_id.topic, str(pop_id.queue_id), offset, pop_id.group, str(pop_id.pop_time)]
@@ -186,7 +194,7 @@ def encode_pop_id(pop_id: PopId) -> str:
 
 
 def decode_pop_id(text: str) -> PopId | None:
-    """Return what the unique key of a record of the revive topic says, None when it is none."""
+    """Return the parts of the unique key of a record of the revive topic, or None."""
     match = _POP_ID.fullmatch(text)
     if match is None:
         return None
@@ -202,10 +210,10 @@ def decode_pop_id(text: str) -> PopId | None:
 
 
 class PopReceipt(NamedTuple):
-    """Receipt of a popped message (property ``POP_CK``, ``extraInfo`` of an ack).
+    """Receipt of a popped message: the property ``POP_CK``, and ``extraInfo`` of an ack.
 
-    ``retry_flag`` is 0 for the topic itself, 1 and 2 for its retry topics of both namings, ``revive_queue_id`` 999 in
-    ordered consumption. ``queue_offset`` is missing in receipts for a whole pop.
+    ``retry_flag`` is 0 for the topic itself, 1 or 2 for its retry topic in the first or second naming.
+    ``revive_queue_id`` is 999 for ordered consumption. A receipt for a whole pop has no ``queue_offset``.
     """
 
     check_point_offset: int
@@ -219,12 +227,12 @@ class PopReceipt(NamedTuple):
 
 
 def encode_pop_receipt(receipt: PopReceipt) -> str:
-    """Return the text of a receipt."""
+    """Return the receipt: its parts, separated by blanks."""
     return " ".join(str(part) for part in receipt if part is not None)
 
 
 def decode_pop_receipt(text: str) -> PopReceipt | None:
-    """Return what a receipt says, None when ``text`` is none."""
+    """Return the parts of a receipt, or None."""
     parts = text.split(" ")
     if len(parts) not in (7, 8):
         return None
@@ -242,7 +250,7 @@ _LONG = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 def _parse_longs(texts: list[str]) -> tuple[int, ...] | None:
-    """Return the numbers, None when one is not a Java ``long`` in decimal digits."""
+    """Return the numbers, or None if one is not a Java ``long`` in decimal digits."""
     if not all(_LONG.fullmatch(text) for text in texts):
         return None
     numbers = tuple(map(int, texts))
@@ -250,21 +258,21 @@ def _parse_longs(texts: list[str]) -> tuple[int, ...] | None:
 
 
 class IdKind(StrEnum):
-    """What an id may be."""
+    """The two kinds of hexadecimal ids."""
 
     OFFSET_MSG_ID = "offsetMsgId"
     UNIQ_KEY = "uniqKey"
 
 
 class IdGuess(NamedTuple):
-    """What a text may be, the likeliest first, and why. No kind: any producer's own key, or no id."""
+    """The kinds that an id can be, the likeliest first, and why. Without a kind it is a key that a producer chose."""
 
     kinds: tuple[IdKind, ...]
     reasons: tuple[str, ...]
 
 
 def guess_id(text: str) -> IdGuess:
-    """Return which kind of id ``text`` is, by what its bytes would mean."""
+    """Return which kinds of id ``text`` can be, by what its bytes would mean."""
     if decode_pop_id(text) is not None:
         return IdGuess((IdKind.UNIQ_KEY,), ("it is the key of a POP record",))
     as_offset = decode_offset_msg_id(text)

@@ -1,4 +1,4 @@
-"""Index files: a hash table from keys to physical offsets; and the geometry of a file.
+"""Index files: a hash table from keys to physical offsets. Big-endian.
 
 Header (40 bytes), S slots of 4 bytes, I entries of 20 bytes; entry 0 is never written::
 
@@ -9,8 +9,8 @@ Header (40 bytes), S slots of 4 bytes, I entries of 20 bytes; entry 0 is never w
             32  4  slots in use                                  16  4  next older entry of the slot; 0: end
             36  4  number of the next entry
 
-A key's slot is its hash modulo S. S and I are not stored: they follow from the size of the file, and from the slots
-that the chains hash to. A crash leaves header, slots and entries as of different times.
+A key's slot is its hash modulo S. S and I, the *geometry* of a file, are not stored: they follow from the size of the
+file, and from the slots that the chains hash to. A crash leaves header, slots and entries as of different times.
 
 Upstream: ``IndexHeader`` and ``IndexFile`` of ``store/index``.
 """
@@ -24,42 +24,44 @@ HEADER_SIZE = layouts.INDEX_HEADER.size
 SLOT_SIZE = layouts.INDEX_SLOT.size
 ENTRY_SIZE = layouts.INDEX_ENTRY.size
 
+# Slots and entries by default: maxHashSlotNum and maxIndexNum.
 DEFAULT_GEOMETRY = (5_000_000, 20_000_000)
 
 
 def key_text(topic: str, key: str) -> str:
-    """Return the text whose hash an entry holds."""
+    """Return the text that an entry has the hash of."""
     return f"{topic}#{key}"
 
 
 def tag_key_text(topic: str, tags: str) -> str:
-    """Return the text of a tag entry, which 5.4 writes."""
+    """Return the text of an entry for a tag; brokers write these from 5.4 on."""
     return f"{topic}#T#{tags}"
 
 
 def key_hash(text: str) -> int:
-    """Return the hash an entry holds for ``text``: not negative; the one hash that has no positive becomes 0."""
+    """Return the hash in an entry for ``text``. It is not negative: upstream takes the absolute value, and 0 for the
+    one hash whose absolute value is not an ``int``.
+    """
     hashed = abs(string_hash(text))
     return hashed if hashed <= INT_MAX else 0
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Return the seconds an entry holds for a message stored at ``store_timestamp``."""
+    """Return the seconds in an entry for a message stored at ``store_timestamp``, bounded as upstream bounds them."""
     if begin_timestamp <= 0:
         return 0
     return min(max(int64(store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
 
 
 def file_size(slots: int, entries: int) -> int:
-    """Return the size of an index file of this geometry."""
     return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
 
 
 def slot_offset(slot: int) -> int:
-    """Return where a slot lies in its file."""
+    """Return the file offset of a slot."""
     return HEADER_SIZE + slot * SLOT_SIZE
 
 
 def entry_offset(slots: int, index_no: int) -> int:
-    """Return where an entry lies in its file."""
+    """Return the file offset of an entry."""
     return HEADER_SIZE + slots * SLOT_SIZE + index_no * ENTRY_SIZE

@@ -1,8 +1,11 @@
-"""Java's own arithmetic and text rules, where stored bytes depend on them.
+"""Java's arithmetic and text rules, wherever stored bytes depend on them.
 
-Upstream: ``String.hashCode``, ``HashMap.put``, ``UtilAll.crc32``, ``new String(bytes, UTF_8)``, ``Integer.parseInt``
-and its relatives. Every number that a broker reads out of a text is read here: Python's ``int`` and ``float`` take
-underscores, blanks, ``inf`` and digits beyond the first plane, and refuse suffixes and thousands of digits.
+Brokers hash with ``String.hashCode``, order keys with ``HashMap``, and read numbers from texts with
+``Integer.parseInt`` and its relatives. Every number that a broker reads from a text is read here: Python's ``int`` and
+``float`` accept underscores, blanks, ``inf`` and digits that Java refuses, and refuse suffixes and thousands of digits
+that Java accepts.
+
+Upstream: ``String.hashCode``, ``HashMap.put``, ``UtilAll.crc32``, ``new String(bytes, UTF_8)``, ``Integer.parseInt``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
 
-# What String.trim removes, and Double.valueOf with it.
+# The characters that String.trim removes; Double.valueOf removes them too.
 BLANKS = "".join(map(chr, range(0x21)))
 
 _DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?=[fFdD]?\Z)"
@@ -39,17 +42,17 @@ _NAMED = {
 
 
 def int32(value: int) -> int:
-    """Wrap ``value`` as a Java ``int`` does."""
+    """Return ``value`` cut to 32 bits with a sign, as a Java ``int`` overflows."""
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 def int64(value: int) -> int:
-    """Wrap ``value`` as a Java ``long`` does."""
+    """Return ``value`` cut to 64 bits with a sign, as a Java ``long`` overflows."""
     return value if LONG_MIN <= value <= LONG_MAX else ((value - LONG_MIN) & 0xFFFFFFFFFFFFFFFF) + LONG_MIN
 
 
 def string_hash(text: str) -> int:
-    """Return ``text.hashCode()``: over UTF-16 code units, signed 32 bits."""
+    """Return ``text.hashCode()``: 32 bits with a sign, over UTF-16 code units."""
     hashed = 0
     if text.isascii():
         for unit in text.encode("ascii"):
@@ -62,25 +65,25 @@ def string_hash(text: str) -> int:
 
 
 def string_length(text: str) -> int:
-    """Return ``text.length()``: UTF-16 code units."""
+    """Return ``text.length()``: the number of UTF-16 code units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
 def crc31(data: bytes | bytearray | memoryview) -> int:
-    """Return the checksum of bodies: CRC-32 with the top bit cleared."""
+    """Return the checksum of a body: CRC-32 without its top bit, which upstream clears."""
     return zlib.crc32(data) & 0x7FFFFFFF
 
 
 def fastest_crc32() -> Callable[[Any], int]:
-    """Return the kernel's CRC-32 where it is there, else zlib's: they agree, the former is some times faster."""
+    """Return the kernel's CRC-32 if it is built, else zlib's: same values, the kernel's several times as fast."""
     return zlib.crc32 if kernel.NATIVE is None else kernel.NATIVE.crc32
 
 
 def hash_map_order(keys: Iterable[Key], bins: int) -> list[Key]:
-    """Return ``keys`` as a ``HashMap`` of ``bins`` initial bins iterates over them.
+    """Return ``keys`` in the order in which a ``HashMap`` iterates over them; ``bins`` is its initial size.
 
-    Inside one bin the order is that of insertion; the table doubles when three quarters of it are exceeded.
-    The order inside a bin after a growth is not predictable in general (a growth keeps it, a treeified bin does not).
+    Keys in one bin stay in the order of insertion. The table doubles when it is more than three quarters full. The
+    order in a bin that has grown is a guess: Java keeps it while the bin is a list, and not when it has become a tree.
     """
     listed = list(dict.fromkeys(keys))
     while len(listed) > bins * 3 // 4:
@@ -94,7 +97,9 @@ def _spread(key: str | int) -> int:
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replace a malformed sequence as Java does: an encoded surrogate, also a cut one, is one replacement."""
+    """Replace malformed bytes as Java does: an encoded surrogate, even if cut short, becomes one
+    replacement character.
+    """
     if not isinstance(error, UnicodeDecodeError):
         raise error
     at = error.start
@@ -109,32 +114,32 @@ codecs.register_error("java-replace", _replace_as_java)
 
 
 def decode_text(data: bytes | bytearray | memoryview) -> str:
-    """Return ``new String(data, UTF_8)``: malformed input becomes U+FFFD by Java's rule."""
+    """Return ``new String(data, UTF_8)``; malformed bytes become U+FFFD as in Java."""
     return str(data, "utf-8", "java-replace")
 
 
 def encode_text(text: str) -> bytes:
-    """Return ``text.getBytes(UTF_8)``: a lone surrogate becomes a question mark."""
+    """Return ``text.getBytes(UTF_8)``; a lone surrogate becomes a question mark."""
     return text.encode("utf-8", "replace")
 
 
 def remainder(value: int, divisor: int) -> int:
-    """Return ``value % divisor`` with the sign of ``value``."""
+    """Return Java's ``value % divisor``, which has the sign of ``value``."""
     return value % divisor if value >= 0 else -(-value % divisor)
 
 
 def parse_short(text: str) -> int | None:
-    """Return ``Short.parseShort(text)``; None where that throws."""
+    """Return ``Short.parseShort(text)``, or None where that throws."""
     return _parse_integer(text, SHORT_MIN, SHORT_MAX)
 
 
 def parse_int(text: str) -> int | None:
-    """Return ``Integer.parseInt(text)``; None where that throws."""
+    """Return ``Integer.parseInt(text)``, or None where that throws."""
     return _parse_integer(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int | None:
-    """Return ``Long.parseLong(text)``; None where that throws."""
+    """Return ``Long.parseLong(text)``, or None where that throws."""
     return _parse_integer(text, LONG_MIN, LONG_MAX)
 
 
@@ -156,7 +161,7 @@ def _parse_integer(text: str, least: int, greatest: int) -> int | None:
 
 
 def _ascii_digit(character: str) -> str:
-    """Return the digit that ``Character.digit`` of one ``char`` sees: any script's, of the first plane only."""
+    """Return the digit that ``Character.digit`` sees in one ``char``: of any script, but not beyond U+FFFF."""
     import unicodedata  # here: nearly every number is ASCII
 
     value = unicodedata.decimal(character, None) if character <= "\uffff" else None
@@ -170,7 +175,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def parse_double(text: str) -> float | None:
-    """Return ``Double.valueOf(text)``; None where that throws."""
+    """Return ``Double.valueOf(text)``, or None where that throws."""
     text = text.strip(BLANKS)
     if found := _compiled(_DECIMAL).match(text):
         return float(found[0])
@@ -183,7 +188,7 @@ def parse_double(text: str) -> float | None:
 
 
 def parse_boolean(text: str) -> bool:
-    """Return ``Boolean.valueOf(text)``: whatever is not ``true`` is false."""
+    """Return ``Boolean.valueOf(text)``: every text but ``true``, in any case, is false."""
     return text.isascii() and text.lower() == "true"
 
 

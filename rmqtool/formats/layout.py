@@ -1,7 +1,7 @@
-"""A fixed layout: a struct packer, a field table and a dtype, all derived from one declaration.
+"""A fixed layout: struct packer, field table and dtype of a structure, all from one declaration.
 
-The declarations are in ``declarations`` (construct). ``derive`` turns them into ``layouts``, so that the tool starts
-and works without loading construct; a test keeps the two equal.
+The declarations are in ``declarations`` (construct). ``tools/derive.py`` writes ``layouts`` from them, so that rmqtool
+starts and works without loading construct. A test keeps the two equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Value = TypeVar("Value", bound=tuple[Any, ...])
 
 
 def bytes_left(data: Buffer, file_offset: int) -> int:
-    """Return how many bytes of ``data`` stand from ``file_offset`` on; none for a place outside of it."""
+    """Return how many bytes of ``data`` there are from ``file_offset`` on; 0 for an offset outside of it."""
     return max(len(data) - file_offset, 0) if file_offset >= 0 else 0
 
 
@@ -29,7 +29,7 @@ class LayoutError(RmqtoolError):
 
 
 class Field(NamedTuple):
-    """One field of a layout: where it lies and what it means."""
+    """One field of a layout: its place and its meaning."""
 
     name: str
     offset: int
@@ -39,17 +39,16 @@ class Field(NamedTuple):
 
     @property
     def upstream_name(self) -> str:
-        """The name in upstream's spelling, for people and JSON."""
+        """The name as upstream spells it, for people and JSON."""
         return upstream_name(self.name)
 
 
 def upstream_name(name: str) -> str:
-    """Return a field's name as upstream spells it: ``store_timestamp`` is ``storeTimestamp``."""
     first, *rest = name.replace("_crc", "_CRC").split("_")
     return first + "".join(word if word.isupper() else word.capitalize() for word in rest)
 
 
-# struct's letters; numpy's differ (its 'l' is the C long), hence a column of their own.
+# numpy has a column of its own, because its letters differ: 'l' is a C long there.
 STRUCT_LETTERS = {"i8": "b", "i16": "h", "i32": "i", "i64": "q", "u32": "I"}
 DTYPE_CODES = {"i8": "i1", "i16": ">i2", "i32": ">i4", "i64": ">i8", "u32": ">u4"}
 
@@ -64,7 +63,7 @@ class Layout(Generic[Value]):
     make: Callable[..., Value]
     packer: struct.Struct = field(init=False, repr=False)
     size: int = field(init=False)
-    # The hot paths call these bound methods: tuples in, tuples out, no check beyond struct's own.
+    # For hot paths: tuples in and out, checked by struct only.
     unpack_from: Callable[..., tuple[Any, ...]] = field(init=False, repr=False)
     pack_into: Callable[..., None] = field(init=False, repr=False)
 
@@ -79,38 +78,38 @@ class Layout(Generic[Value]):
         object.__setattr__(self, "pack_into", packer.pack_into)
 
     def decode(self, data: Buffer, file_offset: int = 0) -> Value:
-        """Return the value that stands at ``file_offset`` of ``data``."""
+        """Return the value at ``file_offset`` of ``data``; raise LayoutError if ``data`` is too short."""
         if file_offset < 0 or file_offset + self.size > len(data):
             raise LayoutError(f"{self.name} needs {self.size} bytes at {file_offset}, {len(data)} are there")
         return self.make(*self.unpack_from(data, file_offset))
 
     def encode(self, value: Value) -> bytes:
-        """Return the bytes of ``value``."""
         return self.pack(*value)
 
     def pack(self, *values: object) -> bytes:
-        """Return the bytes of the fields' ``values``."""
+        """Return the bytes of the fields' ``values``; raise LayoutError if one does not fit."""
         try:
             return self.packer.pack(*values)
         except struct.error as error:
             raise LayoutError(f"{self.name}: {error}") from None
 
     def iter_decode(self, data: Buffer) -> Iterator[Value]:
-        """Yield the values of ``data``, unit after unit; a rest shorter than an entry is left out."""
+        """Yield the values of ``data``, one after the other; a rest shorter than one value is ignored."""
         whole = len(data) - len(data) % self.size
         make = self.make
         for values in self.packer.iter_unpack(memoryview(data)[:whole]):
             yield make(*values)
 
     def field(self, name: str) -> Field:
-        """Return the field called ``name``."""
         for found in self.fields:
             if found.name == name:
                 return found
         raise KeyError(name)
 
     def dtype(self) -> list[tuple[str, str]]:
-        """Return the packed numpy dtype as numpy's list form; raw bytes are void, since ``S`` drops trailing zeros."""
+        """Return the packed numpy dtype as numpy's list form. Raw bytes are void: numpy's ``S``
+        drops trailing zeros.
+        """
         return [
             (part.name, f"V{part.size}" if part.kind == "bytes" else DTYPE_CODES[part.kind]) for part in self.fields
         ]

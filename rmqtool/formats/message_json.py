@@ -1,6 +1,6 @@
-"""The contract's Message object: what a message is called in JSON, and the one spelling of its line.
+"""The Message object of docs/contract.md: a message as JSON.
 
-Names and order are fixed for scripts. ``bulk`` makes the same lines for many records at once.
+Names and their order are fixed for scripts. ``columns.jsonl`` makes the same lines for many records at once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIELDS = (
     "bodyLength",
     "storedBodyLength",
 )
-"""The names, in their order."""
+"""The names of the object, in their order."""
 
 UTF8, BASE64, NONE = "utf8", "base64", "none"
 
@@ -50,14 +50,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 class MessageJson(NamedTuple):
-    """The object, and the flaw of a body that does not inflate: it is then shown as stored."""
+    """The object, and a flaw if the body does not decompress; ``body`` is the stored one then."""
 
     fields: dict[str, Any]
     flaw: Flaw | None
 
 
 def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
-    """Return the Message object; a body that would inflate beyond ``cap`` does not inflate."""
+    """Return the Message object; a body that would decompress to more than ``cap`` bytes does not decompress."""
     inflated = inflate_body(message.sys_flag, message.raw_body, cap)
     flaw = inflated if isinstance(inflated, Flaw) else None
     body = message.raw_body if isinstance(inflated, Flaw) else inflated.body
@@ -93,7 +93,7 @@ def message_json(message: Message, cap: int = DEFAULT_BODY_CAP) -> MessageJson:
 
 
 def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:
-    """Return a body as JSON holds it and how it is encoded: as text where it is wanted and it is UTF-8."""
+    """Return a body as JSON holds it, and its encoding: UTF-8 text if ``as_text`` and it is valid, else base64."""
     if as_text:
         try:
             return body.decode("utf-8"), UTF8
@@ -103,7 +103,7 @@ def spell_body(body: bytes, *, as_text: bool) -> tuple[str, str]:
 
 
 def read_body(fields: dict[str, Any]) -> bytes:
-    """Return the bytes of the body that a Message object holds."""
+    """Return the bytes of the body in a Message object."""
     text = fields["body"]
     if fields["bodyEncoding"] == UTF8:
         return bytes(text, "utf-8")
@@ -111,5 +111,5 @@ def read_body(fields: dict[str, Any]) -> bytes:
 
 
 def encode_line(fields: dict[str, Any]) -> str:
-    """Return one line of JSON, its newline not included."""
+    """Return the object as one line of JSON, without its newline."""
     return _encode(fields)

@@ -1,7 +1,13 @@
-"""Message queues as clients name them, and the offsets file of a broadcasting consumer, whose keys they are.
+"""Message queues: one queue of a topic on one broker, as clients name it; and the offsets file of a broadcasting
+consumer.
 
-Upstream: ``MessageQueue``, ``OffsetSerializeWrapper``. A map with objects for keys is not JSON, but both fastjsons
-write and read it.
+A broadcasting consumer keeps its offsets on its own machine, in a file ``offsets.json`` whose keys are objects::
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}
+
+An object as a key is not JSON, but both versions of fastjson write and read it.
+
+Upstream: ``MessageQueue``, ``OffsetSerializeWrapper``.
 """
 
 from __future__ import annotations
@@ -17,23 +23,23 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text, hash_map_order, int32, string_hash
 
 _MESSAGE_QUEUE = Bean({"brokerName": BeanField(STRING), "queueId": BeanField(INT), "topic": BeanField(STRING)})
-# The keys are made texts before the file is parsed.
+# The shape of the file after its keys were put in quotes.
 _OFFSETS = Bean({"offsetTable": BeanField(Table(LONG))})
 _BINS = 16
 
-# An object without objects in it, and the colon that makes it a key.
+# An object that contains no object, and the colon that makes it a key.
 _KEY = re.compile(r'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})\s*+:', re.DOTALL)
 
 
 class MessageQueue(NamedTuple):
-    """One queue of a topic on one broker; queues sort as upstream sorts them."""
+    """One queue of a topic on one broker. The order of queues is upstream's."""
 
     topic: str
     broker_name: str
     queue_id: int
 
     def __str__(self) -> str:
-        """Return Java's text of it, which consistent hashing hashes."""
+        """Return the text that Java's ``toString`` gives; consistent hashing hashes it."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
 
@@ -42,7 +48,7 @@ def decode_local_offsets(data: bytes) -> dict[MessageQueue, int] | Flaw:
     text = _KEY.sub(lambda match: json.dumps(match[1], ensure_ascii=False) + ":", decode_text(data))
     decoded = decode_value(encode_text(text), _OFFSETS)
     if isinstance(decoded, Flaw):
-        # The place is one in the text with other keys: only that it is this file is known.
+        # The flaw's offset is in the text with quoted keys, so only the file as a whole is named.
         return Flaw(decoded.code, decoded.message)
     table: dict[MessageQueue, int] = {}
     for key, offset in (decoded.value.get("offsetTable") or {}).items():
@@ -67,7 +73,7 @@ def _decode_key(text: str) -> MessageQueue | None:
 
 
 def encode_local_offsets(table: Mapping[MessageQueue, int], dialect: Dialect) -> bytes:
-    """Return the file as a client with that fastjson writes it, in the order of ``table``."""
+    """Return the file in the order of ``table``, as a client with that version of fastjson writes it."""
     entries = []
     for queue, offset in table.items():
         key = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
@@ -80,7 +86,7 @@ def encode_local_offsets(table: Mapping[MessageQueue, int], dialect: Dialect) ->
 
 
 def order_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Return queues in the order of upstream's map, put in as given."""
+    """Return queues in the order in which upstream's map, filled in the given order, iterates over them."""
     listed = list(dict.fromkeys(queues))
     bins = _BINS
     while len(listed) >= bins * 3 // 4:

@@ -1,7 +1,15 @@
-"""File names and store paths: the one place where they are built and taken apart.
+"""Paths and file names of a store: made and taken apart here only.
 
-All paths are relative to a store's root, with ``/`` between parts, whatever the platform. A topic's directory is its
-raw name, which may hold ``%``, ``|`` and ``+``.
+Paths are relative to the root of the store, with ``/`` on every platform. The directory of a topic is its raw name,
+which may contain ``%``, ``|`` and ``+``::
+
+    commitlog/00000000000000000000            segments, named by the offset of their first byte, 20 digits
+    consumequeue/TOPIC/QUEUE/000...           likewise consumequeue_ext, batchconsumequeue
+    index/20260823150000120                   index files, named by their time of creation
+    config/topics.json, topics.json.bak       configuration, and the previous version of each file
+    timerwheel, timerlog/000...               the timer
+    compaction/compactionLog/TOPIC/QUEUE/...  logs of compacted topics, compactionCq their queues
+    checkpoint, abort, lock                   times on disk; exists while a broker runs; the broker's lock
 
 Upstream: ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``UtilAll.offset2FileName``, ``MixAll.string2File``.
 """
@@ -70,13 +78,14 @@ CONFIG_FILES = (
     TIERED_METADATA,
 )
 
-# Databases below config/: v1 (three), v2, 5.4's single one, and those of the local authentication.
+# Databases below config/: three of version 1 of the configuration, one of version 2, 5.4's single one, local
+# authentication.
 CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "rdb", "metadata", "users", "acls")
 ROCKSDB_DATABASES = (CONSUME_QUEUE, KV_STORE, ROCKSDB_STORE, *(f"{CONFIG}/{name}" for name in CONFIG_DATABASES))
 
 
 class FileKind(StrEnum):
-    """What a file of a store is."""
+    """The kind of a file of a store."""
 
     COMMIT_LOG = "commit log"
     CONSUME_QUEUE = "consume queue"
@@ -104,7 +113,9 @@ class FileKind(StrEnum):
 
 
 class Copy(StrEnum):
-    """Which of the files of one name: upstream keeps the previous content beside some, and writes some aside first."""
+    """A file, or a copy of it: upstream keeps the previous version of some files as .bak and writes
+    some as .tmp first.
+    """
 
     MAIN = ""
     BAK = ".bak"
@@ -112,12 +123,12 @@ class Copy(StrEnum):
 
 
 class StorePath(NamedTuple):
-    """What a path says about its file.
+    """The kind of a file and its coordinates, as its path tells them.
 
-    ``base_offset`` is where a segment begins, or the timer-log position of a wheel's snapshot. ``owner`` is the
-    directory of a commit log (it may lie elsewhere, and in several places), the directory of a RocksDB database, or
-    the id of a DLedger node. ``stage`` is ``compacting`` or ``replicating`` for compaction files not yet in force.
-    ``name`` is the file name where nothing above gives it away.
+    ``base_offset`` is the offset of a segment's first byte, or the timer log position of a snapshot of the wheel.
+    ``owner`` is the directory of a commit log (there can be several), the directory of a database, or the id of a
+    DLedger node. ``stage`` is ``compacting`` or ``replicating`` for files of a compaction that is not finished.
+    ``name`` is the file name if the other fields do not imply it.
     """
 
     kind: FileKind
@@ -144,24 +155,26 @@ _STAGES = ("compacting", "replicating")
 
 
 def segment_name(base_offset: int) -> str:
-    """Return the name of the file whose first byte has this offset."""
+    """Return the name of the segment whose first byte has this offset."""
     return f"{base_offset:020d}"
 
 
 def parse_segment_name(name: str) -> int | None:
-    """Return the offset a segment's name states, None when it is not 20 digits."""
+    """Return the offset in a segment's name, or None if it is not 20 digits."""
     number = int(name) if _SEGMENT_NAME.fullmatch(name) else LONG_MAX + 1
     return number if number <= LONG_MAX else None
 
 
 def parse_numeric_name(name: str) -> int | None:
-    """Return the number that a broker's loader reads from any file name in a segment directory, None if it throws."""
+    """Return the number that a broker's loader reads from any name in a directory of segments, or
+    None where it throws.
+    """
     number = int(name) if _NUMBER.fullmatch(name) else LONG_MAX + 1
     return number if LONG_MIN <= number <= LONG_MAX else None
 
 
 def index_name(time: int, zone: tzinfo) -> str:
-    """Return the name of an index file created at ``time`` (ms) by a broker of time zone ``zone``."""
+    """Return the name of an index file that a broker of time zone ``zone`` creates at ``time`` (ms)."""
     local = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
     return f"{local:%Y%m%d%H%M%S}{local.microsecond // 1000:03d}"
 
@@ -179,7 +192,7 @@ _QUEUES = {
 _DIRECTORY_OF = {kind: directory for table in (_SEGMENTS, _QUEUES) for directory, kind in table.items()}
 _DLEDGER_SEGMENTS = {"data": FileKind.DLEDGER_DATA, "index": FileKind.DLEDGER_INDEX}
 
-# Files with one place and one name; which copies of them upstream makes.
+# Files with one place and one name, and the copies of them that upstream makes.
 _FIXED = {
     CHECKPOINT: (FileKind.CHECKPOINT, ()),
     ABORT: (FileKind.ABORT, (Copy.BAK, Copy.TMP)),
@@ -200,9 +213,9 @@ def split_copy(name: str) -> tuple[str, Copy]:
 
 
 def classify(path: str, commit_log_directories: Iterable[str] = (COMMIT_LOG,)) -> StorePath:
-    """Return what the file at ``path`` is, by its path alone. Directories and strangers are UNKNOWN.
+    """Return what the file at ``path`` is, by its path only. Directories and foreign files are UNKNOWN.
 
-    ``commit_log_directories`` are those of ``storePathCommitLog`` that lie below the root.
+    ``commit_log_directories`` are the directories of ``storePathCommitLog`` below the root.
     """
     for directory in commit_log_directories:
         if path.startswith(directory + "/"):
@@ -269,11 +282,10 @@ def _classify_named(path: str) -> StorePath | None:
 
 
 def segment_directory(kind: FileKind, topic: str | None = None, queue_id: int | None = None) -> str:
-    """Return the directory that holds the segments of a queue, of a compacted queue or of the timer log."""
+    """Return the directory of the segments of a queue, a compacted queue or the timer log."""
     directory = _DIRECTORY_OF[kind]
     return directory if topic is None else f"{directory}/{topic}/{queue_id}"
 
 
 def config_path(name: str, copy: Copy = Copy.MAIN) -> str:
-    """Return the path of a configuration file."""
     return f"{CONFIG}/{name}{copy}"

@@ -1,12 +1,13 @@
-"""Property text of a record: ``name 0x01 value 0x02 ...``, by upstream's rules of tolerance.
+"""Properties of a record: ``name 0x01 value 0x02 name 0x01 value 0x02 ...`` in UTF-8.
+
+Nothing is escaped or counted. Writers up to 4.9.0 and from 5.2.0 end the last pair with 0x02, those between do not, so
+one store can have both forms. The order of pairs is that of the writer's hash map.
+
+0x01 and 0x02 are never part of a longer UTF-8 sequence, so a block can be split before or after it is decoded. Some
+blocks cannot be made again from a map: an empty value, a name that occurs twice, a missing separator. ``iter_pieces``
+keeps all of them.
 
 Upstream: ``MessageDecoder.string2messageProperties`` and ``messageProperties2String``, ``MessageConst``.
-Nothing in the text is escaped or counted. Whether 0x02 follows the last pair depends on the writer's version (present
-up to 4.9.0 and from 5.2.0), so both forms occur in one store. The order of pairs is that of the writer's hash map.
-
-Decoding works on the bytes: 0x01 and 0x02 are never part of a longer UTF-8 sequence, so splitting before or after the
-conversion to text is the same. A block that cannot be regenerated from a map (an empty value, a name twice, no
-separator) survives through its pieces.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ PROPERTY_SEPARATOR = "\x02"
 _NAME_VALUE = b"\x01"
 _PROPERTY = b"\x02"
 
-# The length field is a signed short.
+# The length field in the record is a signed short.
 MAX_PROPERTIES_LENGTH = 32767
 
-# Initial bins of the map a text was written from: one built by put-property calls, and one a 5.x broker got by
-# decoding a text. The two orders meet in one store.
+# Initial bins of upstream's map: of one that a client filled, and of one that a 5.x broker decoded from a text. They
+# give the two orders of pairs that one store can have.
 BUILT_BINS = 16
 DECODED_BINS = 128
 
@@ -36,7 +37,7 @@ CRC_BLOCK_LENGTH = len(PROPERTY_CRC32) + 1 + CRC_DIGITS + 1
 
 
 class PieceKind(StrEnum):
-    """What decoding makes of a piece between two 0x02."""
+    """How decoding takes a piece: only a PAIR becomes a property."""
 
     PAIR = "pair"
     NOTHING = "nothing"
@@ -46,9 +47,9 @@ class PieceKind(StrEnum):
 
 
 class Piece(NamedTuple):
-    """One piece of a block, its separator 0x02 not counted; only a PAIR becomes a property.
+    """One piece of a block, without its 0x02.
 
-    Offsets are within the block. Without a separator the whole piece is the name, and the value is empty at its end.
+    Offsets are within the block. Without a separator the whole piece is the name, and the value is empty.
     """
 
     kind: PieceKind
@@ -59,20 +60,17 @@ class Piece(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The bytes of the piece."""
         return self.value_offset + self.value_length - self.name_offset
 
     def name(self, block: bytes) -> str:
-        """The name, as text."""
         return decode_text(block[self.name_offset : self.name_offset + self.name_length])
 
     def value(self, block: bytes) -> str:
-        """The value, as text."""
         return decode_text(block[self.value_offset : self.value_offset + self.value_length])
 
 
 def iter_pieces(block: bytes) -> Iterator[Piece]:
-    """Yield every piece of a block, also those that decoding drops. Pieces and their 0x02 tile the block."""
+    """Yield all pieces of a block, also those that decoding ignores. Pieces and their 0x02 cover the block."""
     at = 0
     while at < len(block):
         end = block.find(_PROPERTY, at)
@@ -93,8 +91,8 @@ def iter_pieces(block: bytes) -> Iterator[Piece]:
 def decode_properties(block: bytes) -> dict[str, str]:
     """Return the properties as brokers and clients from 4.9.1 on see them.
 
-    A pair counts when its name and its value are not empty. The first 0x01 separates them, so a value may contain
-    more. Of a name that occurs twice the last value is seen.
+    A pair counts if its name and its value are not empty. The first 0x01 separates them, so a value can contain more.
+    If a name occurs twice, the last value counts.
     """
     found = {}
     for piece in decode_text(block).split(PROPERTY_SEPARATOR):
@@ -105,12 +103,12 @@ def decode_properties(block: bytes) -> dict[str, str]:
 
 
 def is_terminated(block: bytes) -> bool:
-    """Return whether 0x02 stands behind the last pair."""
+    """Return whether 0x02 ends the last pair."""
     return block.endswith(_PROPERTY)
 
 
 def join_properties(left: bytes, right: bytes) -> bytes:
-    """Return two blocks as one: 0x02 is put between them where the left one lacks it."""
+    """Return two blocks as one, with 0x02 between them where the left one does not end with it."""
     if left and right and not is_terminated(left):
         return left + _PROPERTY + right
     return left + right
@@ -122,14 +120,16 @@ def order_properties(properties: Mapping[str, str], bins: int) -> dict[str, str]
 
 
 class PropertyCrc(NamedTuple):
-    """The checksum block at the end of a property text, and its length."""
+    """The value of a property checksum, and the bytes of its block."""
 
     value: int
     length: int
 
 
 def find_property_crc(block: bytes) -> PropertyCrc | None:
-    """Return the checksum block that ends a property text (5.2 and later, off by default), None without one."""
+    """Return the checksum at the end of a block, or None. Brokers from 5.2 on write it if
+    enabledAppendPropCRC is set.
+    """
     digits = block[-1 - CRC_DIGITS : -1]
     if block[-CRC_BLOCK_LENGTH:] != _crc_block(digits) or not digits.isdigit():
         return None
@@ -137,7 +137,7 @@ def find_property_crc(block: bytes) -> PropertyCrc | None:
 
 
 def encode_property_crc(value: int) -> bytes:
-    """Return the checksum block for ``value``: ten decimal digits, the least significant first."""
+    """Return the checksum block for ``value``: ten decimal digits, the last digit first."""
     if not 0 <= value <= INT_MAX:
         raise ValueError(f"{value} is not a checksum of 31 bits")
     return _crc_block(f"{value:0{CRC_DIGITS}d}"[::-1].encode("ascii"))
@@ -148,26 +148,25 @@ def _crc_block(digits: bytes) -> bytes:
 
 
 def split_property_crc(block: bytes) -> tuple[bytes, PropertyCrc | None]:
-    """Return the text before the checksum block, and the block."""
+    """Return the block without its checksum, and the checksum."""
     found = find_property_crc(block)
     return (block, None) if found is None else (block[: -found.length], found)
 
 
 def tags(properties: Mapping[str, str]) -> str | None:
-    """Return the tag."""
     return properties.get(TAGS)
 
 
 def keys(properties: Mapping[str, str]) -> str | None:
-    """Return the user's keys as stored, one text."""
+    """Return the user's keys as stored: one text."""
     return properties.get(KEYS)
 
 
 def key_tokens(properties: Mapping[str, str]) -> list[str]:
-    """Return the user's keys one by one, as the index takes them: split at single spaces, duplicates kept."""
+    """Return the user's keys as the index takes them: split at each blank, duplicates kept."""
     return [token for token in properties.get(KEYS, "").split(" ") if token]
 
 
 def uniq_key(properties: Mapping[str, str]) -> str | None:
-    """Return the client's unique id; with a name stored twice (client batches) that is the last one."""
+    """Return the client's unique id. In records of a client batch the name can occur twice; the last one counts."""
     return properties.get(UNIQ_KEY)

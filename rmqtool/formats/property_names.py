@@ -1,7 +1,7 @@
-"""Names of properties that RocketMQ gives a meaning. Every other name belongs to the user.
+"""Names of properties that have a meaning for RocketMQ. All other names belong to the user.
 
-Upstream: ``MessageConst``. Each constant is the name as it is stored; ``RESERVED_NAMES`` says since which version a
-name is known, and what its value means.
+A constant has the name as it is stored. ``RESERVED_NAMES`` says since which version a name is used, and what its value
+means. Upstream: ``MessageConst``.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ ORIGIN_GROUP = "ORIGIN_GROUP"
 TIMER_ROLL_LABEL = "TIMER_ROLL_LABEL"
 TRANS_OFFSET = "TRANS_OFFSET"
 
-# A name with this prefix never reaches the disk.
+# Clients and brokers use properties with this prefix in memory only.
 TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether upstream gives ``name`` a meaning; every other name is the user's."""
+    """Return whether upstream uses ``name``; all other names are the user's."""
     return name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX)
 
 
 class ReservedName(NamedTuple):
-    """A property name that upstream gives a meaning: the first version that knows it, and what it says on disk."""
+    """The first version that uses a property name, and what the value means."""
 
     since: str
     meaning: str

@@ -1,4 +1,4 @@
-"""What a broker, a name server or a client answers to a request. Open: an unknown code is a code.
+"""Response codes: the answers of a broker, a name server or a client to a request. Unknown codes stay numbers.
 
 Upstream: ``ResponseCode``, ``RemotingSysResponseCode``.
 """
@@ -11,7 +11,7 @@ from rmqtool.formats.codes import is_since
 
 
 class ResponseCode(IntEnum):
-    """Every code of 4.9 to 5.5; the names of 4.9 alone are aliases of those that took their numbers."""
+    """All codes of 4.9 to 5.5. A name that only 4.9 has is an alias of the name that took its number later."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -47,7 +47,7 @@ class ResponseCode(IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     NO_MESSAGE = 208
-    # Three numbers had another meaning in 4.9: the administration of access control answered them.
+    # In 4.9 the administration of access control used these three numbers.
     POLLING_FULL = 209
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     POLLING_TIMEOUT = 210
@@ -60,7 +60,7 @@ class ResponseCode(IntEnum):
     NOT_LEADER_FOR_QUEUE = 501
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
-    # Of the controller, which no client asks.
+    # Answers of the controller, which clients do not ask.
     CONTROLLER_FENCED_MASTER_EPOCH = 2000
     CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH = 2001
     CONTROLLER_INVALID_MASTER = 2002
@@ -82,7 +82,7 @@ class ResponseCode(IntEnum):
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
-    # Of the proxies' own calls.
+    # For calls between proxies.
     RPC_UNKNOWN = -1000
     RPC_ADDR_IS_NULL = -1002
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -106,7 +106,7 @@ _SINCE_5 = frozenset(
 
 
 def codes_of(version: str) -> dict[str, int]:
-    """Return the codes that ``version`` knows, by the names it has for them."""
+    """Return the codes that ``version`` has, by the names it uses for them."""
     is_5 = is_since(version, "5.0.0")
     return {
         name: int(code)
@@ -118,5 +118,5 @@ def codes_of(version: str) -> dict[str, int]:
 
 
 def code_name(code: int, version: str = "5.5.0") -> str:
-    """Return the name of a code in ``version``, or the number of one that it does not know."""
+    """Return the name of a code in ``version``, or the number if that version does not have it."""
     return next((name for name, known in codes_of(version).items() if known == code), str(code))

@@ -1,9 +1,21 @@
-"""Keys and values of the RocksDB stores of 5.x; the databases are opened elsewhere.
+"""Keys and values of the RocksDB databases of 5.x. Nothing here opens a database.
+
+Numbers are big-endian, ``|`` is the byte 0x01, texts are UTF-8::
+
+    queue entry     topic length (4) | topic | queue id (4) | queue offset (8)
+    queue bound     topic length (4) | topic | max or min | queue id (4)
+    configuration   0x01, table (2), then 0x01 data_version, or 0x02 name length (2), name, and for offsets a second
+                    name and | queue id (4)
+    POP state       time when visible again (8) group@topic@ queue id (4) @ queue offset (8)
+    index           hour (8) @topic@kind@key@unique key@ physical offset (8); kind is K, T (tag) or U (unique key only)
+    timer           delivery time (8) unique key
+    transaction     physical offset (8) @topic@transaction id
+
+The fixed parts of the values are in ``declarations``. A key is accepted only if encoding it gives the same bytes; every
+other key is a ``Flaw``.
 
 Upstream: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``, ``ConfigHelper`` (v2),
 ``PopConsumerRecord``, ``IndexRocksDBRecord``, ``TimerRocksDBRecord``, ``TransRocksDBRecord``.
-
-A key is accepted only when it encodes back to the same bytes; everything else, malformed text too, is a ``Flaw``.
 """
 
 from __future__ import annotations
@@ -22,7 +34,7 @@ SEPARATOR = b"\x01"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 HOUR_MS = 3_600_000
 
-# Rows of bookkeeping, which stand among the others under a plain name.
+# Bookkeeping rows, which are among the others under a plain name.
 KV_DATA_VERSION_KEY = b"kvDataVersionKey"
 INDEX_BOOKKEEPING = (b"lastOffsetPy", b"lastStoreTimeStamp")
 TIMER_BOOKKEEPING = (b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
@@ -44,31 +56,27 @@ def _flaw(what: str, row: Buffer) -> Flaw:
 def _proven(what: str, key: bytes, found: Key, encode: Callable[[Key], bytes]) -> Key | Flaw:
     try:
         return found if encode(found) == key else _flaw(what, key)
-    except LayoutError:  # malformed text grew when it was replaced
+    except LayoutError:  # replacing malformed text made it longer than its field
         return _flaw(what, key)
 
 
 def decode_row_value(layout: Layout[Value], value: Buffer) -> Value | Flaw:
-    """Return a value that is one layout and nothing else."""
+    """Return a value that is exactly one layout."""
     return layout.decode(value) if len(value) == layout.size else _flaw(layout.name, value)
 
 
 class QueueRowKey(NamedTuple):
-    """Key of a queue unit."""
-
     topic: str
     queue_id: int
     queue_offset: int
 
 
 def encode_queue_key(key: QueueRowKey) -> bytes:
-    """Return the key of a queue unit."""
     topic = encode_text(key.topic)
     return _INT.pack(len(topic)) + SEPARATOR + topic + _QUEUE_TAIL.pack(1, key.queue_id, 1, key.queue_offset)
 
 
 def decode_queue_key(key: bytes) -> QueueRowKey | Flaw:
-    """Return what the key of a queue unit says."""
     topic_at, topic_end = _INT.size + 1, len(key) - _QUEUE_TAIL.size
     if topic_end < topic_at:
         return _flaw("queue key", key)
@@ -86,13 +94,11 @@ class BoundRowKey(NamedTuple):
 
 
 def encode_bound_key(key: BoundRowKey) -> bytes:
-    """Return the key of a queue's bound."""
     topic = encode_text(key.topic)
     return SEPARATOR.join((_INT.pack(len(topic)), topic, encode_text(key.bound), _INT.pack(key.queue_id)))
 
 
 def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
-    """Return what the key of a bound says."""
     names = key[_INT.size + 1 : -_INT.size - 1]
     topic, bound = names[:-4], names[-3:]
     if bound not in (b"max", b"min"):
@@ -103,13 +109,13 @@ def decode_bound_key(key: bytes) -> BoundRowKey | Flaw:
 
 
 def decode_bound_value(value: bytes) -> layouts.RocksDBOffsetValue | None:
-    """Return where a bound lies; None for the row of the last dispatched record, which holds one number."""
+    """Return a queue's bound, or None for the row of the last dispatched record, which is one number."""
     layout = layouts.ROCKSDB_OFFSET_VALUE
     return layout.decode(value) if len(value) == layout.size else None
 
 
 class ConfigTable(IntEnum):
-    """Tables of the v2 configuration database."""
+    """Tables of version 2 of the configuration database."""
 
     CONSUMER_OFFSET = 1
     PULL_OFFSET = 2
@@ -118,7 +124,7 @@ class ConfigTable(IntEnum):
 
 
 class ConfigRowKey(NamedTuple):
-    """Key of a v2 configuration row; ``names`` is () for a data version, (name,) or (group, topic)."""
+    """Key of a row of version 2 of the configuration; ``names`` is () for a data version, (name,) or (group, topic)."""
 
     table: int
     names: tuple[str, ...]
@@ -131,7 +137,6 @@ _DATA = b"\x02"
 
 
 def encode_config_key(key: ConfigRowKey) -> bytes:
-    """Return the key of a v2 configuration row."""
     head = _TABLE_PREFIX + _SHORT.pack(key.table)
     if not key.names:
         return head + _DATA_VERSION
@@ -142,7 +147,6 @@ def encode_config_key(key: ConfigRowKey) -> bytes:
 
 
 def decode_config_key(key: bytes) -> ConfigRowKey | Flaw:
-    """Return what the key of a v2 configuration row says."""
     at = len(_TABLE_PREFIX) + _SHORT.size
     if len(key) <= at:
         return _flaw("configuration key", key)
@@ -168,17 +172,17 @@ _JSON = b"\x01"
 
 
 def encode_config_json(text: str) -> bytes:
-    """Return the value of a v2 topic or group: how it is serialized, then the text."""
+    """Return the value of a topic or group: a byte for the serialization, 1 for JSON, then the text."""
     return _JSON + encode_text(text)
 
 
 def decode_config_json(value: bytes) -> str | Flaw:
-    """Return the JSON text of a v2 topic or group."""
+    """Return the JSON text of a topic or group."""
     return decode_text(value[1:]) if value[:1] == _JSON else _flaw("configuration value", value)
 
 
 class PopRowKey(NamedTuple):
-    """Key of a POP state row."""
+    """Key of a row of POP's state."""
 
     visibility_timeout: int
     group: str
@@ -188,13 +192,12 @@ class PopRowKey(NamedTuple):
 
 
 def encode_pop_key(key: PopRowKey) -> bytes:
-    """Return the key of a POP state row."""
     names = encode_text(f"{key.group}@{key.topic}@")
     return _LONG.pack(key.visibility_timeout) + names + _INT.pack(key.queue_id) + b"@" + _LONG.pack(key.queue_offset)
 
 
 def decode_pop_key(key: bytes) -> PopRowKey | Flaw:
-    """Return what the key of a POP state row says; the group ends at the first ``@``."""
+    """Return the parts of a key of POP's state; the group ends at the first ``@``."""
     offset_at = len(key) - _LONG.size
     queue_at = offset_at - 1 - _INT.size
     if queue_at <= _LONG.size:
@@ -206,9 +209,9 @@ def decode_pop_key(key: bytes) -> PopRowKey | Flaw:
 
 
 class IndexRowKey(NamedTuple):
-    """Key of a 5.4 index row. ``kind`` is K, T or U; ``text`` is everything between kind and offset.
+    """Key of a row of 5.4's index. ``kind`` is K, T or U; ``text`` is the part between kind and offset.
 
-    Nothing escapes ``@``, so a topic or a key with one makes the middle ambiguous: ``topic`` ends at the first ``@``.
+    ``@`` is not escaped, so a topic or key that contains one is ambiguous: ``topic`` ends at the first ``@``.
     """
 
     hour: int
@@ -219,16 +222,15 @@ class IndexRowKey(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key or tag; for a unique id, the id."""
+        """The key or tag; of a row for a unique key alone, that key."""
         return self._parts()[0]
 
     @property
     def uniq_key(self) -> str:
-        """The unique id of the message."""
         return self._parts()[1]
 
     def _parts(self) -> tuple[str, str]:
-        """Split at the last ``@``, or before the unique id of a POP record, which has some of its own."""
+        """Split at the last ``@``, or before the unique key of a POP record, which contains some."""
         if self.kind == "U":
             return self.text, self.text
         words = self.text.split("@")
@@ -240,13 +242,12 @@ class IndexRowKey(NamedTuple):
 
 
 def encode_index_key(key: IndexRowKey) -> bytes:
-    """Return the key of an index row."""
     text = encode_text(f"@{key.topic}@{key.kind}@{key.text}@")
     return _LONG.pack(key.hour) + text + _LONG.pack(key.physical_offset)
 
 
 def decode_index_key(key: bytes) -> IndexRowKey | Flaw:
-    """Return what the key of an index row says; a row of bookkeeping is a flaw here."""
+    """Return the parts of a key of the index; a bookkeeping row is a flaw."""
     offset_at = len(key) - _LONG.size
     parts = decode_text(key[_LONG.size : offset_at]).split("@", 3)
     if offset_at < _LONG.size or len(parts) < 4 or parts[2] not in ("K", "T", "U"):
@@ -257,19 +258,18 @@ def decode_index_key(key: bytes) -> IndexRowKey | Flaw:
 
 
 class TimerRowKey(NamedTuple):
-    """Key of a 5.4 timer row."""
+    """Key of a row of 5.4's timer."""
 
     deliver_time: int
     uniq_key: str
 
 
 def encode_timer_key(key: TimerRowKey) -> bytes:
-    """Return the key of a timer row."""
     return _LONG.pack(key.deliver_time) + encode_text(key.uniq_key)
 
 
 def decode_timer_key(key: bytes) -> TimerRowKey | Flaw:
-    """Return what the key of a timer row says; a row of bookkeeping is a flaw here."""
+    """Return the parts of a key of the timer; a bookkeeping row is a flaw."""
     if len(key) < _LONG.size or key in TIMER_BOOKKEEPING:
         return _flaw("timer key", key)
     found = TimerRowKey(_LONG.unpack_from(key)[0], decode_text(key[_LONG.size :]))
@@ -277,7 +277,7 @@ def decode_timer_key(key: bytes) -> TimerRowKey | Flaw:
 
 
 class TransRowKey(NamedTuple):
-    """Key of a 5.4 transaction row."""
+    """Key of a row of 5.4's transactions."""
 
     physical_offset: int
     topic: str
@@ -285,12 +285,11 @@ class TransRowKey(NamedTuple):
 
 
 def encode_trans_key(key: TransRowKey) -> bytes:
-    """Return the key of a transaction row."""
     return _LONG.pack(key.physical_offset) + encode_text(f"@{key.topic}@{key.transaction_id}")
 
 
 def decode_trans_key(key: bytes) -> TransRowKey | Flaw:
-    """Return what the key of a transaction row says; a row of bookkeeping is a flaw here."""
+    """Return the parts of a key of a transaction; a bookkeeping row is a flaw."""
     parts = decode_text(key[_LONG.size :]).split("@", 2)
     if len(key) < _LONG.size or len(parts) < 3:
         return _flaw("transaction key", key)

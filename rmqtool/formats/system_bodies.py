@@ -1,7 +1,10 @@
-"""Bodies of the records that a broker writes for itself: POP's check points and acks, transaction op records.
+"""Bodies of the records that a broker writes for itself: POP's check points and acks, op records of transactions.
 
-Upstream: ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg`` of ``store/pop`` (one line of JSON; the record's tag says
-which), ``TransactionalMessageBridge``. Check points and acks carry the ids of ``ids.PopId``.
+POP writes one line of JSON into the revive topic; the record's tag says which object it is, its unique key is a
+``ids.PopId``. An op record says which half messages are decided: one queue offset of the half topic up to 5.0, later a
+list with a comma after each.
+
+Upstream: ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg`` of ``store/pop``, ``TransactionalMessageBridge``.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ POP_BODIES: dict[PopTag, Bean] = {
 
 _OFFSET = re.compile(rb"\d{1,19}")
 
-# The one byte of an op record of 5.4's RocksDB transactions; its properties say the rest.
+# The body of an op record of 5.4's RocksDB transactions; its properties say which half message is decided.
 ROCKSDB_OP_BODY = b"\0"
 
 
@@ -35,12 +38,14 @@ def decode_pop_body(tag: PopTag, body: bytes) -> Decoded | Flaw:
 
 
 def encode_pop_body(tag: PopTag, value: Mapping[str, Any], dialect: Dialect) -> bytes:
-    """Return the body of a record of the revive topic."""
     return encode_value(value, POP_BODIES[tag], dialect, Style.COMPACT)
 
 
 def popped_offsets(check_point: Mapping[str, Any]) -> Sequence[int]:
-    """Return the queue offsets that a check point covers, in order: its differences, or a plain run without them."""
+    """Return the queue offsets that a check point covers, in order.
+
+    ``d`` has the distances from the start offset; without it the offsets follow each other without a gap.
+    """
     start, differences = check_point["so"], check_point.get("d")
     if differences is None:
         return range(start, start + check_point["n"])
@@ -48,7 +53,7 @@ def popped_offsets(check_point: Mapping[str, Any]) -> Sequence[int]:
 
 
 def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
-    """Return the half-queue offsets that an op record decides: one up to 5.0, a list with a comma behind each later."""
+    """Return the queue offsets of the half messages that an op record decides."""
     offsets = []
     at = 0
     for part in body.split(b","):
@@ -62,6 +67,6 @@ def decode_op_body(body: bytes) -> tuple[int, ...] | Flaw:
 
 
 def encode_op_body(offsets: Iterable[int], *, listed: bool) -> bytes:
-    """Return the body of an op record; ``listed`` is the form of 5.1 and later, else there is one offset."""
+    """Return the body of an op record; ``listed`` for a broker from 5.1 on."""
     texts = [str(offset) for offset in offsets]
     return "".join(f"{text}," if listed else text for text in texts).encode()

@@ -1,8 +1,18 @@
-"""Timer wheel and timer log of 5.x.
+"""The timer of 5.x: ``timerwheel`` and the files of ``timerlog/``. Big-endian.
 
-Upstream: ``TimerWheel``, ``Slot``, ``TimerLog``. The wheel is an array of slots by delivery second, two laps of seven
-days; a slot whose time is not the wanted one is left from an earlier lap. The log chains the units of one slot
-backwards. The wheel may lag the log and is rebuilt from it.
+A timer message waits in the topic ``rmq_sys_wheel_timer``. Its entry in the timer log (52 bytes)::
+
+    0   4  size, 52                                     24  4  delivery time minus write time, ms
+    4   8  position of the previous entry of its slot   28  8  physical offset of the timer message
+    12  4  magic: 1 default, 2 rolled, 4 cancels        36  4  its totalSize
+    16  8  time of the wheel when written, ms           40  4  hash of the real topic (then 8 bytes 0)
+
+The wheel is an array of 32-byte slots, one for each second of two laps of seven days: delivery second (8), position of
+the first entry (8), of the newest entry (8), pending messages (4), 0 (4). The entries of a slot form a chain from the
+newest to the oldest. A slot whose second is not the wanted one is left over from an earlier lap. The wheel can be older
+than the log, and a start rebuilds it from the log.
+
+Upstream: ``TimerWheel``, ``Slot``, ``TimerLog``.
 """
 
 from __future__ import annotations
@@ -27,17 +37,17 @@ _MAGIC_KNOWN = 0xF
 
 
 def wheel_slot(time_ms: int, precision_ms: int = 1000) -> int:
-    """Return the slot of a delivery time."""
+    """Return the number of the slot of a delivery time."""
     return time_ms // precision_ms % WHEEL_SLOTS
 
 
 def is_slot_used(slot: TimerSlot) -> bool:
-    """Return whether a slot was ever written."""
+    """Return whether a slot was ever written; an unused slot is zeros."""
     return any(slot)
 
 
 def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | TimerLogBlank | Nothing | Flaw:
-    """Return what stands at ``file_offset`` of a timer log file."""
+    """Return the entry at ``file_offset`` of a timer log file, the blank that ends it, or why it is neither."""
     left = bytes_left(data, file_offset)
     if left < BLANK_SIZE:
         return Nothing(left)
@@ -54,7 +64,7 @@ def decode_timer_unit(data: Buffer, file_offset: int = 0) -> TimerLogUnit | Time
 
 
 def timer_magic_words(magic: int) -> str:
-    """Return a unit's magic in words."""
+    """Return the magic of an entry in words."""
     words = [
         word
         for bit, word in ((MAGIC_DEFAULT, "default"), (MAGIC_ROLL, "roll"), (MAGIC_DELETE, "delete"))
@@ -64,7 +74,7 @@ def timer_magic_words(magic: int) -> str:
 
 
 def apply_to_slot(slot: TimerSlot, unit: TimerLogUnit, position: int, precision_ms: int = 1000) -> TimerSlot:
-    """Return ``slot`` after the unit at ``position`` of the log was added: the rule a wheel is rebuilt by."""
+    """Return ``slot`` after the entry at ``position`` of the log was added. A start rebuilds the wheel by this rule."""
     time = (unit.write_time + unit.delay) // precision_ms
     count = -1 if unit.magic & MAGIC_DELETE else 1
     if slot.time == time:

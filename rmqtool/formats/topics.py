@@ -1,8 +1,9 @@
-"""Topic names: which kinds there are, what a broker itself creates, what it accepts.
+"""Topic names: the kinds of topics, the topics that a broker creates itself, the names that it accepts.
+
+The kind of a topic follows from its name, with one exception: a broker has topics named after itself and its cluster
+(``own_names``).
 
 Upstream: ``TopicValidator``, ``MixAll``, ``KeyBuilder``, ``NamespaceUtil``, ``PopAckConstants``.
-A name alone decides its kind, two exceptions apart: the cluster's and the broker's names are topics too, and every
-broker calls them otherwise (``own_names``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MAX_GROUP_LENGTH_BEFORE_5_4 = 255
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
-# Names with a meaning fixed by upstream, and the first version that reserves each.
+# Topics with a meaning that upstream fixed, and the first version that reserves the name.
 SYSTEM_TOPICS: dict[str, str] = {
     AUTO_CREATE_TOPIC: "4.0.0",
     "BenchmarkTest": "4.0.0",
@@ -57,7 +58,7 @@ SYSTEM_TOPICS: dict[str, str] = {
     ROCKSDB_OP_HALF_TOPIC: "5.4.0",
 }
 
-# Of those, the ones a client may not send to.
+# Those of them to which a client may not send.
 NOT_ALLOWED_TO_SEND = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -73,7 +74,7 @@ NOT_ALLOWED_TO_SEND = frozenset(
 
 
 class TopicKind(StrEnum):
-    """What a topic is for."""
+    """The purpose of a topic."""
 
     NORMAL = "normal"
     RETRY = "retry"
@@ -83,7 +84,7 @@ class TopicKind(StrEnum):
 
 
 def topic_kind(topic: str, own_names: Collection[str] = ()) -> TopicKind:
-    """Return the kind of a topic; ``own_names`` are the names of the cluster and the broker."""
+    """Return the kind of a topic; ``own_names`` are the names of its cluster and broker."""
     for prefix, kind in (
         (RETRY_PREFIX, TopicKind.RETRY),
         (DLQ_PREFIX, TopicKind.DLQ),
@@ -98,10 +99,10 @@ def topic_kind(topic: str, own_names: Collection[str] = ()) -> TopicKind:
 
 
 def find_own_names(topic_config_table: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Return the names of cluster and broker that the topics of ``topics.json`` give away.
+    """Return the names of cluster and broker that ``topics.json`` reveals.
 
-    The reply, revive and member topics are named after them. The broker's own topic is in 4.9 only to be told by its
-    permission to inherit, which it shares with the cluster's and with TBW102.
+    The reply, revive and member topics contain them. A 4.9 broker has only its permission: the broker's own topic may
+    be inherited from, like the cluster's and TBW102.
     """
     found = set()
     for topic, config in topic_config_table.items():
@@ -118,27 +119,25 @@ def find_own_names(topic_config_table: Mapping[str, Mapping[str, Any]]) -> froze
 
 
 def is_allowed_to_send(topic: str, version: str) -> bool:
-    """Return whether a broker of ``version`` lets clients send to ``topic``."""
+    """Return whether a broker of ``version`` accepts messages of clients to ``topic``."""
     return topic not in NOT_ALLOWED_TO_SEND or not is_since(version, SYSTEM_TOPICS[topic])
 
 
 def retry_topic(group: str) -> str:
-    """Return the retry topic of a group."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the dead-letter topic of a group."""
     return DLQ_PREFIX + group
 
 
 def pop_retry_topic(group: str, topic: str, *, v2: bool = False) -> str:
-    """Return the retry topic of POP; the second naming (5.2 and later, off by default) has a plus."""
+    """Return POP's retry topic. The second naming, from 5.2 on and off by default, has a plus."""
     return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
 
 
 def original_topic(topic: str, group: str) -> str:
-    """Return the topic that a retry topic of POP stands for, ``topic`` itself when it is not one of ``group``."""
+    """Return the topic whose retry topic of ``group`` this is; ``topic`` itself if it is not one."""
     for separator in "+_":
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):
@@ -147,9 +146,10 @@ def original_topic(topic: str, group: str) -> str:
 
 
 def retried_group(topic: str) -> str | None:
-    """Return the group of a retry or dead-letter topic; of POP's first naming it has ``_topic`` behind it.
+    """Return the group of a retry or dead-letter topic, or None.
 
-    Group names may contain underscores, so that part cannot be told from the name alone.
+    For POP's first naming the result is ``group_topic``: a group name can contain underscores, so the two cannot be
+    separated.
     """
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if topic.startswith(prefix):
@@ -158,7 +158,7 @@ def retried_group(topic: str) -> str | None:
 
 
 def split_namespace(name: str) -> tuple[str, str]:
-    """Return namespace and rest of a topic or group that a client of a namespace renamed, else an empty namespace."""
+    """Return the namespace and the rest of a name that a client with a namespace changed; else an empty namespace."""
     bare = name
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         bare = bare.removeprefix(prefix)
@@ -167,7 +167,7 @@ def split_namespace(name: str) -> tuple[str, str]:
 
 
 def check_topic_name(topic: str, version: str) -> str | None:
-    """Return why a broker of ``version`` refuses to create ``topic``, None when it does not."""
+    """Return why a broker of ``version`` refuses to create ``topic``, or None."""
     if not topic or topic.isspace():
         return "a topic needs a name"
     if not _LEGAL.fullmatch(topic):
@@ -180,7 +180,7 @@ def check_topic_name(topic: str, version: str) -> str | None:
 
 
 def check_group_name(group: str, version: str) -> str | None:
-    """Return why a group of this name is refused, None when it is not."""
+    """Return why a broker of ``version`` refuses a group of this name, or None."""
     if not group or group.isspace():
         return "a group needs a name"
     if not _LEGAL.fullmatch(group):
@@ -212,7 +212,7 @@ class OwnTopic(NamedTuple):
 _READ_WRITE = PERM_READ | PERM_WRITE
 _ALL = _READ_WRITE | PERM_INHERIT
 
-# {cluster} and {broker} stand for names from the settings.
+# {cluster} and {broker} are names from the settings.
 _OWN_TOPICS = (
     OwnTopic("SELF_TEST_TOPIC", 1, _READ_WRITE, "4.0.0"),
     OwnTopic(AUTO_CREATE_TOPIC, 8, _ALL, "4.0.0", "autoCreateTopicEnable"),
@@ -234,9 +234,10 @@ _OWN_TOPICS = (
 
 
 def iter_own_topics(version: str, cluster: str, broker: str) -> Iterator[OwnTopic]:
-    """Yield what a broker of ``version`` puts into ``topics.json`` at its first start.
+    """Yield the topics that a broker of ``version`` has in ``topics.json`` after its first start.
 
-    ``defaultTopicQueueNums`` (8) and ``reviveQueueNum`` (8) replace the numbers of TBW102 and the revive topic.
+    The settings ``defaultTopicQueueNums`` and ``reviveQueueNum`` (8 each) replace the numbers of TBW102 and the revive
+    topic.
     """
     for topic in _OWN_TOPICS:
         if is_since(version, topic.since):
