@@ -47,8 +47,8 @@ class DispatchRules:
     # enableMultiDispatch. With RocksDB queues enableLmq decides both.
     multi_dispatch: bool = True
     lmq: bool = True
-    # From 5.1.1 on, retry, system and delayed messages have no further queues, and a queue name with a slash is
-    # ignored.
+    # From 5.1.1 on, retry, system and delayed messages have no further queues, and a queue name
+    # with a slash is ignored.
     guarded: bool = False
     # From 5.4 on, tags are indexed too.
     tag_entries: bool = False

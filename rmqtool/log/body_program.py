@@ -1,4 +1,4 @@
-"""A program of the user's that turns bodies into text: one line of base 64 in, one line of text out."""
+"""A user's program that turns bodies into text: it reads one line of base64 and answers with one line of text."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FAILED = "ERROR"
 
 
 class BodyProgram:
-    """The program, run once for all bodies. A line that begins with ERROR leaves a body as it is."""
+    """The program, started once for all bodies. An answer that begins with ERROR leaves the body as it is."""
 
     def __init__(self, text: str) -> None:
         self.command = _parse(text)
         try:
-            self._process = subprocess.Popen(  # noqa: S603  (the user's own words)
+            self._process = subprocess.Popen(  # noqa: S603  (the user typed this command)
                 self.command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ class BodyProgram:
         self._process.communicate()
 
     def decode(self, body: bytes) -> str | None:
-        """Return what the program makes of a body, None when it cannot tell."""
+        """Return the program's text for a body, or None if it answered ERROR."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -16,24 +16,24 @@ from contextlib import suppress
 from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats.layout import Buffer
 
-# Of what glibc is given back at once, this is the most that it learns from.
+# glibc raises its mmap threshold when a block of up to this size is freed; for larger blocks it does not.
 _LESSON = 31 << 20
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what is freed: it takes as large pieces as were once freed for what is often needed.
+    """Make glibc keep freed blocks up to 31 MiB instead of returning them to the system.
 
-    By default columns of some MiB go back to the system, whose pages then cost a fifth of all time. Nothing is touched
-    here, so no memory is taken.
+    By default columns of a few MiB go back to the system at each free, and faulting the pages in again takes a fifth of
+    all time. The array here is never touched, so it takes no memory.
     """
     import numpy as np
 
     np.empty(_LESSON, np.uint8)
 
 
-# Who loops over windows still holds the last one when the next is read.
+# A caller that loops over windows still holds the last one while it reads the next.
 _KEPT = 2
-# Less is read into memory of its own: who keeps many small windows must not keep large buffers.
+# Smaller windows get memory of their own: a caller that keeps many of them must not keep large buffers.
 _LEAST = 1 << 20
 
 
@@ -45,14 +45,14 @@ class Buffers(threading.local):
         self._maps: list[mmap.mmap] = []
 
     def read(self, file: ReadableFile, length: int, file_offset: int) -> Buffer:
-        """Return up to ``length`` bytes of a file; they stay as they are while anybody has a view of them."""
+        """Return up to ``length`` bytes of a file. They do not change while a view of them exists."""
         view = self._take() if _LEAST <= length <= self.size else None
         if view is None:
             return file.pread(length, file_offset)
         return view[: file.pread_into(view[:length], file_offset)]
 
     def _take(self) -> memoryview | None:
-        """Return a view of a buffer that nobody has a view of."""
+        """Return a view of a buffer that has no other view, or None."""
         for buffer in self._maps:
             with suppress(BufferError):
                 buffer.resize(self.size)  # nothing changes, but with a view of it that is refused

@@ -1,12 +1,8 @@
-"""Where in a log the first wanted message may lie, as the queues tell and the log itself confirms.
+"""Messages of a few queues, read by way of their queue entries instead of through the whole log.
 
-Records of a file taken by their places, in any order: what queues and sorted keys lead to.
-
-Messages of some queues of many, without reading the log through.
-
-The units of all queues tell how the log is cut into records. Only those records are read that the wanted queues name,
-and the stretches that no unit names: transactions that stand in no queue, records not dispatched yet, blanks. Queues
-are not trusted: where a wanted record is not what its unit says, or units contradict each other, the log is read.
+The entries of all queues say how the log is cut into records. Only two kinds of bytes are read: the records of wanted
+queues, and the gaps that no entry points to (half messages, records that are not dispatched yet, blanks). Queues are
+not trusted: where a record is not what its entry says, or entries contradict each other, the log is read through.
 """
 
 from __future__ import annotations
@@ -30,26 +26,25 @@ from rmqtool.log.queue_entries import Named, QueueFiles, read_named, read_places
 from rmqtool.log.read import Damage, Part, Range, RangeReader, are_right, run_end
 from rmqtool.log.select import Queue, Selection
 
-# Records no farther apart than this are read together, the bytes between them included.
+# Records at most this far apart are read together, with the bytes between them.
 _NEAR = 4 << 10
-# So much is gathered at once; one record may be larger.
+# Limit of bytes gathered at once; a single record may be larger.
 MOST_BYTES = 4 << 20
 MOST_ROWS = 4096
 
 
 class Places(NamedTuple):
-    """Where records of a file are said to lie, and how long they are said to be."""
+    """File offsets and sizes of records, as queue entries or sorted keys give them."""
 
     file_offsets: Ints
     sizes: Ints
 
     def select(self, rows: slice) -> Places:
-        """Return some of the places."""
         return Places(self.file_offsets[rows], self.sizes[rows])
 
 
 def iter_batches(places: Places) -> Iterator[slice]:
-    """Yield runs of the places that are small enough to be gathered together."""
+    """Yield slices of the places that are small enough to be gathered together."""
     ends = np.cumsum(places.sizes)
     at = 0
     while at < len(ends):
@@ -61,7 +56,7 @@ def iter_batches(places: Places) -> Iterator[slice]:
 
 
 def gather_records(file: ReadableFile, log: LogFile, places: Places, *, checksums: bool = True) -> Records:
-    """Return the records at ``places`` in their order, up to the first that is not right, or not as long as said."""
+    """Return the records at ``places`` in that order, up to the first that is not right or has another size."""
     fits = (places.sizes >= MIN_RECORD_SIZE) & (places.file_offsets >= 0)
     fits &= places.file_offsets + places.sizes <= file.size()
     places = places.select(slice(None if fits.all() else int(np.argmin(fits))))
@@ -96,14 +91,14 @@ def _spans(places: Places) -> Iterator[list[int]]:
             yield rows[first:last]
 
 
-# Where the wanted records are more than this share of a range, reading it through is quicker.
+# If the wanted records are more than this share of a range, reading all of it is faster.
 _SHARE = 0.5
-# A gap up to this size is looked at by itself.
+# A larger gap is not read by itself; the range is read through instead.
 _LARGE_GAP = 1 << 20
 
 
 class CoveredReader:
-    """One range of a commit log being read by way of the queues; see ``RangeReader``."""
+    """Reads one range of a commit log by way of the queues; see ``RangeReader``."""
 
     def __init__(
         self, asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
@@ -115,17 +110,18 @@ class CoveredReader:
         self.began: int | None = None
         self.reached: int | None = None
         self.left_over: Damage | None = None
-        # Up to here all that is wanted was given, and a record is due; and where the record before it begins.
+        # All wanted messages up to ``_given`` were yielded and a record begins there; ``_before`` is where
+        # the one before begins.
         self._given = asked.start
         self._before = 0
 
     def parts(self) -> Iterator[Part | Damage]:
-        """Yield the wanted messages of the range, and the damage that lies in their way."""
+        """Yield the wanted messages of the range, and the damage that concerns them."""
         base, size = self.asked.file.base_offset, self.asked.file.size
         stop = size if self.asked.stop is None else self.asked.stop
         try:
             named = read_places(self.queues, self.selection, base + self.asked.start, base + stop)
-        except ReadFailed:  # the queues are a help, no more
+        except ReadFailed:  # the queues are only a help
             named = None
         if named is None:
             reader = RangeReader(self.asked, self.selection, checksums=self.checksums)
@@ -151,13 +147,13 @@ class CoveredReader:
         try:
             with self.asked.file.open() as file:
                 yield from self._read_covered(file, covered, rows, end)
-        except ReadFailed:  # the plain reader says of what
+        except ReadFailed:  # RangeReader will report which file
             yield from self._read_through(end)
 
     def _read_through(self, end: int) -> Iterator[Part | Damage]:
-        """Read what is left of the range as if there were no queues.
+        """Read the rest of the range without the queues.
 
-        It begins one record early: whether what stands behind a break is stale depends on the time before it.
+        It begins one record early, because a record after a break is stale if it is older than the one before.
         """
         base, size = self.asked.file.base_offset, self.asked.file.size
         start = self._before if self._before < self._given else self._given
@@ -168,7 +164,7 @@ class CoveredReader:
         self.reached, self.left_over = reader.reached, reader.left_over
 
     def _read_covered(self, file: ReadableFile, covered: Covered, wanted: Places, end: int) -> Iterator[Part | Damage]:
-        """Yield wanted records and what stands in the gaps, in turn; read through from where something is not right."""
+        """Yield wanted records and the records of gaps in turn; from the first contradiction on, read through."""
         gaps = zip(covered.gap_offsets.tolist(), covered.gap_lengths.tolist(), strict=True)
         row = 0
         for begin, length in (*gaps, (end, 0)):
@@ -197,7 +193,7 @@ class CoveredReader:
         self.reached = end
 
     def _gap(self, file: ReadableFile, begin: int, length: int) -> Records | None:
-        """Return the records of a gap; None when it is large, or holds anything else than right records."""
+        """Return the records of a gap; None if the gap is large or contains anything but right records."""
         if length > _LARGE_GAP:
             return None
         data = file.pread_exactly(length, begin)
@@ -215,22 +211,22 @@ class CoveredReader:
 def reader_of(
     asked: Range, selection: Selection, queues: Sequence[QueueFiles], *, checksums: bool = True
 ) -> RangeReader | CoveredReader:
-    """Return what reads a range: by way of the queues, where there are any that lead into it."""
+    """Return the reader for a range: by way of the queues if there are any, else through the log."""
     if queues and asked.file.kind is LogKind.COMMIT_LOG:
         return CoveredReader(asked, selection, queues, checksums=checksums)
     return RangeReader(asked, selection, checksums=checksums)
 
 
 def _sorted(places: Places, wanted: Mask) -> Places:
-    """Return the wanted places in the order of the file, each once."""
+    """Return the wanted places in the order of the file, without duplicates."""
     offsets, first = np.unique(places.file_offsets[wanted], return_index=True)
     return Places(offsets, places.sizes[wanted][first])
 
 
 def bound_by_queues(files: Sequence[LogFile], queues: Sequence[QueueFiles], selection: Selection) -> Selection:
-    """Return the selection, begun behind messages that are not wanted when the units of all wanted queues tell where.
+    """Return the selection with the first physical offset it can match, if the wanted queues tell one.
 
-    A unit is believed when the record that it names says the same.
+    An entry is trusted only if its record has the same queue and queue offset.
     """
     wanted = _wanted_offsets(queues, selection)
     if not wanted:
@@ -241,7 +237,7 @@ def bound_by_queues(files: Sequence[LogFile], queues: Sequence[QueueFiles], sele
 
 
 def _wanted_offsets(queues: Sequence[QueueFiles], selection: Selection) -> dict[Queue, int]:
-    """Return the wanted queues and the first wanted offset of each, where these are all there can be."""
+    """Return the first wanted offset of each wanted queue; empty if other queues may be wanted too."""
     if selection.least_offsets is not None:
         found = {queue: offset for queue, offset in selection.least_offsets.items() if selection.wants_queue(*queue)}
         others = [(queue.queue.topic, queue.queue.queue_id) for queue in queues]
@@ -253,7 +249,7 @@ def _wanted_offsets(queues: Sequence[QueueFiles], selection: Selection) -> dict[
 
 
 def _place_of(files: Sequence[LogFile], queue: QueueFiles | None, queue_offset: int) -> int:
-    """Return the place of a message, or of the last one before it that is dispatched; 0 where that is not certain."""
+    """Return the physical offset of a message, or of the last dispatched one before it; 0 if that is uncertain."""
     if queue is None or queue_offset <= 0:
         return 0
     try:

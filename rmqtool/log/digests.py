@@ -1,12 +1,12 @@
-"""Digests of messages: of their bytes, or of what they say wherever and however they are stored.
+"""Digests of messages, to compare two large collections of them in little memory.
 
-What a message says leaves out its place in a log, how its body is compressed, the checksum over the record and the
-order of its properties. So it is the same in a copy with files of another size.
+A digest is over all bytes of a record, or over what it says in any store: the physical offset, the compression of the
+body, the property checksum and the order of properties are left out then, so a copy with segments of another size has
+the same digests.
 
-Two large collections compared in little memory: sums first, then only those items whose sums differ.
-
-An item has an identity and says something. Items are thrown into buckets by their identity; where a bucket's sums are
-equal on both sides so are its items. What is left is read again and matched, item by item.
+To compare, each message becomes an *item*: an identity and two words of digest. Items go into buckets by identity, and
+a bucket keeps sums of its items only. Buckets with equal sums on both sides hold equal items. The items of the other
+buckets are read a second time and matched one by one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ Hashes = npt.NDArray[np.uint64]
 
 _PAIRS_END, _NAME_END = PROPERTY_SEPARATOR.encode(), NAME_VALUE_SEPARATOR.encode()
 _CHECKSUM = PROPERTY_CRC32.encode() + _NAME_END
-# Names places in queues, so it changes when a message is put into another store.
+# This property has queue offsets, which change when a message is put into another store.
 _PLACES = INNER_MULTI_QUEUE_OFFSET.encode() + _NAME_END
 _WORD = 8
 
 
 class Sense(Enum):
-    """What is digested: all bytes, what a message says with its times and hosts, or only what its producer sent."""
+    """Contents of a digest: all bytes; the content with times and hosts; or only the content that the producer sent."""
 
     BYTES = "bytes"
     STORED = "stored"
@@ -60,9 +60,9 @@ _HOSTS = {Sense.STORED: ("born_host", "store_host"), Sense.SENT: ("born_host",)}
 
 
 class Digests(NamedTuple):
-    """Some messages in the order of the log: their places and sizes, who they are, what they say in two words.
+    """Messages in the order of the log: physical offset, size, identity, and the digest in two words.
 
-    ``topics`` are numbered by ``topic_codes``; ``in_queue`` tells which stand in the queue they name.
+    ``topic_codes`` are rows of ``topics``; ``in_queue`` marks messages that have an entry in their queue.
     """
 
     places: Ints
@@ -81,7 +81,7 @@ class Digests(NamedTuple):
 
 
 class Digested(NamedTuple):
-    """What a range holds: digests, piece by piece, and what is damaged."""
+    """The result of one range: digests in pieces, and damage."""
 
     pieces: list[Digests]
     damages: list[Damage]
@@ -89,13 +89,12 @@ class Digested(NamedTuple):
 
 @dataclass(frozen=True)
 class DigestWork:
-    """Digests the wanted messages of ranges."""
+    """Work for ranges: digests of the wanted messages."""
 
     selection: Selection
     sense: Sense
 
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
-        """Digest the messages of a range."""
         reader = RangeReader(asked, self.selection)
         pieces: list[Digests] = []
         damages: list[Damage] = []
@@ -108,7 +107,6 @@ class DigestWork:
 
 
 def digest_records(records: Records, sense: Sense) -> Digests:
-    """Return the digests of some records."""
     topics = records.topics
     digests = list(_of_bytes(records) if sense is Sense.BYTES else _of_content(records, sense))
     words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(records), 2)
@@ -155,7 +153,7 @@ def _of_content(records: Records, sense: Sense) -> Iterator[bytes]:
 
 
 def _framed(parts: list[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield parts so that what belongs to one cannot be taken for what belongs to the next."""
+    """Yield each part after its length, and an end mark, so that no two lists of parts give the same bytes."""
     for part in parts:
         yield layouts.LONG.packer.pack(len(part))
         yield bytes(part)
@@ -183,13 +181,13 @@ def _hosts(records: Records, sense: Sense) -> Iterator[list[bytes]]:
 
 
 def _properties(raw: bytes, sense: Sense) -> list[bytes]:
-    """Return the properties that count, in an order of their own."""
+    """Return the properties that count, sorted."""
     left_out = (_CHECKSUM, _PLACES) if sense is Sense.SENT else (_CHECKSUM,)
     return sorted(part for part in raw.split(_PAIRS_END) if part and not part.startswith(left_out))
 
 
 def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
-    """Yield who each message is: its topic and unique key, or, without one, what it says."""
+    """Yield an identity for each message: topic and unique key; without a key, its digest."""
     keys = decode_properties(records).raw_values(UNIQ_KEY).to_pylist()
     for topic, key, digest in zip(_texts(records, "topic"), keys, digests, strict=True):
         named = digest if not key else bytes(topic) + b"\0" + key
@@ -197,7 +195,7 @@ def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
 
 
 BUCKETS = 1 << 16
-# So many items of both sides are held at once.
+# Limit for the items of both sides in memory.
 MOST_ITEMS = 1 << 21
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -205,7 +203,7 @@ _SHIFT = np.uint64(48)
 
 
 class Items(NamedTuple):
-    """Items as columns. ``places`` is -1 where no message is behind an item; ``queues`` numbers queues, -1: none."""
+    """Items as columns. ``places`` is -1 for an item without a message; ``queues`` are numbers, -1 for no queue."""
 
     identities: Hashes
     lows: Hashes
@@ -219,19 +217,17 @@ class Items(NamedTuple):
         return len(self.identities)
 
     def select(self, rows: Mask | Ints) -> Items:
-        """Return some of the items."""
         columns: list[Any] = [column[rows] for column in self]
         return Items(*columns)
 
 
 def items_of(digests: Digests) -> Items:
-    """Return messages as items of no queue."""
+    """Return messages as items that belong to no queue."""
     none = np.full(len(digests), -1, np.int64)
     return Items(digests.identities, digests.lows, digests.highs, digests.places, digests.sizes, none, none)
 
 
 def join_items(parts: Iterable[Items]) -> Items:
-    """Return items one behind the other as one."""
     kept = [part for part in parts if len(part)]
     if not kept:
         words, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
@@ -241,20 +237,21 @@ def join_items(parts: Iterable[Items]) -> Items:
 
 
 def bucket_of(identities: Hashes) -> Ints:
-    """Return the bucket of each identity."""
     found: Ints = (((identities ^ (identities >> np.uint64(29))) * _MIX) >> _SHIFT).astype(np.int64)
     return found
 
 
 class Buckets:
-    """How many items a collection has in each bucket, and their sums."""
+    """For each bucket the number of its items and the sums of their digests."""
 
     def __init__(self) -> None:
         self.counts: Ints = np.zeros(BUCKETS, np.int64)
         self._sums: Hashes = np.zeros((2, BUCKETS), np.uint64)
 
     def add(self, items: Items) -> None:
-        """Add items; each word is bound to what stands before it, so that no two change places unseen."""
+        """Add items. A word is mixed with its identity and the word before it, so that swapped
+        words change the sums.
+        """
         rows = bucket_of(items.identities)
         bound = items.identities * _MIX
         np.add.at(self.counts, rows, 1)
@@ -264,13 +261,12 @@ class Buckets:
             np.add.at(sums, rows, bound)
 
     def differing(self, other: Buckets) -> Mask:
-        """Return which buckets are not the same on both sides."""
         found: Mask = (self.counts != other.counts) | (self._sums != other._sums).any(axis=0)
         return found
 
 
 def passes(a: Buckets, b: Buckets) -> Iterator[Mask]:
-    """Yield the differing buckets, so many at a time that their items can be held."""
+    """Yield the differing buckets, in groups whose items fit into memory together."""
     differing = np.flatnonzero(a.differing(b))
     counts = np.cumsum((a.counts + b.counts)[differing])
     for number in np.unique(counts // MOST_ITEMS).tolist():
@@ -280,14 +276,14 @@ def passes(a: Buckets, b: Buckets) -> Iterator[Mask]:
 
 
 class Pair(NamedTuple):
-    """Rows of two items that are not the same; -1 where one side has none."""
+    """Rows of two items that differ; -1 where one side has no such item."""
 
     a: int
     b: int
 
 
 def match(a: Items, b: Items) -> Iterator[Pair]:
-    """Yield what is only on one side, and what has one identity and says different things."""
+    """Yield items that only one side has, and items with equal identity and different digests."""
     left = (np.flatnonzero(_unpaired(a, b)).tolist(), np.flatnonzero(_unpaired(b, a)).tolist())
     names_a, names_b = a.identities, b.identities
     of_b: dict[int, list[int]] = {}
@@ -300,7 +296,7 @@ def match(a: Items, b: Items) -> Iterator[Pair]:
 
 
 def _unpaired(mine: Items, others: Items) -> Mask:
-    """Return which of ``mine`` have no equal among ``others``; of several equal ones as many as others lack."""
+    """Return which of ``mine`` have no equal among ``others``. Equal items are paired off one to one."""
     split = len(mine)
     keys = [np.concatenate((getattr(mine, name), getattr(others, name))) for name in ("identities", "lows", "highs")]
     is_other = np.arange(len(keys[0])) >= split
@@ -313,6 +309,6 @@ def _unpaired(mine: Items, others: Items) -> Mask:
     others_of = np.bincount(runs, is_other[order]).astype(np.int64) if len(runs) else np.zeros(0, np.int64)
     ranks = np.arange(len(order)) - np.flatnonzero(changes)[runs] if len(runs) else np.zeros(0, np.int64)
     unpaired = np.zeros(len(order), np.bool_)
-    # Others stand first in a run: the rank of mine is theirs and mine before it.
+    # In a run of equal items the others come first, so the rank of one of mine counts them and those of mine before it.
     unpaired[order] = ~is_other[order] & (ranks >= 2 * others_of[runs])
     return unpaired[:split]

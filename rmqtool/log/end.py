@@ -1,10 +1,11 @@
-"""Where the commit log ends, found without reading the log through.
+"""The end of the commit log, found without reading the log through.
 
-The search starts at the greatest queue unit that leads to a valid record, and goes a few megabytes back from there: the
-units of all queues, sorted by place, are the last records of the log, and where one unit ends and the next begins, the
-log needs no look. At a step that the units leave open (records without a unit, undispatched ones, damage, stale
-records after the true end) the tolerant walk decides. So a quiet queue costs nothing, and only what the queues do not
-know yet is read: in long stretches by columns, which hop from record to record and check the last one.
+The search begins at the greatest queue entry that points to a valid record and goes back a few megabytes from there.
+The entries of all queues, sorted by physical offset, are the last records of the log: where one ends and the next
+begins, nothing needs to be read. The tolerant walk decides where the entries leave a gap: records without an entry,
+records that are not dispatched, damage, stale records after the true end. So a log with queues costs little: only the
+part that the queues do not cover is read. Long stretches of it are read by columns, which go from record to record by
+their sizes and check the last one.
 """
 
 from __future__ import annotations
@@ -25,33 +26,34 @@ from rmqtool.store.segments import Segment, SegmentQueue
 if TYPE_CHECKING:
     from rmqtool.columns.gather import Ints
 
-# How far before the greatest unit the search starts: enough to see the break that a recovery leaves.
+# The search begins this far before the greatest entry, to include a break that a recovery left.
 REACH = 8 << 20
-# Units looked at, over all queues, and of each queue at least.
+# Limits of entries read: over all queues, and a minimum for each queue.
 _UNITS = 10_000
 _FEWEST = 50
 _FIRST_UNITS = 16
-# Record by record up to here; by columns beyond. The latter needs numpy, whose import takes as long as this walk.
+# Up to this size a gap is walked record by record; beyond it by columns, because importing numpy takes
+# as long as that walk.
 STROLL = 1 << 20
 PIECE = 8 << 20
 
 
 class LogEnd(NamedTuple):
-    """Where the last valid record ends, and the last record, if one was seen."""
+    """The end of the last valid record, and that record; None if no record was read."""
 
     physical_offset: int
     last: Message | None
 
 
 class _Unit(NamedTuple):
-    """Where a queue says that a record begins, and its size."""
+    """A queue entry: the physical offset and the size of a record."""
 
     physical_offset: int
     size: int
 
 
 def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dledger: bool = False) -> LogEnd:
-    """Return the end of the log."""
+    """Return the end of the log; ``queues`` are all simple queues of the store."""
     if dledger:
         return _walk_dledger(log)
     try:
@@ -70,7 +72,7 @@ def _is_readable(queue: ConsumeQueueFiles) -> bool:
 
 
 def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Unit]:
-    """Return the units of the last part of the log in its order; the first and the last lead to valid records."""
+    """Return the entries for the last part of the log, in its order. The first and the last point to valid records."""
     greatest = _greatest_proven(log, queues)
     if greatest is None:
         return []
@@ -78,7 +80,7 @@ def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Uni
     busy = [queue for queue in queues if queue.last_unit and queue.last_unit.physical_offset >= since]
     most = max(_FEWEST, _UNITS // max(len(busy), 1))
     found = [list(_units_since(queue, since, most)) for queue in busy]
-    # Where a queue has more units than are looked at, the others are not followed further back than it is.
+    # One queue had more entries than the limit: entries of the others that are further back than its first are dropped.
     since = max((min(units).physical_offset for units in found if len(units) == most), default=since)
     tail = sorted({unit for units in found for unit in units if unit.physical_offset >= since} | {greatest})
     tail = [unit for unit in tail if unit <= greatest and _leads_into(log, unit)]
@@ -86,9 +88,11 @@ def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Uni
 
 
 def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Unit | None:
-    """Return the greatest unit that leads to a valid record: the last of a queue, mostly at the first look."""
+    """Return the greatest entry that points to a valid record. It is the last entry of some queue, usually the first
+    tried.
+    """
     most = max(_FEWEST, _UNITS // max(len(queues), 1))
-    # The greatest unit of each queue that is not refuted yet, greatest first.
+    # For each queue its greatest entry that is not refuted yet; the greatest of all comes first.
     heap = []
     for number, queue in enumerate(queues):
         units = _units_before(log, queue, most)
@@ -109,13 +113,14 @@ def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Uni
 
 
 def _units_before(log: SegmentQueue, queue: ConsumeQueueFiles, most: int) -> Iterator[_Unit]:
-    """Yield the last units of a queue that lead into the log, the last one first."""
+    """Yield the last entries of a queue that point into the log, the last one first."""
     last = queue.last_unit
     if last is None:
         return
     end = queue.max_offset
     if last.size != FILLER_SIZE and last.physical_offset >= log.end_offset:
-        # The end of the log is gone: places only rise, so the units that lead beyond it need not be tried.
+        # The end of the log is missing. Offsets in a queue only rise, so entries that point past the end
+        # are skipped at once.
         end = queue.find_offset(log.end_offset)
     for at in range(end - 1, max(end - most, queue.first_offset) - 1, -1):
         found = queue.read_unit(at)
@@ -124,7 +129,7 @@ def _units_before(log: SegmentQueue, queue: ConsumeQueueFiles, most: int) -> Ite
 
 
 def _units_since(queue: ConsumeQueueFiles, since: int, most: int) -> Iterator[_Unit]:
-    """Yield the units of a queue that lead to ``since`` or further, of its last ``most``."""
+    """Yield those of the last ``most`` entries of a queue that point to ``since`` or later."""
     end, step = queue.max_offset, _FIRST_UNITS
     least = max(end - most, queue.first_offset)
     while end > least:
@@ -146,7 +151,7 @@ def _is_proven(log: SegmentQueue, unit: _Unit) -> bool:
 
 
 def read_record(log: SegmentQueue, physical_offset: int, *, verify: bool = True) -> Message | None:
-    """Return the valid record at ``physical_offset``, None without one; see ``SegmentWalk.record_at``."""
+    """Return the valid record at ``physical_offset``, or None; see ``SegmentWalk.record_at``."""
     segment = log.find(physical_offset)
     if segment is None:
         return None
@@ -156,13 +161,13 @@ def read_record(log: SegmentQueue, physical_offset: int, *, verify: bool = True)
 
 
 def is_filled(log: SegmentQueue, segment: Segment, physical_offset: int) -> bool:
-    """Return whether a blank fills ``segment`` from ``physical_offset`` to its end."""
+    """Return whether a blank record fills ``segment`` from ``physical_offset`` to its end."""
     found = decode_record(log.read(physical_offset, BLANK_SIZE))
     return isinstance(found, Blank) and found.total_size == segment.end_offset - physical_offset
 
 
 def _walk_on(log: SegmentQueue, units: list[_Unit]) -> LogEnd:
-    """Follow the units, the first of which is proven, to the end; walk where they leave a gap."""
+    """Follow the entries, the first of which is proven, to the end of the log; walk where they leave a gap."""
     chain = [units[0]]
     for unit in units[1:]:
         offset, end = unit.physical_offset, sum(chain[-1])
@@ -178,7 +183,9 @@ def _walk_on(log: SegmentQueue, units: list[_Unit]) -> LogEnd:
 
 
 def _last_valid(log: SegmentQueue, chain: list[_Unit]) -> Message:
-    """Return the last record of the chain that is really there: units may outlive what a crash took from the log."""
+    """Return the last record of the chain that is in the log. Entries can point to records that a crash took from the
+    log.
+    """
     for offset, _ in reversed(chain):
         message = read_record(log, offset)
         if message is not None:
@@ -187,12 +194,12 @@ def _last_valid(log: SegmentQueue, chain: list[_Unit]) -> Message:
 
 
 def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
-    """Walk from ``start`` towards ``until``; return where the last valid record before it, or at it, ends."""
+    """Walk from ``start`` towards ``until``; return the end of the last valid record up to there."""
     end = start
     segment = log.find(start) or _next_segment(log, start)
     while segment is not None:
         walk = SegmentWalk(log.open(segment), segment.base_offset)
-        # A gap of one record is no reason to read a megabyte.
+        # A gap of one record does not need a window of a megabyte.
         walk.window.least = min(max(until - start, RECORD_WINDOW), WINDOW)
         walk.last_timestamp = last.store_timestamp
         for place in _strides(walk, max(start - segment.base_offset, 0)):
@@ -203,7 +210,7 @@ def _walk(log: SegmentQueue, last: Message, start: int, until: int) -> LogEnd:
                 last, end = place.what, at + place.length
             elif isinstance(place.what, Nothing) or (isinstance(place.what, Flaw) and place.what.code == "CL-STALE"):
                 return LogEnd(end, last)
-        # An empty segment ends where it begins.
+        # An empty segment ends where it begins, so the next one is looked for one byte later.
         segment = _next_segment(log, max(segment.end_offset, segment.base_offset + 1))
         start = end if segment is None else segment.base_offset
     return LogEnd(end, last)
@@ -214,7 +221,7 @@ def _next_segment(log: SegmentQueue, offset: int) -> Segment | None:
 
 
 def _walk_last(log: SegmentQueue) -> LogEnd:
-    """Walk the last segment that holds anything: there are no queues to go by."""
+    """Walk the last segment with records, for a store without queues."""
     for segment in reversed(log.segments):
         last = None
         for place in _strides(SegmentWalk(log.open(segment), segment.base_offset), 0):
@@ -226,7 +233,7 @@ def _walk_last(log: SegmentQueue) -> LogEnd:
 
 
 def _strides(walk: SegmentWalk, start: int) -> Iterator[Place]:
-    """Yield the places of a walk from ``start`` on; of a long run of records only those near its ends."""
+    """Yield the places of a walk from ``start`` on; of a long run of records, only those near its ends."""
     at: int | None = start
     while at is not None:
         begun, at = at, None
@@ -240,9 +247,10 @@ def _strides(walk: SegmentWalk, start: int) -> Iterator[Place]:
 
 
 def _last_of_run(file: ReadableFile, base_offset: int, start: int) -> int | None:
-    """Return where the last valid record of the run that begins at ``start`` begins, else the last record.
+    """Return where the last valid record of the run from ``start`` on begins; without a valid one, where its last
+    record begins.
 
-    None where there is no run.
+    None if there is no run.
     """
     begins: list[int] = []
     at = start
@@ -259,14 +267,14 @@ def _last_of_run(file: ReadableFile, base_offset: int, start: int) -> int | None
 
 
 def _starts_of_piece(file: ReadableFile, start: int) -> Ints:
-    """Return where the records begin that follow each other from ``start`` on, in the next few megabytes."""
+    """Return where the records begin that follow each other from ``start`` on, within one read."""
     from rmqtool.columns.starts import record_starts
 
     return record_starts(file.pread(PIECE, start)).file_offsets + start
 
 
 def _walk_dledger(log: SegmentQueue) -> LogEnd:
-    """Walk the entries of DLedger's last file that holds any."""
+    """Walk the entries of the last DLedger file with records."""
     for segment in reversed(log.segments):
         last = None
         for place in walk_dledger(log.open(segment), segment.base_offset):
@@ -278,7 +286,6 @@ def _walk_dledger(log: SegmentQueue) -> LogEnd:
 
 
 def first_record(log: SegmentQueue, *, dledger: bool = False) -> Message | None:
-    """Return the first valid record of the log."""
     for segment in log:
         file = log.open(segment)
         records = (

@@ -1,4 +1,4 @@
-"""The files that hold messages, as values that any process can open."""
+"""The files of a log, as values that any process can open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqtool.store.segments import Segment
 
 
 class LogKind(StrEnum):
-    """How records lie in a file."""
+    """How the records of a file are wrapped."""
 
     COMMIT_LOG = "commit log"
     DLEDGER = "DLedger data"
@@ -25,7 +25,7 @@ class LogKind(StrEnum):
 
 
 class LogFile(NamedTuple):
-    """One file of a log: ``path`` beneath ``directory``. ``name`` is what people and programs are told of it."""
+    """One file of a log, at ``path`` below ``directory``. ``name`` is the name that people and programs see."""
 
     base_offset: int
     size: int
@@ -36,17 +36,16 @@ class LogFile(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte."""
         return self.base_offset + self.size
 
     def open(self) -> ReadableFile:
-        """Open the file; it stays open when it is renamed or removed."""
+        """Open the file. The handle stays valid when the file is renamed or removed."""
         with PosixReadableFileSystem(self.directory, FOLLOWED) as files:
             return files.open_read(self.path)
 
 
 def logs_of(store: Store) -> list[LogFile]:
-    """Return the files of a store's log, in their order. A store that went over to DLedger has two kinds."""
+    """Return the files of a store's log in order. A store that was changed over to DLedger has files of both kinds."""
     found = [_log_file(store, segment, LogKind.COMMIT_LOG) for segment in store.listing.log_segments]
     found += [_log_file(store, segment, LogKind.DLEDGER) for segment in store.dledger_data]
     return sorted(found)
@@ -60,7 +59,7 @@ def _log_file(store: Store, segment: Segment, kind: LogKind) -> LogFile:
 
 
 class LogDirectory(NamedTuple):
-    """A directory that files of a log lie in, by its path beneath another; ``name`` is what it is called."""
+    """A directory with files of a log, at ``path`` below ``directory``; ``name`` is the name that people see."""
 
     directory: str
     path: str
@@ -68,7 +67,7 @@ class LogDirectory(NamedTuple):
     kind: LogKind
 
     def files(self) -> Iterator[LogFile]:
-        """Yield the files that lie there now; none when the directory is gone."""
+        """Yield the files that are in it now; none if the directory is gone."""
         with suppress(FileMissing), PosixReadableFileSystem(self.directory, FOLLOWED) as found:
             for entry in found.listdir(self.path):
                 base_offset = paths.parse_segment_name(entry.name)
@@ -81,7 +80,7 @@ class LogDirectory(NamedTuple):
 
 
 def directories_of(store: Store) -> list[LogDirectory]:
-    """Return the directories that a store's log lies in; where it has none yet, the one that a broker makes."""
+    """Return the directories of a store's log; for a store without one, the directory that a broker would create."""
     found = {
         LogDirectory(file.directory, split(file.path)[0], split(file.name)[0], file.kind): None
         for file in logs_of(store)
@@ -91,12 +90,12 @@ def directories_of(store: Store) -> list[LogDirectory]:
 
 
 def list_logs(directories: Iterable[LogDirectory]) -> list[LogFile]:
-    """Return the files that lie in the directories now, in their order."""
+    """Return the files that are in the directories now, in the order of the log."""
     return sorted(file for directory in directories for file in directory.files())
 
 
 class OpenLogs:
-    """Files of logs, a few of them open at a time."""
+    """Open files of logs, up to sixteen at a time."""
 
     _MOST = 16
 
@@ -111,7 +110,7 @@ class OpenLogs:
             self._open.popitem()[1].close()
 
     def get(self, file: LogFile) -> ReadableFile:
-        """Return the open file; it stays open until others push it out."""
+        """Return the open file. It may be closed after fifteen other files were asked for."""
         opened = self._open.pop(file, None) or file.open()
         self._open[file] = opened
         if len(self._open) > self._MOST:

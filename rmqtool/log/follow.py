@@ -1,15 +1,13 @@
-"""A log that a broker is writing, read on and on.
+"""A log that a broker is writing: reading on as it grows, and how much of it is settled.
 
-The end of such a log is never settled. A record that is not right is waited for, until one that was appended behind it
-is right: only then it is damage. The last record is given when it has not changed between two looks, since no checksum
-covers all of it. New files are gone over to; files that retention deletes before they are read are stepped over.
+Nothing at the end of such a log is certain yet. A place that is not right is waited for; it is damage only when a right
+record comes after it. The last record is yielded when it did not change between two looks, because no checksum covers
+all of it. A reader continues in new files, and skips files that retention deletes before they are read.
 
-How far a log is settled while a broker may be writing it: up to where reading it gives the same for ever.
-
-A record is settled when another one, or the blank, follows it: a broker writes one after the other. The last record is
-when it is right as far as its bytes tell: its checksum covers the body, and nothing in what follows the body may be
-unwritten zeros. Whether it outlives a crash they do not tell: for that, whoever asks waits for a while and says up to
-which store time records are old enough.
+A record is *settled* when reading it will give the same result for ever: when another record, or the blank, follows it,
+because a broker writes records one after the other. The last record is settled when it looks complete: its checksum
+covers the body, and the parts after the body have no zeros that may be unwritten. Whether it survives a crash cannot be
+seen, so callers also choose up to which store time records are old enough.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from rmqtool.log.walk import Place, SegmentWalk, read_record_at
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last record that was read of a log: whether it still stands there tells whether the log was cut back."""
+    """The last record that was read. Whether it is still there tells whether the log was cut back since."""
 
     physical_offset: int
     size: int
@@ -44,22 +42,21 @@ class LastRecord:
 
     @classmethod
     def of(cls, message: Message) -> LastRecord:
-        """Return what is remembered of a message."""
         return cls(message.physical_offset, message.total_size, message.body_crc, message.store_timestamp)
 
 
 class Mark(NamedTuple):
-    """A place in a log where reading ends and goes on, and the record before it, if one was seen."""
+    """A physical offset where reading stops and continues, and the record before it, if one was read."""
 
     physical_offset: int
     last: LastRecord | None = None
 
 
 def find_settled(files: Sequence[LogFile], start: Mark, not_after: int, upto: int | None = None) -> Mark:
-    """Return where the log is settled, behind ``start``: records stored later than ``not_after`` (epoch ms) are not.
+    """Return up to where the log is settled, from ``start`` on. Records stored later than ``not_after`` (ms) are not.
 
-    With ``upto`` the answer is the first place at or behind that offset, if the log is settled so far: the log is then
-    walked from ``start`` on. Without it only the last file is, if ``start`` lies before that.
+    With ``upto``, the log is walked from ``start`` to the first record at or after that offset. Without it, the walk
+    begins at the last file if ``start`` is before that.
     """
     files = _begun(files)
     mark = _near_end(files, start, not_after) if upto is None else start
@@ -78,7 +75,7 @@ def find_settled(files: Sequence[LogFile], start: Mark, not_after: int, upto: in
 
 
 def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | None:
-    """Return the message at a place of a log, whatever its checksum; None where its lengths do not add up."""
+    """Return the message at a physical offset, even with a wrong checksum; None if its lengths do not add up."""
     file = next((file for file in files if file.base_offset <= physical_offset < file.end_offset), None)
     if file is None:
         return None
@@ -88,18 +85,20 @@ def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | Non
 
 
 def is_cut_back(files: Sequence[LogFile], mark: Mark) -> bool:
-    """Return whether a log is not the one that was read up to ``mark``: a broker cut it back and wrote it anew."""
+    """Return whether the log differs from the one that was read up to ``mark``: a broker cut it back and wrote it
+    again.
+    """
     if files and files[-1].end_offset < mark.physical_offset:
         return True
     last = mark.last
     if last is None or all(not file.base_offset <= last.physical_offset < file.end_offset for file in files):
-        return False  # what was read is deleted: by that alone nobody can tell
+        return False  # the record was deleted by retention, which does not show that the log was cut
     found = find_record(files, last.physical_offset)
     return found is None or LastRecord.of(found) != last
 
 
 def find_next_record(files: Sequence[LogFile], physical_offset: int) -> int | None:
-    """Return where the first right record most likely begins from a place of a log on."""
+    """Return where the first right record probably begins, from a physical offset on."""
     for file in files:
         if physical_offset < file.end_offset:
             with file.open() as opened:
@@ -111,7 +110,7 @@ def find_next_record(files: Sequence[LogFile], physical_offset: int) -> int | No
 
 
 def _begun(files: Sequence[LogFile]) -> Sequence[LogFile]:
-    """Return the files up to the last one that holds a record: a broker makes files before it needs them."""
+    """Return the files up to the last one with a record, because a broker creates files before it needs them."""
     for count in range(len(files), 0, -1):
         if _holds_record(files[count - 1]):
             return files[:count]
@@ -122,14 +121,14 @@ def _holds_record(file: LogFile) -> bool:
     if read_first_time(file) is not None:
         return True
     with file.open() as opened:
-        # Room that was only reserved is not read through.
+        # Reserved room is not read through.
         if not any(opened.pread(layouts.RECORD_START.size, 0)):
             return False
         return SegmentScan(opened, file.base_offset).find_start(0) is not None
 
 
 def _near_end(files: Sequence[LogFile], start: Mark, not_after: int) -> Mark:
-    """Return the beginning of the last file that holds a settled record, unless ``start`` lies behind it."""
+    """Return the beginning of the last file with a settled record, or ``start`` if that is later."""
     for file in reversed(files):
         first = read_first_time(file)
         if first is not None and first <= not_after:
@@ -145,7 +144,7 @@ class _FileWalk:
         self.start = start
         self.not_after = not_after
         self.upto = upto
-        # Behind the last record that is old enough, and behind the one before that.
+        # The mark after the last record that is old enough, and after the one before that.
         self.mark = self.before = start
         self._reached: int | None = None
         self._closed = False
@@ -163,7 +162,7 @@ class _FileWalk:
             return self.mark if self._last_is_whole(opened) else self.before
 
     def _take_all(self, opened: ReadableFile) -> bool:
-        """Go over what stands in the file; return whether all of it is old enough and lies before the bound."""
+        """Walk the file; return whether all of it is old enough and before the bound."""
         for piece in self._pieces(opened):
             self._closed = isinstance(piece, Place) and isinstance(piece.what, Blank)
             if isinstance(piece, Rows) and not self._take(piece):
@@ -177,7 +176,7 @@ class _FileWalk:
             return
         scan = SegmentScan(opened, self.file.base_offset, checksums=False)
         if self.start.last is not None:
-            # Older records behind the end of the log must not pass for new ones.
+            # Stale records after the end of the log must not be taken for new ones.
             scan.walk.last_timestamp = self.start.last.store_timestamp
         yield from scan.pieces(at, None if self.upto is None else self.upto - self.file.base_offset)
         self._reached = scan.reached
@@ -199,7 +198,7 @@ class _FileWalk:
         return Mark(begin + last.size, last)
 
     def _last_is_whole(self, opened: ReadableFile) -> bool:
-        """Return whether the last record is written to its end, as far as its bytes tell."""
+        """Return whether the last record is written completely, as far as its bytes tell."""
         if self.mark == self.start or self.mark.last is None:
             return True
         at = self.mark.last.physical_offset - self.file.base_offset
@@ -208,20 +207,20 @@ class _FileWalk:
 
 
 class Follower:
-    """Reads a log from ``place`` on; ``list_files`` says which files it has now."""
+    """Reads a log on from ``place`` as it grows; ``list_files`` returns its files at the moment."""
 
     def __init__(self, list_files: Callable[[], Sequence[LogFile]], selection: Selection, place: int) -> None:
         self.list_files = list_files
         self.selection = selection
         self.place = place
         self._last_timestamp = 0
-        # A record that is not right though others follow: when it is no better at another look, it is damage.
+        # A place that was not right although records follow it. If it is the same at the next look, it is damage.
         self._suspect: int | None = None
-        # The last record as it was at the last look.
+        # The bytes of the last record at the last look.
         self._tail = b""
 
     def poll(self) -> Iterator[Part | Damage | Note]:
-        """Yield what is new."""
+        """Yield the messages that are new since the last call."""
         going = True
         while going:
             files = self.list_files()
@@ -234,13 +233,13 @@ class Follower:
                 try:
                     going = yield from self._read(file, is_last)
                 except ReadFailed:
-                    return  # deleted or cut this moment: the next look at the directory tells
+                    return  # deleted or cut at this moment; the next listing tells
             elif following is not None and following.base_offset > self.place:
                 yield Note(f"the log from {self.place} to {following.base_offset} was deleted before it was read")
                 self.place, going = following.base_offset, True
 
     def _read(self, file: LogFile, is_last: bool) -> Generator[Part | Damage, None, bool]:
-        """Yield what is new in a file; return whether another look may find more at once."""
+        """Yield what is new in a file; return whether to look again at once."""
         suspect, self._suspect = self._suspect, None
         with file.open() as opened:
             pieces = self._pieces(opened, file)
@@ -276,13 +275,13 @@ class Follower:
         return scan.pieces(start)
 
     def _is_open(self, place: Place) -> bool:
-        """Return whether more may be written where a place is."""
+        """Return whether a broker may still write at a place."""
         return not isinstance(place.what, Blank) and (
             not isinstance(place.what, Flaw) or place.what.code in (STALE, TORN)
         )
 
     def _give(self, rows: Rows, file: LogFile) -> Iterator[Part]:
-        """Yield right records, and go on behind them."""
+        """Yield right records, and continue after them."""
         self.place = file.base_offset + rows.file_offset + run_end(rows.records)
         self._last_timestamp = int(rows.records.column("store_timestamp")[-1])
         wanted = self.selection.select(rows.records)
@@ -290,7 +289,7 @@ class Follower:
             yield Part(wanted, file, rows.file_offset)
 
     def _give_settled(self, rows: Rows, file: LogFile) -> Iterator[Part]:
-        """Yield the records at the end of the log; the last one when it is as it was before."""
+        """Yield the records at the end of the log; the last one only if it did not change since the last look."""
         records, count = rows.records, len(rows.records)
         begin = int(records.file_offsets[-1])
         tail = records.data[begin : begin + int(records.column("total_size")[-1])].tobytes()
@@ -301,7 +300,7 @@ class Follower:
 
 
 def _has_zeros(records: Records) -> bool:
-    """Return whether bytes of the last record's topic or properties may not be written yet."""
+    """Return whether the topic or properties of the last record contain zeros that may be unwritten bytes."""
     begin = int(records.topic_offsets[-1])
     topic = records.data[begin : begin + int(records.topic_lengths[-1])]
     begin = int(records.properties_offsets[-1])

@@ -1,13 +1,11 @@
-"""Messages counted by what they have in common: topic, queue, tag, key, producer, time, size.
+"""Messages in groups: counted by topic, queue, tag, key, producer, time, size, and combinations of them.
 
-A group is known by a hash of its values, and by one of its messages: the values themselves are read from that one
-again, for the groups that are shown. So a million keys cost some tens of megabytes.
+A group is the hash of its values and the physical offset of one of its messages. The values are read from that message
+later, only for the groups that are shown, so a million keys need some tens of megabytes. Tables of groups are added up
+in memory, and in runs on disk if they are many.
 
-Which of many hashes came more than once, as far as a few megabytes can tell.
-
-Two hashes may share a bucket, so some that came once are marked too; none that came twice is left out.
-
-Groups of messages as columns, added up: in memory, or in runs on disk when they are many.
+``Marks`` tell which hashes occur more than once, in a few megabytes: two hashes can share a bucket, so some that occur
+once are marked too, but none that occurs twice is missed.
 """
 
 from __future__ import annotations
@@ -48,24 +46,24 @@ def _buckets(hashes: npt.NDArray[np.uint64]) -> Ints:
 
 
 class Marks:
-    """Counts hashes by their buckets, up to two."""
+    """Counts hashes by buckets, up to two."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(1 << _BITS, np.uint8)
 
     def add(self, hashes: npt.NDArray[np.uint64], times: Any) -> None:
-        """Count each of ``hashes`` so many ``times``; none stands there twice."""
+        """Count each of ``hashes`` ``times`` times; the hashes are distinct."""
         buckets = _buckets(hashes)
         np.add.at(self._counts, buckets, np.minimum(times, _TWICE).astype(np.uint8))
         self._counts[buckets] = np.minimum(self._counts[buckets], _TWICE)
 
     def packed(self) -> bytes:
-        """Return a bit for each bucket, set when it was counted twice."""
+        """Return one bit for each bucket, set if it was counted twice."""
         return np.packbits(self._counts >= _TWICE).tobytes()
 
 
 def is_marked(packed: bytes, hashes: npt.NDArray[np.uint64]) -> Mask:
-    """Return which hashes are in buckets that were counted twice."""
+    """Return which hashes are in a bucket that was counted twice."""
     buckets = _buckets(hashes)
     bits = np.frombuffer(packed, np.uint8)[buckets >> 3] >> (7 - (buckets & 7)).astype(np.uint8)
     marked: Mask = bits & 1 != 0
@@ -74,18 +72,18 @@ def is_marked(packed: bytes, hashes: npt.NDArray[np.uint64]) -> Mask:
 
 Hashes = npt.NDArray[np.uint64]
 
-# So many groups wait, unsorted, before they are added to the others.
+# Rows that wait unsorted before they are merged into the table.
 _PENDING = 1 << 17
-# So many groups are held in memory: some tens of MiB.
+# Limit of groups in memory, about 30 MiB; more go into a run on disk.
 HELD = 1 << 19
-# Runs can be read by parts of the range of hashes, of which there are 2 to this power.
+# A run can be read in 2 ** _SLICE_BITS slices of the range of hashes.
 _SLICE_BITS = 10
 _SLICES = 1 << _SLICE_BITS
 _WORD = np.dtype(np.int64).itemsize
 
 
 class GroupTable(NamedTuple):
-    """Groups as columns, sorted by hash; ``places`` are the physical offsets of one message of each."""
+    """Groups as columns, sorted by hash; ``places`` has the physical offset of one message of each."""
 
     hashes: Hashes
     messages: Ints
@@ -99,21 +97,19 @@ class GroupTable(NamedTuple):
         return len(self.hashes)
 
     def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> GroupTable:
-        """Return some of the groups."""
         return GroupTable(self.hashes[rows], *(column[rows] for column in self[1:]))
 
 
-# How the columns of a table behind the hashes are joined.
+# How each column after the hashes is combined when groups are merged.
 _JOINS = (np.add, np.add, np.add, np.minimum, np.maximum, np.minimum)
 
 
 def empty_table() -> GroupTable:
-    """Return a table without groups."""
     return GroupTable(np.empty(0, np.uint64), *(np.empty(0, np.int64) for _ in range(6)))
 
 
 def merge_tables(tables: list[GroupTable]) -> GroupTable:
-    """Return the groups of several tables in one. The list is emptied, so that each column goes when it is merged."""
+    """Return the groups of several tables merged. The list is emptied on the way, to free columns early."""
     parts = [list(columns) for columns in zip(*(table for table in tables if len(table)), strict=True)]
     tables.clear()
     if not parts:
@@ -131,27 +127,26 @@ def merge_tables(tables: list[GroupTable]) -> GroupTable:
 
 
 def join_tables(tables: Sequence[GroupTable]) -> GroupTable:
-    """Return the groups of several tables, that have none in common, one table's behind the other's."""
+    """Return tables that have no group in common as one, in the order given."""
     return GroupTable(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
 
 
 @dataclass
 class HeldGroups:
-    """Tables added up in memory: few are held at a time, and sorting is put off until enough wait."""
+    """Groups in memory. Sorting is put off until enough rows wait, so only a few tables are held."""
 
     table: GroupTable = field(default_factory=empty_table)
     _waiting: list[GroupTable] = field(default_factory=list)
     _rows: int = 0
 
     def add(self, table: GroupTable) -> None:
-        """Add a table."""
         self._waiting.append(table)
         self._rows += len(table)
         if self._rows > max(_PENDING, len(self.table) // 4):
             self.settle()
 
     def settle(self) -> GroupTable:
-        """Return everything in one table."""
+        """Return all groups in one table."""
         tables, self.table, self._waiting, self._rows = [self.table, *self._waiting], empty_table(), [], 0
         self.table = merge_tables(tables)
         return self.table
@@ -159,7 +154,7 @@ class HeldGroups:
 
 @dataclass
 class Groups:
-    """Tables added up: in memory, and in runs on disk when they are many."""
+    """Groups in memory, and in runs on disk if they are many."""
 
     _held: HeldGroups = field(default_factory=HeldGroups)
     _runs: list[_Run] = field(default_factory=list)
@@ -172,14 +167,13 @@ class Groups:
             run.file.close()
 
     def add(self, table: GroupTable) -> None:
-        """Add a table."""
         self._held.add(table)
         if len(self._held.table) > HELD:
             self._runs.append(_write_run(self._held.settle()))
             self._held = HeldGroups()
 
     def pieces(self) -> Iterator[GroupTable]:
-        """Yield all groups, each once, in tables that memory can hold. Nothing can be added any more."""
+        """Yield all groups, each once, in tables that fit into memory. Nothing can be added after that."""
         last = self._held.settle()
         if not self._runs:
             yield last
@@ -194,13 +188,13 @@ class Groups:
 
 
 class _Run(NamedTuple):
-    """Groups on disk, column after column; ``bounds`` are where the slices of the range of hashes begin."""
+    """Groups in a file, column by column; ``bounds`` are the rows where slices of the range of hashes begin."""
 
     file: IO[bytes]
     bounds: Sequence[int]
 
     def read(self, begin: int, end: int) -> GroupTable:
-        """Return the groups of some slices."""
+        """Return the groups of the slices from ``begin`` to before ``end``."""
         first, behind, count = self.bounds[begin], self.bounds[end], self.bounds[-1]
         columns = []
         for number in range(len(GroupTable._fields)):
@@ -222,22 +216,22 @@ def _write_run(table: GroupTable) -> _Run:
 
 
 _HOUR = 3_600_000
-# Every zone's clock stands whole quarters of an hour from UTC's, today's laws assumed.
+# Offsets of all time zones are multiples of a quarter of an hour, by today's laws.
 _QUARTER = 900_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-# So many combinations for each message are numbered whether they occur or not.
+# Combinations are numbered without looking whether they occur, as long as they are at most this many per message.
 _FEW = 4
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """How messages are told apart: by these dimensions, hours and days in a zone (None: the machine's own).
+    """How messages are grouped: the dimensions, and the time zone of hours and days (None: the machine's).
 
-    ``own_names`` are the names of cluster and broker, which are topics of the system too. ``normal_only`` leaves out
-    all topics but the ordinary ones. ``span`` is how many bytes of the log are a segment. Groups that are not marked in
-    ``kept`` are left out: see ``Marks``.
+    ``own_names`` are the names of cluster and broker, which are topics of the system. With ``normal_only`` only
+    ordinary topics count. ``span`` is the number of bytes of log in one segment group. Groups that are not marked in
+    ``kept`` are left out; see ``Marks``.
     """
 
     by: tuple[str, ...]
@@ -279,7 +273,7 @@ class Grouping:
         return topic_kind(topic, self.own_names) is TopicKind.NORMAL
 
     def values(self, message: Message) -> Iterator[tuple[Any, ...]]:
-        """Yield the values of the groups that a message is in: several when it has several keys."""
+        """Yield the values of each group that a message is in; it can be in several by its keys."""
         found: list[tuple[Any, ...]] = [()]
         for name in self.by:
             values = _values_of(name, message, self)
@@ -294,7 +288,7 @@ def hash_value(value: Any) -> int:
 
 
 def hash_values(values: Iterable[Any]) -> int:
-    """Return the hash of a group."""
+    """Return the hash of a group, from the hashes of its values in order."""
     hashed = 0
     for value in values:
         hashed = (hashed * _MIX + hash_value(value)) & _MASK
@@ -302,14 +296,16 @@ def hash_values(values: Iterable[Any]) -> int:
 
 
 def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) -> GroupTable:
-    """Return the groups that ``codes`` number; ``rows`` are the messages they are of, None: each its own."""
+    """Return the groups that ``codes`` number. ``rows`` are the message of each code; None if there is one code per
+    message.
+    """
     sizes, bodies, times, offsets = (
         records.column(name) if rows is None else records.column(name)[rows]
         for name in ("total_size", "body_length", "store_timestamp", "physical_offset")
     )
     count = len(hashes)
     messages = np.bincount(codes, minlength=count)
-    # Of repeated indices the last one written stays: with rows backwards the first, with rows forwards the last.
+    # numpy keeps the last of repeated indexes: the first message if rows go backwards, the last if forwards.
     numbers = np.arange(len(codes))
     first_rows, last_rows = np.zeros(count, np.int64), np.zeros(count, np.int64)
     first_rows[codes[::-1]] = numbers[::-1]
@@ -328,7 +324,7 @@ def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) ->
 
 
 def whole_table(records: Records) -> GroupTable:
-    """Return all of some records, at least one, as one group."""
+    """Return all records, at least one, as one group."""
     sums = (int(records.column(name).sum(dtype=np.int64)) for name in ("total_size", "body_length"))
     times = records.column("store_timestamp")
     figures = (len(records), *sums, int(times.min()), int(times.max()), int(records.column("physical_offset")[0]))
@@ -337,7 +333,7 @@ def whole_table(records: Records) -> GroupTable:
 
 @dataclass
 class _Columns:
-    """The dimensions of some records, as numbers of distinct values."""
+    """The dimensions of some records, each as codes of distinct values."""
 
     records: Records
     grouping: Grouping
@@ -351,13 +347,12 @@ class _Columns:
 
     @property
     def properties(self) -> Properties:
-        """The properties, taken apart once."""
         if self._properties is None:
             self._properties = decode_properties(self.records)
         return self._properties
 
     def column(self, name: str) -> Coded:
-        """Return a dimension, row for row of ``rows``."""
+        """Return a dimension as one code for each of ``rows``."""
         if name == "key":
             assert self._keys is not None
             return self._keys
@@ -365,7 +360,7 @@ class _Columns:
         return found if self.rows is None else found._replace(codes=found.codes[self.rows])
 
     def _split_keys(self) -> None:
-        """Give each key of a message a row of its own; one without a key keeps its one."""
+        """Make a row for each key of a message, and one row for a message without a key."""
         whole = self._property(KEYS)
         tokens = [_tokens(value) for value in whole.values]
         counts = np.array([len(some) for some in tokens], np.int64)[whole.codes]
@@ -439,12 +434,12 @@ def _bodies(records: Records) -> Iterator[memoryview]:
 
 
 def _digest(body: bytes | memoryview) -> str:
-    """Return a digest of a stored body that tells different ones apart."""
+    """Return a digest of a stored body, long enough that different bodies have different digests."""
     return blake2b(body, digest_size=16).hexdigest()
 
 
 def _tokens(keys: str | None) -> list[Any]:
-    """Return the different keys in a text of keys; one None when there is none."""
+    """Return the distinct keys in a text of keys; one None for no key."""
     return list(dict.fromkeys(key_tokens({KEYS: keys or ""}))) or [None]
 
 
@@ -458,7 +453,7 @@ def _coded_numbers(column: Any) -> Coded:
 
 
 def _mapped(column: Coded, function: Callable[[Any], Any]) -> Coded:
-    """Return a column of what ``function`` makes of the values, equal results being one value."""
+    """Return ``function`` of each value of a column; equal results become one value."""
     number: dict[Any, int] = {}
     codes = [number.setdefault(function(value), len(number)) for value in column.values]
     return Coded(np.array(codes, np.int32)[column.codes], list(number))
@@ -478,7 +473,7 @@ def start_of_day(time: int, zone: tzinfo | None) -> int:
 
 
 def _offset(time: int, zone: tzinfo | None) -> int:
-    """Return how far a zone's clock is ahead of UTC's, in milliseconds; 0 outside the calendar."""
+    """Return how far a zone is ahead of UTC, in ms; 0 for a time beyond the calendar."""
     try:
         moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
     except (OverflowError, ValueError, OSError):
@@ -508,7 +503,7 @@ def _values_of(name: str, message: Message, grouping: Grouping) -> list[Any]:
 
 
 def _group_of(message: Message) -> str | None:
-    """Return the group that a message is retried for, else the producer group of a transaction."""
+    """Return the group that a message is retried for, or else the producer group of a transaction."""
     group = retried_group(message.topic)
     return message.properties.get(PGROUP) if group is None else group
 
@@ -517,7 +512,7 @@ DIMENSIONS = ("topic", "queue", "tag", "key", "producer", "group", "hour", "day"
 
 
 class Grouped(NamedTuple):
-    """What one range holds: the groups of each grouping, all of its messages as one group, and what is damaged."""
+    """The result of one range: the groups of each grouping, all messages as one group, and damage."""
 
     groups: list[GroupTable]
     total: GroupTable
@@ -526,13 +521,12 @@ class Grouped(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupWork:
-    """Groups the wanted messages of ranges in several ways at once. No body is looked at that nobody asks about."""
+    """Work for ranges: groups, in several ways at once. Bodies are read only if a dimension needs them."""
 
     selection: Selection
     groupings: tuple[Grouping, ...]
 
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
-        """Group the wanted messages of a range."""
         reader = RangeReader(asked, self.selection, checksums=False)
         groups, total = [HeldGroups() for _ in self.groupings], HeldGroups()
         damages: list[Damage] = []

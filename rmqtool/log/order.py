@@ -1,15 +1,9 @@
-"""Messages in another order than the log's: by queue, by store time, or some of them taken at random.
+"""Messages in another order than that of the log: by queue, by store time, a random sample, or only the last ones.
 
-The log is read once for the keys of the wanted messages, which are sorted; then the messages are read in the order of
-their keys. Damage that was met comes behind the messages.
-
-Keys of messages, sorted: in memory, or in runs on disk when they are many.
-
-A key is a row of five numbers: topic, queue, what decides within the queue, place in the log, size of the record.
-
-Several logs as one stream, by store time; the messages of each log keep their order.
-
-Where the last messages of a log begin, found from its end.
+The log is read once for the *keys* of the wanted messages. A key is a row of five numbers: topic, queue, rank within
+the queue (offset or time), physical offset, size. Keys are sorted, in memory or in runs on disk, and then the messages
+are read in that order. Damage comes after the messages. ``iter_merged`` makes one stream, by store time, of several
+logs.
 """
 
 from __future__ import annotations
@@ -38,13 +32,13 @@ Keys = npt.NDArray[np.int64]
 
 COLUMNS = 5
 TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
-# So many keys are sorted at once: some tens of MiB.
+# Keys that are sorted together in memory, about 20 MiB.
 RUN = 1 << 19
 _BLOCK = 4096
 
 
 class KeySorter:
-    """Takes keys and gives them back in their order: topics by name, everything else by number."""
+    """Takes keys in any order and returns them sorted: topics by name, everything else by number."""
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
@@ -60,7 +54,7 @@ class KeySorter:
             run.close()
 
     def add(self, topics: Sequence[str], keys: Keys) -> None:
-        """Take keys whose topics are numbers of ``topics``."""
+        """Take keys whose topic column has indexes into ``topics``."""
         codes = np.array([self.topics.setdefault(topic, len(self.topics)) for topic in topics], np.int64)
         if len(keys):
             keys = keys.copy()
@@ -79,13 +73,13 @@ class KeySorter:
         return keys[np.lexsort(columns)]
 
     def _ranks(self) -> Ints:
-        """Return each topic's place among the names."""
+        """Return the rank of each topic among the sorted names."""
         ranks = np.empty(len(self.topics), np.int64)
         ranks[[self.topics[name] for name in sorted(self.topics)]] = np.arange(len(self.topics))
         return ranks
 
     def iter_blocks(self) -> Iterator[Keys]:
-        """Yield all keys in their order, some thousand at a time. Nothing can be added any more."""
+        """Yield all keys in order, in blocks of a few thousand. No key can be added after that."""
         last = self._take_held()
         if not self._runs:
             yield from (last[at : at + _BLOCK] for at in range(0, len(last), _BLOCK))
@@ -110,7 +104,7 @@ def _iter_stored(run: IO[bytes]) -> Iterator[Keys]:
 
 
 def _iter_rows(blocks: Iterator[Keys], ranks: Ints) -> Iterator[tuple[int, ...]]:
-    """Yield the keys one by one, the topics as their ranks."""
+    """Yield keys one by one, with ranks instead of topics."""
     for keys in blocks:
         ranked = keys.copy()
         ranked[:, TOPIC] = ranks[keys[:, TOPIC]]
@@ -118,7 +112,7 @@ def _iter_rows(blocks: Iterator[Keys], ranks: Ints) -> Iterator[tuple[int, ...]]
 
 
 def iter_last_of_queues(blocks: Iterator[Keys], count: int) -> Iterator[Keys]:
-    """Yield the last ``count`` keys of each queue; ``blocks`` are sorted."""
+    """Yield the last ``count`` keys of each queue; ``blocks`` must be sorted by queue."""
     held = np.empty((0, COLUMNS), np.int64)
     for block in blocks:
         changes = np.flatnonzero((np.diff(block[:, : QUEUE + 1], axis=0) != 0).any(axis=1)) + 1
@@ -132,7 +126,7 @@ def iter_last_of_queues(blocks: Iterator[Keys], count: int) -> Iterator[Keys]:
 
 
 class _Head:
-    """One of the logs: the messages that were read of it and not given yet."""
+    """One of the logs that are merged: its messages that were read and not yielded yet."""
 
     def __init__(self, events: Iterator[Part | Damage | Note]) -> None:
         self._events = events
@@ -141,7 +135,7 @@ class _Head:
         self._latest = 0
 
     def fill(self) -> Iterator[Damage | Note]:
-        """Read on until there are messages, or there is nothing more."""
+        """Read on until there are messages or the log ends; yield damage and notes."""
         while self.part is None:
             event = next(self._events, None)
             if event is None:
@@ -150,13 +144,13 @@ class _Head:
                 yield event
             elif len(event.records):
                 self.part = event
-                # A clock that was set back does not change the order of a log.
+                # A clock that was set back must not change the order within a log, so times are made to rise.
                 times = event.records.column("store_timestamp").astype(np.int64)
                 self.times = np.maximum.accumulate(np.maximum(times, self._latest))
                 self._latest = int(self.times[-1])
 
     def take(self, count: int) -> Part:
-        """Give the first messages."""
+        """Remove and return the first ``count`` messages."""
         assert self.part is not None, "the log has ended"
         taken = self.part._replace(records=self.part.records.select(slice(count)))
         self.times = self.times[count:]
@@ -166,14 +160,14 @@ class _Head:
 
 
 class FromLog(NamedTuple):
-    """What comes next, and from which of the logs."""
+    """The next event of a merge, and the index of its log."""
 
     log: int
     event: Part | Damage | Note
 
 
 def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[FromLog]:
-    """Yield the messages of several logs by store time, of equal ones the first log's before; damage where met."""
+    """Yield the messages of several logs by store time. At equal times the log that is listed first comes first."""
     heads = [_Head(events) for events in logs]
     while True:
         for number, head in enumerate(heads):
@@ -186,16 +180,17 @@ def iter_merged(logs: Sequence[Iterator[Part | Damage | Note]]) -> Iterator[From
         count = len(heads[first].times)
         for other in alive:
             if other != first:
-                # Those before the other's next message; of equal times the log that comes first goes first.
+                # Messages up to the other log's next one; at equal times this log goes first only
+                # if it is listed first.
                 until = int(heads[other].times[0]) + (first < other)
                 count = min(count, int(np.searchsorted(heads[first].times, until)))
         yield FromLog(first, heads[first].take(max(count, 1)))
 
 
 def find_last_place(plan: Plan, selection: Selection, count: int, effort: Effort) -> int:
-    """Return the place in the log of the first of the last ``count`` messages; 0 when there are not so many.
+    """Return the physical offset of the first of the last ``count`` messages; 0 if there are fewer.
 
-    Files are read from the last one on, until they hold enough.
+    Files are read from the last one back, until they have enough messages.
     """
     left = count
     for file in reversed(plan.wanted):
@@ -215,7 +210,7 @@ def _iter_places(plan: Plan, selection: Selection, effort: Effort) -> Iterator[n
 
 
 class Order(StrEnum):
-    """The words of ``--order``."""
+    """The values of ``--order``."""
 
     LOG = "log"
     QUEUE = "queue"
@@ -224,9 +219,9 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """In which order messages come, and which of the wanted ones: the last ``last`` of each queue, ``sample`` of all.
+    """The order of messages, and which of them: the last ``last`` of each queue, or ``sample`` of all.
 
-    Where only the last ones of queues are taken, what is asked of a message beyond its place is asked of those.
+    With ``last``, only the place of a message decides which messages are the last; other questions are asked of those.
     """
 
     order: Order = Order.LOG
@@ -235,7 +230,7 @@ class Arrangement:
 
 
 class Keyed(NamedTuple):
-    """What was found in a range: the topics that the written keys name, and damage."""
+    """The result of one range: the topics that the written keys refer to, and damage."""
 
     topics: list[str]
     damages: list[Damage]
@@ -243,14 +238,13 @@ class Keyed(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyWork:
-    """Reads ranges for the keys of the wanted messages."""
+    """Work for ranges: the keys of the wanted messages."""
 
     selection: Selection
     order: Order
     queues: Sequence[QueueFiles]
 
     def __call__(self, asked: Range, write: Write) -> Answered:
-        """Write the keys of a range."""
         reader = reader_of(asked, self.selection, self.queues)
         topics: dict[str, int] = {}
         damages: list[Damage] = []
@@ -309,7 +303,7 @@ def _iter_keys(
 
 
 def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Iterator[tuple[list[str], Keys]]:
-    """Yield the keys, or ``size`` of them, each with the same chance; the same ones every time."""
+    """Yield all keys, or ``size`` of them at random. The same log gives the same sample each time."""
     if size is None:
         yield from found
         return
@@ -330,7 +324,7 @@ def _sampled(found: Iterator[tuple[list[str], Keys]], size: int | None) -> Itera
 
 
 def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Part | Damage]:
-    """Yield the messages that keys lead to, in the order of the keys."""
+    """Yield the messages of keys, in the order of the keys."""
     bases = np.array([file.base_offset for file in files], np.int64)
     with OpenLogs() as opened:
         for block in blocks:
@@ -348,7 +342,9 @@ def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Par
 
 
 def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Places) -> Iterator[Part | Damage]:
-    """Yield records that were right a moment ago; one that is not any more is damage."""
+    """Yield the records at ``places``. They were right when their keys were read; one that is not
+    any more is damage.
+    """
     file = files[number]
     while len(places.sizes):
         records = gather_records(opened.get(file), file, places)
@@ -363,7 +359,7 @@ def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Plac
 
 
 def _taken_beneath(opened: OpenLogs, files: Sequence[LogFile], place: int, size: int) -> Part | None:
-    """Return a record of an earlier file: the name of a later one may claim the same places."""
+    """Return a record from an earlier file: a later file with a wrong name can claim the same offsets."""
     for file in reversed(files):
         if place < file.end_offset:
             places = Places(np.array([place - file.base_offset]), np.array([size]))

@@ -1,7 +1,8 @@
-"""Which topic a message belongs to: its own, and the one that it waits for, was sent again for, or died in.
+"""The topic that a message belongs to: its own, and the topic it waits for, is retried for, or died in.
 
-A delayed, timed or half message lies in a topic of the broker and names the real one in a property; a retried or dead
-one lies in its group's topic. Who takes a topic along wants what still waits for it; who removes one means all of it.
+A delayed, timer or half message is in a topic of the broker and has its real topic in a property. A retried or dead
+message is in a topic of its group. A copy that takes a topic along also takes the messages that wait for it; a purge of
+a topic removes them too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from rmqtool.formats.topics import (
     topic_kind,
 )
 
-# Topics in which messages wait for another one.
+# Topics whose messages wait for another topic.
 WAITING = (SCHEDULE_TOPIC, HALF_TOPIC, TIMER_TOPIC, ROCKSDB_HALF_TOPIC)
-# What is said there is about the messages that wait, by their offsets: it goes where they go.
+# Topics with records about waiting messages, by their queue offsets. They go where those messages go.
 ABOUT_WAITING = (OP_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC)
 
 _ORIGINS = (REAL_TOPIC, RETRY_TOPIC, DLQ_ORIGIN_TOPIC)
@@ -41,25 +42,27 @@ _NONE = parse_patterns(())
 
 
 def without_match(patterns: Iterable[str], topics: Collection[str]) -> list[str]:
-    """Return the patterns that mean none of ``topics``."""
+    """Return the patterns that match none of ``topics``."""
     return [pattern for pattern in patterns if not parse_patterns([pattern]).select(topics)]
 
 
 @dataclass(frozen=True)
 class Belonging:
-    """What is wanted and what is purged, by topic. ``groups`` tell a group's retry topic from one of a topic by POP."""
+    """The wanted and the purged topics of a copy. ``groups`` are needed to tell a group's retry
+    topic from one of POP.
+    """
 
     wanted: TopicPatterns = _NONE
     purged: TopicPatterns = _NONE
     groups: frozenset[str] = field(default_factory=frozenset)
-    # The purged topics by name, as far as they are known: they may be spelled out in what a broker keeps for itself.
+    # Purged topics by name, as far as known: a broker's own records may contain these names.
     purged_names: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls, wanted: TopicPatterns, purged_patterns: Iterable[str], topics: Iterable[str], groups: Iterable[str]
     ) -> Belonging:
-        """Return the choice for a store that has these topics and groups."""
+        """Return the choice for a store with these topics and groups."""
         purged = parse_patterns(purged_patterns)
         found = cls(wanted, purged, frozenset(groups))
         if not purged.patterns:
@@ -68,7 +71,7 @@ class Belonging:
         return cls(wanted, purged, found.groups, tuple(names))
 
     def is_purged(self, topic: str) -> bool:
-        """Return whether nothing of a topic may be left."""
+        """Return whether all messages of a topic are removed."""
         return bool(self.purged.patterns) and any(map(self.purged.matches, self._names_of(topic)))
 
     def keeps(self, topic: str) -> bool:
@@ -78,13 +81,13 @@ class Belonging:
         return self.wanted.matches(topic) or topic_kind(topic) is TopicKind.SYSTEM
 
     def read_topics(self) -> TopicPatterns:
-        """Return the topics in which wanted messages may lie."""
+        """Return the topics that can contain wanted messages."""
         if not self.wanted.patterns:
             return self.wanted
         return parse_patterns([*self.wanted.patterns, *WAITING, *ABOUT_WAITING])
 
     def select(self, records: Records) -> Records:
-        """Return the messages that belong to what is wanted, and to nothing that is purged."""
+        """Return the messages that belong to a wanted topic and to no purged one."""
         if not self.wanted.patterns and not self.purged.patterns:
             return records
         topics = records.topics
@@ -94,14 +97,16 @@ class Belonging:
         return records if chosen.all() else records.select(chosen)
 
     def count_beside(self, records: Records) -> int:
-        """Return how many of the selected messages lie in other topics than the wanted ones: they wait for these."""
+        """Return how many of the selected messages are in topics that are not wanted themselves: they wait for wanted
+        ones.
+        """
         if not self.wanted.patterns:
             return 0
         topics = records.topics
         return int((~topics.each(self.wanted.matches, np.bool_)).sum())
 
     def _names_of(self, topic: str) -> Iterable[str]:
-        """Yield a topic, and the one that it is the retry topic of: POP has one for each group and topic."""
+        """Yield a topic, and the topic whose retry topic it may be: POP has one for each group and topic."""
         yield topic
         if topic.startswith(RETRY_PREFIX):
             rest = topic.removeprefix(RETRY_PREFIX)
@@ -131,7 +136,7 @@ class Belonging:
             purged |= _target(records, self.purged)
         waits = topics.each(lambda topic: topic in WAITING, np.bool_)
         own = topics.each(_is_own, np.bool_) & ~waits
-        if waits.any():  # what POP has to remember may wait as a timer
+        if waits.any():  # POP's check points can wait as timers
             own |= waits & _name(records, REAL_TOPIC, _is_own)
         rows = np.flatnonzero(own & ~purged)
         if len(rows) and self.purged_names:
@@ -140,10 +145,10 @@ class Belonging:
 
 
 def without_delivered(records: Records, delays: Mapping[int, int], *, with_others: bool) -> Records:
-    """Return messages without those of a broker's own topics that a merge cannot take along.
+    """Return messages without the broker's own records that a merge of stores cannot take along.
 
-    Of delayed messages those that are not delivered yet go along: ``delays`` has the progress of each level. The other
-    topics of the broker's own name messages by their numbers, and only those of one store can keep these.
+    Delayed messages that are not delivered yet are kept; ``delays`` is the offset of each level. The broker's other
+    topics refer to messages by queue offsets, which are kept only if there is one source.
     """
     topics = records.topics
     own = topics.each(lambda topic: topic_kind(topic) is TopicKind.SYSTEM, np.bool_)
@@ -158,7 +163,7 @@ def without_delivered(records: Records, delays: Mapping[int, int], *, with_other
 
 
 def _mentions(records: Records, name: str) -> bool:
-    """Return whether a property of this name may be there: a look at the bytes costs little."""
+    """Return whether a property of this name may occur. Searching the bytes is cheap."""
     begin = int(records.file_offsets.min(initial=len(records.data)))
     end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
     return bytes(records.data[begin:end]).find(name.encode("ascii") + b"\x01") >= 0
@@ -169,7 +174,7 @@ def _is_own(topic: str) -> bool:
 
 
 def _name(records: Records, name: str, is_meant: Callable[[str], bool]) -> Mask:
-    """Return which records name a topic that is meant in a property."""
+    """Return which records have a property with a topic that ``is_meant`` accepts."""
     if not _mentions(records, name):
         return np.zeros(len(records), np.bool_)
     values = decode_properties(records).values(name).to_pylist()
@@ -177,7 +182,7 @@ def _name(records: Records, name: str, is_meant: Callable[[str], bool]) -> Mask:
 
 
 def _target(records: Records, patterns: TopicPatterns) -> Mask:
-    """Return which records name one of the topics as a further queue."""
+    """Return which records name a matching topic as a further queue."""
     values = decode_properties(records).values(INNER_MULTI_DISPATCH).to_pylist()
     return np.array(
         [any(map(patterns.matches, (value or "").split(","))) and bool(value) for value in values], np.bool_
@@ -185,7 +190,7 @@ def _target(records: Records, patterns: TopicPatterns) -> Mask:
 
 
 def _spell(records: Records, names: list[bytes]) -> Mask:
-    """Return which records have one of the names in their bytes, or in their bodies when these are inflated."""
+    """Return which records contain one of the names, in their bytes or in their decompressed bodies."""
     found: list[bool] = []
     for part in iter_parts(records, DEFAULT_BOUNDS, inflate=True):
         assert part.bodies is not None, "bodies were asked for"

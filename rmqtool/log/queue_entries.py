@@ -1,4 +1,7 @@
-"""The units of all queues of a store by the places in the log that they name, a span of the log at a time."""
+"""The entries of all queues of a store, read by the physical offsets they point to, one span of the log at a time.
+
+A queue's entries rise in physical offset, so the entries for a span of the log are one run, found by binary search.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ from rmqtool.store.listing import QueueId
 from rmqtool.store.open import Store
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# A record that stands in no queue hardly is larger: upstream's default for the largest message.
+# A record without a queue entry is rarely larger than this, upstream's default for the largest message.
 _NEAR = 4 << 20
-# Units with so few others between them are read at once.
+# Entries that have at most this many others between them are read together.
 _NEAR_UNITS = 4096
-# So few are sooner read than parted once more.
+# A range of at most this many entries is read at once instead of being halved again.
 _CLOSE_UNITS = 512
-# The places of units that are not there.
+# The physical offsets before the first entry and after the last one.
 BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
 
 
 class QueueFile(NamedTuple):
-    """A file of a queue: where it begins in the queue, how long it is, and its path."""
+    """One file of a queue: the offset of its first byte in the queue, its size, its path."""
 
     base_offset: int
     size: int
@@ -40,7 +43,7 @@ class QueueFile(NamedTuple):
 
 
 class QueueFiles(NamedTuple):
-    """The files of a queue, as any process can open them. Units of batch queues are larger."""
+    """The files of a queue, as a value that any process can open. Batch queues have larger entries."""
 
     queue: QueueId
     directory: str
@@ -49,7 +52,7 @@ class QueueFiles(NamedTuple):
 
 
 def queue_files_of(store: Store) -> list[QueueFiles]:
-    """Return the queues that a store keeps in files."""
+    """Return the queues of a store that are in files."""
     assert isinstance(store.filesystem, PosixReadableFileSystem), "data that other processes read must be in real files"
     root = store.filesystem.root
     return [
@@ -60,9 +63,9 @@ def queue_files_of(store: Store) -> list[QueueFiles]:
 
 
 class NamedPlaces(NamedTuple):
-    """What queues say of a span of the log: records, which of them are wanted, and the records next to the span.
+    """The records of a span of the log that have queue entries: their offsets and sizes, and which are wanted.
 
-    No unit names a record between ``preceding`` and the span, nor between the span and ``following``.
+    ``preceding`` and ``following`` are the nearest entries outside of the span: no entry points in between.
     """
 
     places: Ints
@@ -73,7 +76,7 @@ class NamedPlaces(NamedTuple):
 
 
 def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, end: int) -> NamedPlaces | None:
-    """Return what the units say of the physical offsets from ``begin`` to ``end``; None when they are out of order."""
+    """Return the records with entries from ``begin`` to ``end``; None if entries are out of order."""
     places, sizes, wanted = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
     preceding, following = BEFORE, BEHIND
     for queue in queues:
@@ -95,7 +98,7 @@ def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, 
 
 
 def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexes: Ints) -> Mask:
-    """Return which units of a queue lead to wanted messages, as far as topic, queue and offset tell."""
+    """Return which entries of a queue point to wanted messages, as far as topic, queue and queue offset tell."""
     if not selection.wants_queue(*queue.queue):
         return np.zeros(len(indexes), np.bool_)
     least = selection.least_of(*queue.queue)
@@ -106,7 +109,7 @@ def _wanted(queue: QueueFiles, opened: _QueueUnits, selection: Selection, indexe
 
 
 def count_units(queues: Sequence[QueueFiles], selection: Selection) -> tuple[int, int]:
-    """Return how many units queues have about, and how many of them those have that are wanted."""
+    """Return the approximate number of entries in all queues, and in the wanted ones."""
     counts = [0, 0]
     for queue in queues:
         with _QueueUnits(queue) as opened:
@@ -115,10 +118,10 @@ def count_units(queues: Sequence[QueueFiles], selection: Selection) -> tuple[int
 
 
 def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | None:
-    """Return where the last record ends that units name from ``begin`` up to ``end``; None where they are not believed.
+    """Return where the last record ends that entries from ``begin`` to ``end`` point to; None if they are not trusted.
 
-    Records of a log lie side by side and nearly all stand in a queue: one unit is believed that names ``begin``
-    itself, several when the first names a place near it. A damaged unit hardly does either.
+    Records in a log are adjacent and nearly all have an entry. One entry is trusted if it points to ``begin`` exactly,
+    several if the first points near it. A damaged entry rarely does either.
     """
     count, nearest, extent = 0, end, begin
     for queue in queues:
@@ -135,7 +138,7 @@ def find_extent(queues: Sequence[QueueFiles], begin: int, end: int) -> int | Non
 
 
 class Named(NamedTuple):
-    """A unit of a simple queue: its queue offset, the place in the log that it names, and the size of the record."""
+    """An entry of a simple queue: its queue offset, and the physical offset and size of the record."""
 
     queue_offset: int
     place: int
@@ -143,7 +146,7 @@ class Named(NamedTuple):
 
 
 def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
-    """Return the unit of a simple queue at ``queue_offset``, or the last one when the queue ends before it."""
+    """Return the entry of a simple queue at ``queue_offset``; its last entry if the queue ends before that."""
     with _QueueUnits(queue) as opened:
         index = min(opened.index_of(queue_offset), opened.first_from(BEHIND) - 1)
         if index < 0 or queue.is_batch:
@@ -154,7 +157,7 @@ def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
 
 
 def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
-    """Return the places that the units of a simple queue name at ``queue_offsets``; -1 where there is no such unit."""
+    """Return the physical offsets in the entries of a simple queue at ``queue_offsets``; -1 without an entry."""
     found = np.full(len(queue_offsets), -1, np.int64)
     with _QueueUnits(queue) as opened:
         numbers = opened.numbers_of(queue_offsets)
@@ -170,7 +173,9 @@ def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
 
 
 class _QueueUnits:
-    """The units of one queue, numbered from the first on disk. Files are closed afterwards: there are many queues."""
+    """The entries of one queue, numbered from the first on disk. Files are closed at the end, because queues can be
+    thousands.
+    """
 
     def __init__(self, queue: QueueFiles) -> None:
         self.unit_size = BATCH_UNIT_SIZE if queue.is_batch else UNIT_SIZE
@@ -191,7 +196,7 @@ class _QueueUnits:
         self.files.close()
 
     def read(self, first: int, last: int) -> Units:
-        """Return the units from number ``first`` up to ``last``."""
+        """Return the entries from number ``first`` up to ``last``."""
         pieces = []
         while first < last:
             number = bisect_right(self._first_numbers, first) - 1
@@ -203,7 +208,7 @@ class _QueueUnits:
         return self.decode(b"".join(pieces))
 
     def physical_offset(self, index: int) -> int:
-        """Return the place that a unit names; ``BEFORE`` or ``BEHIND`` everything where there is no unit."""
+        """Return the physical offset of an entry; ``BEFORE`` or ``BEHIND`` for a number outside of the queue."""
         if index < 0:
             return BEFORE
         if index >= self.count:
@@ -216,7 +221,7 @@ class _QueueUnits:
 
     @cached_property
     def written(self) -> int:
-        """How many units stand before the hole that ends the last file: nobody need look for any there."""
+        """How many entries come before the hole at the end of the last file, so that searches skip the hole."""
         if not len(self.segments):
             return 0
         *_, last = self.segments
@@ -230,9 +235,9 @@ class _QueueUnits:
         return found
 
     def first_from(self, physical_offset: int, near: int = 0) -> int:
-        """Return the number of the first unit, from ``near`` on, that names a place from ``physical_offset`` on.
+        """Return the number of the first entry, from ``near`` on, that points to ``physical_offset`` or later.
 
-        The nearer it is, the sooner it is found.
+        The search doubles its step from ``near``, so a near entry is found fast.
         """
         low, high, step = near, self.written, _CLOSE_UNITS
         while high - low > _CLOSE_UNITS:
@@ -244,14 +249,13 @@ class _QueueUnits:
         return low + int(np.searchsorted(self._places(low, high), physical_offset))
 
     def queue_offsets(self, indexes: Ints) -> Ints:
-        """Return the queue offsets of units of a simple queue."""
         numbers = np.searchsorted(self.firsts, indexes, side="right") - 1
         bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
         found: Ints = bases[numbers] + indexes - self.firsts[numbers] if len(indexes) else indexes
         return found
 
     def numbers_of(self, queue_offsets: Ints) -> Ints:
-        """Return the numbers of the units at queue offsets of a simple queue; -1 where there is none."""
+        """Return the numbers of the entries at queue offsets of a simple queue; -1 without an entry."""
         if not self.count:
             return np.full(len(queue_offsets), -1, np.int64)
         bases = np.array([segment.base_offset // self.unit_size for segment in self.segments], np.int64)
@@ -262,7 +266,7 @@ class _QueueUnits:
         return found
 
     def index_of(self, queue_offset: int) -> int:
-        """Return the number of the unit at ``queue_offset`` of a simple queue, or of the first one behind it."""
+        """Return the number of the entry at ``queue_offset`` of a simple queue, or of the first entry after it."""
         for number, segment in enumerate(self.segments):
             base = segment.base_offset // self.unit_size
             if queue_offset < base + segment.size // self.unit_size:

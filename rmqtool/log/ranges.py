@@ -33,9 +33,9 @@ from rmqtool.store.listing import LOG_IS_EMPTY
 RANGE = ONE_READ
 COVERED_RANGE = 1 << 30
 _MOST_UNITS = 250_000
-# In the time that it takes to look up one queue twice, so much of the log is read.
+# Bytes of log that can be read in the time of two lookups in one queue.
 LOOK_UP = 192 << 10
-# A log up to this size is read through, so that all its damage is seen, also when only some queues are wanted.
+# A log of at most this size is read through even for a few queues, so that all damage in it is reported.
 READ_THROUGH = 16 << 20
 
 _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
@@ -43,12 +43,12 @@ _LONGEST_PREFIX = layouts.MESSAGE_PREFIX_V6V6
 
 @dataclass(frozen=True)
 class Plan:
-    """The files of a log, in their order, and which of them are read.
+    """The files of a log in their order, and which of them are read.
 
-    ``first_times`` are the store times of their first records, None where none begins. Where there are ``queues``,
-    they lead to the wanted messages, ``covered_range`` bytes of the log at a time. ``live`` says that a broker is
-    writing: the end of the log is not settled.
-    ``witnesses`` are all queues that the store keeps in files: they tell what is gone from the end of the log.
+    ``first_times`` are the store times of the files' first records; None without one. If there are ``queues``, wanted
+    messages are found by way of them, ``covered_range`` bytes of the log at a time. ``live``: a broker is writing, so
+    the end of the log is not settled. ``witnesses`` are all queues in files: their entries tell what is missing from
+    the end of the log.
     """
 
     files: Sequence[LogFile]
@@ -60,12 +60,14 @@ class Plan:
     witnesses: Sequence[QueueFiles] = ()
 
     def has_records_behind(self, file: LogFile) -> bool:
-        """Return whether records follow in the files behind ``file``."""
+        """Return whether a later file than ``file`` has records."""
         behind = self.files.index(file) + 1
         return any(time is not None for time in self.first_times[behind:])
 
     def find_extent(self, begin: int, end: int = BEHIND) -> int | None:
-        """Return where the messages end that queues name from ``begin``, where the log has none, up to ``end``."""
+        """Return where the last record ends that queues point to from ``begin`` to ``end``, where the log itself has
+        none.
+        """
         if self.live:
             return None
         try:
@@ -75,7 +77,7 @@ class Plan:
 
 
 def read_first_time(file: LogFile) -> int | None:
-    """Return the store time of a file's first record, None where none begins or the file cannot be read."""
+    """Return the store time of a file's first record; None without one, or if the file cannot be read."""
     at = HEAD_SIZE if file.kind is LogKind.DLEDGER else 0
     try:
         with file.open() as opened:
@@ -92,7 +94,7 @@ def read_first_time(file: LogFile) -> int | None:
 def read_plan(
     files: Sequence[LogFile], selection: Selection, queues: Sequence[QueueFiles] = (), *, live: bool = False
 ) -> Plan:
-    """Look at the first record of each file and plan what is read; ``queues`` are all that the store keeps in files."""
+    """Return a plan, after reading the first record of each file; ``queues`` are all that the store has in files."""
     times = [read_first_time(file) for file in files]
     wanted = plan_files(files, times, selection)
     size = _covered_range(queues, selection, wanted) if selection.names_queues else 0
@@ -100,9 +102,10 @@ def read_plan(
 
 
 def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: Sequence[LogFile]) -> int:
-    """Return how many bytes of the log are read at a time by way of the queues; 0 where it is read through.
+    """Return how many bytes are read at a time by way of the queues; 0 to read the log through.
 
-    That is so for a small log, and where looking up all queues for each range takes more than half as long.
+    It is 0 for a small log, and if looking up all queues for each range would take more than half as long as reading
+    it.
     """
     written = sum(file.size for file in wanted)
     if written <= READ_THROUGH:
@@ -118,9 +121,9 @@ def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: S
 
 
 def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection: Selection) -> list[LogFile]:
-    """Return the files that can hold wanted messages, by where they lie and when their first records were stored.
+    """Return the files that can contain wanted messages, by their offsets and the store times of their first records.
 
-    Store times rise along a log. Where the first ones do not, its clock was set back, and none of them is relied on.
+    Store times rise along a log. If the first ones do not, the clock was set back, and times are not used.
     """
     known = [time for time in times if time is not None]
     begin, end = selection.begin, selection.end
@@ -137,7 +140,9 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
 
 
 def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
-    """Yield the ranges of a file from ``start`` on, all but the first begun by a guess. DLedger's are not cut."""
+    """Yield the ranges of a file from ``start`` on. All but the first begin at a guess. DLedger files are one range
+    each.
+    """
     if file.kind is LogKind.DLEDGER:
         yield Range(file)
         return
@@ -148,7 +153,7 @@ def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Ra
 
 
 def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
-    """Return what is missing between two files, by the file behind the gap."""
+    """Return the missing bytes between files as damage, by the file after the gap."""
     found = {}
     for before, after in pairwise(files):
         length = after.base_offset - before.end_offset
@@ -160,19 +165,19 @@ def find_gaps(files: Sequence[LogFile]) -> dict[LogFile, Damage]:
 
 
 class Answer(Protocol):
-    """What is known of a range that was read; see ``RangeReader``."""
+    """The result for one range; see ``RangeReader``."""
 
     @property
     def began(self) -> int | None:
-        """Where it really began."""
+        """Where the first record was."""
 
     @property
     def reached(self) -> int | None:
-        """Where it really ended."""
+        """Where the next range begins."""
 
     @property
     def left_over(self) -> Damage | None:
-        """What stands behind the last record of the file."""
+        """The leftover of the file, if that needs judging."""
 
 
 A = TypeVar("A", bound=Answer)
@@ -181,7 +186,7 @@ _UNSEEN = NoProgress()
 
 
 def nominal_ranges(plan: Plan, physical_from: int = 0, size: int = RANGE) -> list[Range]:
-    """Return the ranges of the wanted files from a place in the log on: what can be read ahead."""
+    """Return the ranges of the wanted files from a physical offset on, all of which can be read ahead."""
     size = plan.covered_range if plan.queues else size
     return [part for file in plan.wanted for part in plan_ranges(file, max(physical_from - file.base_offset, 0), size)]
 
@@ -193,11 +198,11 @@ def iter_answers(
     ahead: Iterator[A] | None = None,
     progress: Progress = _UNSEEN,
 ) -> Iterator[A | Damage | Note]:
-    """Yield the answers to all ``ranges`` in their order, and what lies between files.
+    """Yield the answers to all ``ranges`` in order, and what is between files.
 
-    ``ahead`` are answers to the ranges as they stand, from those who could not know where the range before ends. One
-    that began elsewhere is thrown away, and ``read`` is asked for the right one. An answer may still be read when it
-    is yielded: it is looked at when the next one is asked for.
+    ``ahead`` are answers to the ranges as planned. One that began in the wrong place is dropped, and ``read`` reads the
+    range again. An answer may still be incomplete when it is yielded; its ``reached`` is read when the next one is
+    asked for.
     """
     gaps = find_gaps(plan.files)
     progress.start("reading", sum(map(range_length, ranges)), "bytes")
@@ -230,12 +235,12 @@ def _end(asked: Range) -> int:
 
 
 def range_length(asked: Range) -> int:
-    """Return how many bytes a range has, as it was planned."""
+    """Return the planned length of a range."""
     return _end(asked) - asked.start
 
 
 def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage | Note]:
-    """Yield what is to be said of something behind the last record of a file."""
+    """Yield damage or a note for what comes after the last record of a file, or nothing if it is normal."""
     place = f"{left_over.file}@{left_over.file_offset}"
     begin = file.base_offset + left_over.file_offset
     if is_damage(left_over, records_behind=plan.has_records_behind(file), live=plan.live):
@@ -252,7 +257,9 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
 
 
 def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
-    """Yield what queues name behind the last file. ``settled``: something behind its last record was judged already."""
+    """Yield damage if queues point past the last file. ``settled``: what comes after its last record was judged
+    already.
+    """
     if not plan.files and plan.witnesses:
         text = f"{LOG_IS_EMPTY}: is its volume mounted?"
         yield Damage("ST-MOUNT", paths.COMMIT_LOG, 0, 0, text)
@@ -267,7 +274,7 @@ def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
 
 
 class Counted(NamedTuple):
-    """How many messages were found in a range, and which damages."""
+    """The result of counting one range."""
 
     messages: int
     damages: list[Damage]
@@ -300,7 +307,7 @@ class Effort:
 
 
 def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield what ``work`` makes of the ranges, and what lies between files."""
+    """Yield the result of ``work`` for each range in order, and what is between files."""
 
     def here(asked: Range) -> Answered:
         written: list[Buffer] = []

@@ -50,34 +50,34 @@ from rmqtool.log.walk import RECORD_WINDOW, Place, SegmentWalk, Window, find_dle
 # So much of a file is held at once; so little behind a break, where the next one may be near.
 WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
-# So long may a range be that is read at once, with as much of what stands behind it as mostly holds a record.
+# Largest range that is read in one call: a window minus room for the record that ends the range.
 ONE_READ = WINDOW - _SMALL_WINDOW
 _GROWTH = 4
-# So many rows come at once: what is made of them is some times larger than they are.
+# Rows per batch. Columns derived from them are several times larger than the rows.
 MOST_ROWS = 8192
-# When so little is left of a range it is not worth a window of its own.
+# A rest of at most this many bytes is read with the window before it.
 _REST = 1 << 20
 _BUFFERS = Buffers(WINDOW + _REST)
 
 
 class Rows(NamedTuple):
-    """Right records in the order of the file, as columns; byte 0 of their buffer is at ``file_offset`` of the file."""
+    """Right records in the order of the file, as columns. Byte 0 of their buffer is at ``file_offset`` of the file."""
 
     records: Records
     file_offset: int
 
     def file_offsets(self) -> Ints:
-        """Return where the records begin in the file."""
+        """Return where in the file the records begin."""
         found: Ints = self.records.file_offsets + self.file_offset
         return found
 
 
 class SegmentScan:
-    """One scan over a segment of a commit log, or of a compaction log.
+    """One scan over a segment of a commit log or a compaction log.
 
-    ``base_offset`` is the place of the file's first byte in its log. With ``checksums`` off no body is looked at: a
-    record whose body is damaged counts as right. ``compacted`` is for a compaction log, whose records keep the
-    checksum block of their original place.
+    ``base_offset`` is the physical offset of the file's first byte. Without ``checksums`` bodies are not read, and a
+    record with a damaged body counts as right. ``compacted`` is for compaction logs, whose records keep the checksum
+    block of their original offset.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class SegmentScan:
         self._data_end = 0
 
     def find_start(self, file_offset: int, before: int | None = None) -> int | None:
-        """Return where the first right record, or the blank at the end, most likely begins, from ``file_offset`` on.
+        """Return where the first right record, or the blank at the end, probably begins, from ``file_offset`` on.
 
-        Nobody knows where the record before it ends, so a body that holds a record can mislead. Holes are not read.
+        It is a guess: where the record before it ends is unknown, and a body can contain a record. Holes are not read.
         """
-        # Of what is found here a window is read later: now a single record is enough.
+        # A small window of its own, because the scan reads the found place again in a large one.
         walk = SegmentWalk(self.file, self.base_offset, self.end, compacted=self.compacted)
         walk.window = Window(self.file, self.end, RECORD_WINDOW)
         for extent in self.file.iter_data(file_offset, before):
-            # The size before a magic may begin with zeros, which a hole can hold.
+            # The size before a magic can begin with zeros, which may be in a hole.
             begin = max(extent.file_offset - layouts.INT.size, file_offset)
             found = walk.find_record(begin, extent.end)
             if found is not None:
@@ -116,26 +116,28 @@ class SegmentScan:
         return None
 
     def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[Rows | Place]:
-        """Yield what stands from ``start``, where a record is due, to the first right record at or behind ``stop``.
+        """Yield rows and places from ``start``, where a record is expected, to the first right record at or after
+        ``stop``.
 
-        Without ``stop`` that is the end of the file. ``reached`` says afterwards where the next range begins.
+        ``stop`` None is the end of the file. Afterwards ``reached`` says where the next range begins.
         """
         at: int | None = start
         while at is not None and at < self.end:
-            # What was made of a window is gone before the next is read: then it comes into the same memory.
+            # Columns of a window are freed before the next window is read, so that the same memory is used again.
             at = yield from self._read_on(at, stop)
         if at is not None:
             self.reached = self.end
 
     def _read_on(self, at: int, stop: int | None) -> Generator[Rows | Place, None, int | None]:
-        """Yield what stands in a window from ``at`` on; return where the next begins, None when ``stop`` is."""
+        """Yield one window from ``at`` on; return where the next one begins, or None when ``stop`` was reached."""
         wanted = self.end - at if stop is None else min(max(stop - at, 0) + _SMALL_WINDOW, self.end - at)
         length = wanted if self._window == WINDOW and wanted <= WINDOW + _REST else min(self._window, wanted)
         data = _BUFFERS.read(self.file, self._without_hole(at, length), at)
         starts = record_starts(data)
         checks = (WRONG_CRC | WRONG_PROPERTY_CRC) if self.checksums else 0
         records, declined = decode_records(data, starts.file_offsets, checks=checks)
-        # A file whose name is near the end of all offsets: they wrap as Java's, and no record lies where it says.
+        # int64 because the name of a file can be near the largest offset: sums wrap as in Java, and no
+        # record matches them.
         places = records.file_offsets + int64(self.base_offset + at)
         right = are_right(records, places, checksums=self.checksums, compacted=self.compacted)
         right &= are_readable(self.file, records, at)
@@ -148,7 +150,7 @@ class SegmentScan:
             return None
         behind = at + run_end(records)
         if len(records) > 1 and at + len(data) < self.end:
-            # The last one is looked at again, with what follows: a break there may prove its size wrong.
+            # The last record is read again with what follows it: a break there may prove its size wrong.
             shorter = yield from self._spell(records, right, len(records) - 1, at)
             self._window = min(self._window * _GROWTH, WINDOW)
             return at + int(records.file_offsets[-1]) if shorter is None else shorter
@@ -168,7 +170,7 @@ class SegmentScan:
         return at
 
     def _without_hole(self, at: int, length: int) -> int:
-        """Return how much of a window to read: room that is reserved for later looks like data once it is read."""
+        """Return how much to read up to the next hole: reading reserved room would make it look like data."""
         if at + length > self._data_end:
             # Asked up to the end: on some file systems each question costs as much as the data before the next hole.
             extent = next(self.file.iter_data(at, self.end), None)
@@ -178,10 +180,10 @@ class SegmentScan:
         return min(length, self._data_end - at)
 
     def _spell(self, records: Records, right: Mask, count: int, at: int) -> Generator[Rows | Place, None, int | None]:
-        """Yield the first ``count`` records: right ones as rows, each other one as the place that the walk sees.
+        """Yield the first ``count`` records: right ones as rows, each wrong one as the place that the walk sees.
 
-        Where one of those is shorter than it says, what follows it is not what was taken for records: return where the
-        walk goes on, else None.
+        If such a place is shorter than the record's size, what follows was decoded wrongly: return where to go on; else
+        None.
         """
         for part in iter_runs(right[:count]):
             if isinstance(part, slice):
@@ -196,19 +198,19 @@ class SegmentScan:
         return None
 
     def _remember(self, records: Records, stop: int) -> None:
-        """Keep the store time of the last of a run of right records: what is older behind a break is stale."""
+        """Keep the store time of the last right record; an older record after a break is stale."""
         if stop:
             self.walk.last_timestamp = int(records.column("store_timestamp")[stop - 1])
 
     def _walk_one(self, file_offset: int) -> tuple[Rows | Place, int]:
-        """Return what the walk sees at ``file_offset``, and where that ends."""
+        """Return the place that the walk sees at ``file_offset``, and its end."""
         place = next(self.walk.places(file_offset))
         self._window = _SMALL_WINDOW
         return seen(self.walk, place), place.file_offset + place.length
 
 
 def are_right(records: Records, places: Ints, *, checksums: bool = True, compacted: bool = False) -> Mask:
-    """Return which records the walk would call messages; ``places`` is where in the log they lie."""
+    """Return which records the walk would call messages; ``places`` are their physical offsets."""
     right: Mask = (records.column("physical_offset") == places) & (records.column("store_timestamp") > 0)
     if checksums:
         right &= have_right_crc(records)
@@ -218,7 +220,7 @@ def are_right(records: Records, places: Ints, *, checksums: bool = True, compact
 
 
 def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
-    """Return which records hold no byte that the disk could not read; their buffer begins at ``at`` of the file."""
+    """Return which records have no unreadable byte; their buffer begins at ``at`` of the file."""
     found = np.ones(len(records), np.bool_)
     if file.has_unreadable:
         begins = records.file_offsets + at
@@ -229,7 +231,9 @@ def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
-    """Return a message as a row: one too large for a window, or one that was completed since bulk looked."""
+    """Return a message of the walk as a row: it was too large for a window, or was completed since the columns were
+    made.
+    """
     if not isinstance(place.what, Message):
         return place
     data, at = walk.window.view(place.file_offset, place.length)
@@ -239,19 +243,19 @@ def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
 
 
 def _first_from(records: Records, right: Mask, offset: int) -> int | None:
-    """Return the first right row at or behind ``offset`` of the buffer."""
+    """Return the first right row at or after ``offset`` of the buffer, or None."""
     first = int(np.searchsorted(records.file_offsets, offset))
     rows = np.flatnonzero(right[first:])
     return first + int(rows[0]) if len(rows) else None
 
 
 def run_end(records: Records) -> int:
-    """Return where the last record ends in the buffer."""
+    """Return where in the buffer the last record ends."""
     return int(records.file_offsets[-1]) + int(records.column("total_size")[-1]) if len(records) else 0
 
 
 def iter_runs(right: Mask) -> Iterator[slice | int]:
-    """Yield runs of right rows, each of ``MOST_ROWS`` at the most, and each wrong row by its number, in order."""
+    """Yield runs of right rows as slices of at most ``MOST_ROWS``, and each wrong row by its number, in order."""
     begin = 0
     for wrong in (*np.flatnonzero(~right).tolist(), len(right)):
         for first in range(begin, wrong, MOST_ROWS):
@@ -262,19 +266,19 @@ def iter_runs(right: Mask) -> Iterator[slice | int]:
 
 
 def _closes(what: Blank | Nothing | Flaw, left: int) -> bool:
-    """Return whether ``what`` is the blank that reaches the end."""
+    """Return whether ``what`` is a blank that reaches the end of the file."""
     return isinstance(what, Blank) and what.total_size == left
 
 
 class _Body(NamedTuple):
-    """What an entry wraps, by its place in a window."""
+    """The record inside a DLedger entry, by its offset in a window."""
 
     offset: int
     length: int
 
 
 class DLedgerScan:
-    """One scan over a DLedger data file; ``base_offset`` is the place of its first byte in the log."""
+    """One scan over a DLedger data file; ``base_offset`` is the position of its first byte in the log."""
 
     def __init__(self, file: ReadableFile, base_offset: int, *, checksums: bool = True) -> None:
         self.file = salvaged(file)
@@ -283,7 +287,7 @@ class DLedgerScan:
         self.end = file.size()
 
     def pieces(self, start: int = 0) -> Iterator[Rows | Place]:
-        """Yield what stands in the file from ``start``, where an entry is due, to its end."""
+        """Yield rows and places from ``start``, where an entry is expected, to the end of the file."""
         at = start
         while at < self.end:
             data = self.file.pread(min(WINDOW, self.end - at), at)
@@ -294,7 +298,7 @@ class DLedgerScan:
                 at = yield from self._walk_one(at)
 
     def _bodies(self, data: bytes, at: int) -> tuple[list[_Body], int]:
-        """Return the bodies of the whole entries of a window, and how far these reach."""
+        """Return the records inside the whole entries of a window, and where the last of these entries ends."""
         found: list[_Body] = []
         position = 0
         while position + HEAD_SIZE <= len(data):
@@ -307,7 +311,7 @@ class DLedgerScan:
         return found, position
 
     def _spell(self, data: bytes, bodies: list[_Body], at: int) -> Iterator[Rows | Place]:
-        """Yield the records of the bodies; what bulk does not take, or is wrong, as the walk sees it."""
+        """Yield the records; those that the columns decline or that are wrong, as the walk sees them."""
         while bodies:
             records, _ = decode_records(data, np.array([body.offset for body in bodies], np.int64))
             places = records.file_offsets + int64(self.base_offset + at)
@@ -328,7 +332,9 @@ class DLedgerScan:
         return seen(walk, walk.place_at(at + body.offset))
 
     def _walk_one(self, at: int) -> Generator[Rows | Place, None, int]:
-        """Yield what stands where bulk sees no whole entry, a large one or what breaks the chain; return its end."""
+        """Yield what is at ``at`` where no whole entry is in the window: a large entry, the end, or a break; return its
+        end.
+        """
         left = self.end - at
         head = decode_entry_head(self.file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0"), 0, left)
         if isinstance(head, DLedgerEntryHead):
@@ -344,7 +350,7 @@ class DLedgerScan:
 
 
 def _holds_record(head: DLedgerEntryHead) -> bool:
-    """Return whether an entry wraps a record: no-op entries and changes of the group do not."""
+    """Return whether an entry contains a record; no-op entries and configuration changes do not."""
     return head.magic == MAGIC_DATA and head.size > HEAD_SIZE
 
 
@@ -352,7 +358,7 @@ STALE, TORN, UNWRITTEN = "CL-STALE", "CL-TORN", "CL-MAGIC"
 
 
 class Damage(NamedTuple):
-    """Bytes of a file that hold no message, or not the one they should: what is wrong, and where."""
+    """Bytes of a file that hold no message or a wrong one: a finding code, where, and a sentence."""
 
     code: str
     file: str
@@ -361,31 +367,31 @@ class Damage(NamedTuple):
     message: str
 
     def as_json(self) -> dict[str, object]:
-        """Return the Damage object of the contract."""
+        """Return the Damage object of docs/contract.md."""
         names = ("code", "file", "offset", "length", "message")
         return {"damage": dict(zip(names, self, strict=True))}
 
 
 def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
-    """Return whether what stands behind the last record of a file is damage.
+    """Return whether the bytes after the last record of a file are damage.
 
-    It is where records follow in the files behind. At the end of a log zeros, older records and, while a broker is
-    writing, a record that is not whole yet are what is to be expected.
+    They are if records follow in later files. At the end of a log zeros and older records are normal, and a torn record
+    is while a broker is writing.
     """
     return records_behind or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
 
 
 class Note(NamedTuple):
-    """Something that a reader of the stream should know and that is no damage."""
+    """A sentence that a reader of the stream should see, about something that is not damage."""
 
     text: str
 
 
 class Part(NamedTuple):
-    """Wanted messages of one file, in their order.
+    """Wanted messages of one file, in its order.
 
-    Byte 0 of their buffer is at ``file_offset`` of the file. With None the buffer was put together, and each record
-    lies where it says.
+    Byte 0 of their buffer is at ``file_offset`` of the file. Without that the buffer was gathered, and the records'
+    physical offsets tell where they are.
     """
 
     records: Records
@@ -393,21 +399,21 @@ class Part(NamedTuple):
     file_offset: int | None
 
     def record_offset(self, row: int) -> int:
-        """Return where the record of a row begins in the file."""
+        """Return the file offset of the record in a row."""
         if self.file_offset is None:
             return int(self.records.column("physical_offset")[row]) - self.file.base_offset
         return self.file_offset + int(self.records.file_offsets[row])
 
     def body_damage(self, row: int, flaw: Flaw) -> Damage:
-        """Return the damage of a body that does not inflate."""
+        """Return the damage for a body that does not decompress."""
         at = int(self.records.body_offsets[row]) - int(self.records.file_offsets[row])
         return Damage(flaw.code, self.file.name, self.record_offset(row) + at, flaw.length, flaw.message)
 
 
 class Range(NamedTuple):
-    """Bytes of a file from ``start`` to the first right record at or behind ``stop``; None is the end of the file.
+    """Bytes of a file from ``start`` to the first right record at or after ``stop``; None is the end of the file.
 
-    Where ``is_guess``, no record need begin at ``start``: the range then begins with the first one that is found.
+    With ``is_guess``, ``start`` is any offset, and the range begins with the first record found after it.
     """
 
     file: LogFile
@@ -417,11 +423,11 @@ class Range(NamedTuple):
 
 
 class RangeReader:
-    """One range being read.
+    """Reads one range.
 
-    Afterwards ``began`` and ``reached`` say where it really began and ended: None where no record was found, or where
-    reading failed. ``rows`` counts right records, wanted or not. ``left_over`` is what stands behind the last of them
-    in the file, when only what follows in the log can tell whether it is damage.
+    Afterwards ``began`` and ``reached`` are the real bounds; None if no record was found or reading failed. ``rows`` is
+    the number of right records, wanted or not. ``left_over`` is what comes after the last record of the file, if only
+    the next file can tell whether it is damage.
     """
 
     def __init__(self, asked: Range, selection: Selection, *, checksums: bool = True) -> None:
@@ -462,7 +468,7 @@ class RangeReader:
             self.reached = segment.reached
 
     def _taken(self, pieces: Iterator[Rows | Place], end: int) -> Iterator[Part | Damage]:
-        """Yield what is wanted of the pieces of a file that ends at ``end``."""
+        """Yield the wanted messages and the damage among ``pieces``; the file ends at ``end``."""
         for piece in pieces:
             if isinstance(piece, Place):
                 yield from self._damage(piece, end)
@@ -477,7 +483,7 @@ class RangeReader:
         if isinstance(place.what, Flaw):
             code, text = place.what.code, place.what.message
         elif isinstance(place.what, Nothing) and reaches_end and self.asked.file.kind is not LogKind.COMPACTION:
-            # A compacted file is never full: its zeros tell nothing.
+            # A compacted file is never full, so zeros at its end mean nothing.
             code, text = UNWRITTEN, "zeros where a record is expected"
         else:
             return
@@ -488,14 +494,14 @@ class RangeReader:
             yield found
 
     def _concerns(self, place: Place) -> bool:
-        """Return whether damage may have taken a wanted message."""
+        """Return whether damage may have destroyed a wanted message."""
         if self.asked.file.base_offset + place.file_offset + place.length <= self.selection.physical_from:
             return False
         return place.damaged is None or self.selection.may_want(place.damaged)
 
 
 def iter_carved(file: LogFile, selection: Selection) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages of a file in their order, and those between others that are damaged."""
+    """Yield the wanted messages in any file, and damaged ones."""
     held = 0
     with file.open() as opened:
         size = opened.size()

@@ -1,6 +1,7 @@
-"""The few messages among many that a broker keeps its own books with, one by one.
+"""Searches through a whole log: messages whose properties contain certain bytes, and messages of certain topics.
 
-Messages looked for by bytes that their properties must hold: what does not hold them is not taken apart.
+Records are not decoded until their bytes match. The searched bytes (a key, an id) are rare, so most of the log is only
+scanned.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 else:
     from rmqtool.columns.arrow import pa, pc
 
-# Looking for bytes makes so little of so much that its ranges are larger.
+# A search yields little for much of the log, so its ranges are larger.
 _RANGE = 8 * RANGE
-# So many of those that only come near are named in a range.
+# Limit of near matches that one range reports.
 _MOST_NEAR = 200
-# So many bytes tell how often each one occurs; what is looked for first has so many at the least, if there are.
+# Bytes of the sample that byte frequencies are counted in; length of the suffix that is searched for first.
 _SAMPLE, _LEAST_END = 1024, 6
 
 
 @dataclass(frozen=True)
 class Sought:
-    """What messages are looked for: those whose properties hold ``needle`` and that answer ``selection``.
+    """The searched messages: their properties contain ``needle``, and ``selection`` accepts them.
 
-    With a ``queue_offset``, only those that have it, or may have it in another queue or inside a batch. ``near`` are
-    bytes of which those hold one that come near: some of them are named, too.
+    With ``queue_offset``, only messages that have it, or that can have it in another queue or inside a batch. Messages
+    whose properties contain one of ``near`` are reported too, a limited number of them.
     """
 
     needle: bytes
@@ -54,7 +55,7 @@ class Sought:
 
 
 class Places(NamedTuple):
-    """Where messages lie in the log: the ones that are looked for, and some that come near."""
+    """Physical offsets of one range: of the searched messages and of near matches; and damage."""
 
     found: list[int]
     near: list[int]
@@ -62,7 +63,7 @@ class Places(NamedTuple):
 
 
 def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Damage]:
-    """Yield where messages lie that may be the ones, in the order of the log, and the damage between."""
+    """Yield the offsets of possible matches in the order of the log, and the damage between them."""
     ranges = nominal_ranges(plan, sought.selection.physical_from, _RANGE)
     for answer in run_ranges(plan, ranges, SearchWork(sought), effort):
         if isinstance(answer, Answered):
@@ -73,12 +74,11 @@ def search(plan: Plan, sought: Sought, effort: Effort) -> Iterator[Places | Dama
 
 @dataclass(frozen=True)
 class SearchWork:
-    """Searches ranges. No checksum is looked at: who takes a message from its place judges it."""
+    """Work for ranges: a search. Checksums are not verified; callers verify the records that they read."""
 
     sought: Sought
 
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
-        """Search a range."""
         sought = self.sought
         reader = RangeReader(asked, Selection(physical_from=sought.selection.physical_from), checksums=False)
         places = Places([], [], [])
@@ -106,21 +106,23 @@ class SearchWork:
 
 
 class Texts:
-    """The properties of some records back to back: bodies are most of a log, and nothing of theirs is looked at."""
+    """The properties of records in one buffer. Most of a log is bodies, which are not searched."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
 
     @cached_property
     def _values(self) -> tuple[bytes, Ints]:
-        """All of them, and where each one begins: only where something is found are they asked for its rows."""
+        """All properties, and where each begins. Only needed to find the rows of a match."""
         records = self.records
         values, bounds = values_of(pieces(records.data, records.properties_offsets, records.properties_lengths))
         return values.tobytes(), bounds
 
     @cached_property
     def _about(self) -> Bytes:
-        """Bytes that hold all of them: pieces of one width, which are copied sooner, where that is little more."""
+        """Bytes that contain all properties, and perhaps more. Pieces of one width are copied faster, where that is not
+        much more.
+        """
         data, offsets, lengths = self.records.data, self.records.properties_offsets, self.records.properties_lengths
         width = int(lengths.max())
         if not width or width * len(lengths) > 2 * int(lengths.sum()):
@@ -128,7 +130,7 @@ class Texts:
         return windows(data, width)[np.minimum(offsets, len(data) - width)].view(np.uint8)
 
     def holding(self, needle: bytes, most: int | None = None) -> Ints:
-        """Return the rows, at ``most`` the first so many, whose properties hold ``needle``."""
+        """Return the rows whose properties contain ``needle``, at most the first ``most`` of them."""
         rows: list[int] = []
         if not may_hold(self._about, needle):
             return np.array(rows, np.int64)
@@ -146,10 +148,10 @@ class Texts:
 
 
 def may_hold(values: Bytes, needle: bytes) -> bool:
-    """Return whether ``values`` hold the end of ``needle``, or all of it: mostly they do not, and that is known soon.
+    """Return whether ``values`` contain ``needle`` or its end; False means that they do not contain ``needle``.
 
-    Whoever looks for a text stops wherever its first byte is. So it is looked for from its rarest byte on; and its end
-    tells more than its begin, which keys and ids of one producer have in common.
+    A plain search stops at every occurrence of the first byte. This one searches for a suffix that begins at its rarest
+    byte. A suffix, because keys and ids of one producer often begin alike.
     """
     often = np.bincount(values[:_SAMPLE], minlength=256)[np.frombuffer(needle, np.uint8)]
     end = needle[int(np.argmin(often[: max(len(needle) - _LEAST_END, 0) + 1])) :]
@@ -159,7 +161,7 @@ def may_hold(values: Bytes, needle: bytes) -> bool:
 
 
 def _may_have(records: Records, queue_offset: int) -> Mask:
-    """Return which messages may have a queue offset: their own, in a queue beside their own, or inside a batch."""
+    """Return which messages may have a queue offset: their own, one in a further queue, or one inside a batch."""
     own: Mask = records.column("queue_offset") == queue_offset
     own |= records.column("sys_flag") & int(SysFlag.INNER_BATCH) != 0
     own[Texts(records).holding(INNER_MULTI_DISPATCH.encode())] = True
@@ -172,7 +174,7 @@ def _places(records: Records) -> list[int]:
 
 
 class Neighbours(NamedTuple):
-    """Where the messages before and behind an offset lie, and the damage on the way."""
+    """The messages before and after an offset, and the damage met on the way."""
 
     before: int | None
     behind: int | None
@@ -180,7 +182,7 @@ class Neighbours(NamedTuple):
 
 
 def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbours:
-    """Return what lies around an offset; a message that begins there counts as before it."""
+    """Return the messages around an offset; one that begins exactly there counts as before it."""
     damages: list[Damage] = []
     before: int | None = None
     for found in search(plan, Sought(b"", Selection()), effort):
@@ -200,7 +202,9 @@ def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbo
 def iter_picked(
     plan: Plan, selection: Selection, effort: Effort, topics: Callable[[str], bool], sys_flag: int = 0
 ) -> Iterator[Message | Damage]:
-    """Yield the wanted messages of some topics, and of any topic those with one of some flags; and the damage."""
+    """Yield messages of the topics that ``topics`` accepts, and messages of any topic with one of ``sys_flag``; and
+    damage.
+    """
     for found in iter_parts(plan, selection, effort):
         if isinstance(found, Damage):
             yield found

@@ -1,6 +1,6 @@
-"""Which messages are wanted, as one question to columns.
+"""Selections: the question "which messages" asked of columns.
 
-What costs least is asked first; what a later question needs is made of the rows that are left.
+Cheap questions are asked first, so that columns for expensive ones are made only for the rows that are left.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _DEFAULT_RULES = DispatchRules()
 
 @dataclass(frozen=True)
 class Selection(Wanted):
-    """The question as it is asked of a log's columns, with what bounds the places.
+    """A question with the bounds on places that a log can use.
 
-    ``least_offsets`` gives queues, each with the first queue offset that is wanted: of their topics all messages of
-    other queues are, of other topics none. ``physical_from`` is where in the log the first wanted message may be.
-    ``rules`` tell in which further queues a message is; where topics are named it is wanted for those too.
+    ``least_offsets`` has queues with their first wanted offset: other queues of their topics are wanted entirely, other
+    topics not at all. ``physical_from`` is a lower bound for the first wanted message. ``rules`` tell the further
+    queues of a message; where topics are named, a message counts for those too.
     """
 
     least_offset: int | None = None
@@ -53,7 +53,7 @@ class Selection(Wanted):
 
     @classmethod
     def of(cls, wanted: Wanted, **places: Any) -> Selection:
-        """Return a question with bounds on the places."""
+        """Return the question of ``wanted`` with bounds on the places."""
         return cls(**{one.name: getattr(wanted, one.name) for one in fields(Wanted)}, **places)
 
     @property
@@ -62,7 +62,7 @@ class Selection(Wanted):
         return bool(self.topics.patterns) or self.least_offsets is not None
 
     def scope(self) -> Selection:
-        """Return what is asked of the place of a message alone."""
+        """Return only the questions about the place of a message."""
         return replace(self, begin=None, end=None, tags=None, key=None, where=None, body=None)
 
     @cached_property
@@ -78,7 +78,7 @@ class Selection(Wanted):
         return self.topics.matches(topic)
 
     def least_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the first queue offset that is wanted of a queue; None: from its first message on."""
+        """Return the first wanted offset of a queue; None means from its first message."""
         if self.least_offsets is not None:
             return self.least_offsets.get((topic, queue_id), 0)
         return self.least_offset
@@ -173,7 +173,9 @@ class Selection(Wanted):
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
-        """Return topic, queue and queue offset of each wanted message: of its own queue where that one is wanted."""
+        """Return topic, queue and queue offset of each wanted message: of its own queue if that is wanted, else of a
+        further one.
+        """
         topics = records.topics
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()
@@ -189,7 +191,7 @@ class Selection(Wanted):
         return Coded(np.array([number[name] for name in names], np.int32), distinct), queue_ids, offsets
 
     def may_want(self, message: Message) -> bool:
-        """Return whether a damaged message may be among the wanted ones, as far as its queue and its time tell."""
+        """Return whether a damaged message may be a wanted one, as far as its queue and time tell."""
         queues = [(message.topic, message.queue_id), *(place[:2] for place in dispatch_targets(message, self.rules))]
         if not any(self.wants_queue(*queue) for queue in queues):
             return False
@@ -201,13 +203,12 @@ class Selection(Wanted):
 
 @dataclass(frozen=True)
 class _Columns:
-    """The properties of some messages, for filters."""
+    """The properties of some messages, in the form that filters take."""
 
     records: Records
 
     @property
     def rows(self) -> int:
-        """How many messages there are."""
         return len(self.records)
 
     @cached_property
@@ -220,7 +221,9 @@ class _Columns:
 
 
 def _rows_with_targets(records: Records, among: Mask) -> list[int]:
-    """Return the rows ``among`` which messages name further queues: few logs have any."""
+    """Return those rows of ``among`` whose messages name further queues. Few logs have any, so the bytes are searched
+    first.
+    """
     begin = int(records.file_offsets.min(initial=len(records.data)))
     end = int((records.properties_offsets + records.properties_lengths).max(initial=0))
     if not among.any() or not _TARGETS.search(records.data.data[begin:end]):

@@ -1,6 +1,6 @@
-"""What a path leads to: a store's log, one queue of it, the log of a compacted queue, or one file.
+"""Sources of messages: the log of a store, a queue, the log of a compacted queue, or one file.
 
-The log of a store by the store's path: for readers that have no other business with stores.
+Commands open a ``Source``, with the store. Export and Spark take a ``StoreLog``, a value that they can send to tasks.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _QUEUES = (FileKind.CONSUME_QUEUE, FileKind.CONSUME_QUEUE_EXT, FileKind.BATCH_CO
 
 @dataclass
 class Source:
-    """The files of a log, and the store that they belong to, when it is one.
+    """The files of a log, and the store they belong to, if any.
 
-    ``directories`` are where new files will lie; none when one file was named. ``topic`` is a pattern for the topic,
-    and ``queue_id`` the number, of the queue that the path named.
+    ``directories`` are the ones where new files will appear; empty if one file was named. ``topic`` (a pattern) and
+    ``queue_id`` are set if the path named a queue.
     """
 
     files: list[LogFile]
@@ -42,11 +42,11 @@ class Source:
 
     @property
     def live(self) -> bool:
-        """Whether a broker is writing."""
+        """Whether a broker is writing to the store."""
         return self.store is not None and self.store.is_live
 
     def list_files(self) -> list[LogFile]:
-        """Return the files of the log as they are now; of one file that was named, that one."""
+        """Return the files of the log as they are now."""
         if self.directories:
             return list_logs(self.directories)
         places = [(file, os.path.join(file.directory, file.path)) for file in self.files]
@@ -59,7 +59,6 @@ class Source:
         self.close()
 
     def close(self) -> None:
-        """Close the store."""
         if self.store is not None:
             self.store.close()
 
@@ -73,7 +72,7 @@ class CompactionLog(NamedTuple):
 
 
 def find_compaction_log(path: str) -> CompactionLog | None:
-    """Return the compaction log that ``path`` leads to, None where it leads to something else."""
+    """Return the compaction log that ``path`` names, or None if it names something else."""
     require_path(path)
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
@@ -87,7 +86,7 @@ def find_compaction_log(path: str) -> CompactionLog | None:
 
 
 def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
-    """Open what ``path`` leads to."""
+    """Open what ``path`` names."""
     require_path(path)
     is_directory = os.path.isdir(path)
     root, relative, what = _located(os.path.join(path, paths.segment_name(0)) if is_directory else path)
@@ -107,7 +106,7 @@ def open_source(path: str, open_store: Callable[[str], Store]) -> Source:
             _require_log(source, path)
         return source
     except StoreError:
-        # Segments of a commit log that were copied out of their store.
+        # The directory may have segments that were copied out of their store.
         found = _of_directory(path, "", LogKind.COMMIT_LOG) if is_directory else None
         if found is None or not found.files:
             raise
@@ -129,7 +128,7 @@ def _located(path: str) -> tuple[str, str, paths.StorePath]:
 
 
 def source_of(store: Store) -> Source:
-    """Return the log of an open store."""
+    """Return the log of an open store as a source."""
     return Source(logs_of(store), directories_of(store), store, queue_files_of(store))
 
 
@@ -138,15 +137,15 @@ def _of_directory(directory: str, path: str, kind: LogKind) -> Source:
     return Source(list_logs([found]), [found])
 
 
-# What a store's directory is mostly called; the one above it tells more.
+# Most store directories have this name, so the directory above is the better name for a broker.
 _USUAL_NAME = "store"
 _QUEUE_DIRECTORY = (CONSUME_QUEUE, CONSUME_QUEUE_EXT)
 
 
 class StoreLog(NamedTuple):
-    """A store's log: its files, the queues that lead into it, whether a broker is writing it, and the broker's name.
+    """The log of a store: files, queues, whether a broker is writing, and the broker's name.
 
-    The name is None where the store's settings have none.
+    ``broker`` is not set if the settings of the store do not name it.
     """
 
     root: str
@@ -158,7 +157,7 @@ class StoreLog(NamedTuple):
 
 
 class StoreDirectories(NamedTuple):
-    """Where a store's log lies, files of it that are yet to be made too, and its broker's name, as in ``StoreLog``."""
+    """The directories of a store's log, where new files appear too; ``broker`` as in ``StoreLog``."""
 
     root: str
     broker: str | None
@@ -175,10 +174,10 @@ def _opened(path: str, without: Collection[str] = ()) -> Iterator[Store]:
 
 
 def read_store_log(path: str) -> StoreLog:
-    """Look at the store at ``path``: its files, and where its last sound record ends at this moment.
+    """Read the log of the store at ``path``: its files, and the end of its last sound record at this moment.
 
-    ``path`` may lead to the log of a compacted queue too. Its records keep the places that they had in the commit log,
-    so it has neither gaps nor an end of its own, and the queues of the store do not lead into it.
+    ``path`` may also name the log of a compacted queue. Its records keep the physical offsets of the commit log, so it
+    has no gaps and no end of its own, and the store's queues do not point into it.
     """
     compacted = find_compaction_log(path)
     if compacted is not None:
@@ -198,18 +197,18 @@ def read_store_log(path: str) -> StoreLog:
 
 
 def read_store_directories(path: str) -> StoreDirectories:
-    """Look where the log of the store at ``path`` lies, and not at thousands of queues beside it."""
+    """Return the directories of the log. Queues are not listed, because there can be thousands."""
     with _opened(path, _QUEUE_DIRECTORY) as store:
         return StoreDirectories(store.root, _broker_name(store), directories_of(store))
 
 
 def log_up_to(store: StoreDirectories, files: list[LogFile], end: int, queues: list[QueueFiles]) -> StoreLog:
-    """Return the log of a store that may be being written, as it is up to the end of a settled record."""
+    """Return the log of a store up to ``end``, the end of a settled record, while a broker may be writing to it."""
     return StoreLog(store.root, files, queues, live=True, broker=store.broker, end=LogEnd(end, None))
 
 
 def broker_names(stores: Sequence[StoreLog] | Sequence[StoreDirectories]) -> list[str]:
-    """Return a name for each store's broker, no two the same: its own, else its directory's, else its whole path."""
+    """Return a unique name for each store's broker: its own, else that of its directory, else its path."""
     roots = [store.root for store in stores]
     names = [store.broker or _directory_name(store.root) for store in stores]
     often = Counter(names)
@@ -232,6 +231,6 @@ def _broker_name(store: Store) -> str | None:
 
 
 def read_queue_files(path: str) -> list[QueueFiles]:
-    """Return the queues that the store at ``path`` keeps in files."""
+    """Return the queues of the store at ``path`` that are in files."""
     with _opened(path) as store:
         return queue_files_of(store)

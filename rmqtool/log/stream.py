@@ -1,10 +1,6 @@
-"""A log as an ordered stream of wanted messages, with damage and notes in their places.
+"""The stream of wanted messages: what a request asks of a source, answered as parts, lines of JSON, rows, or counts.
 
-Messages as the lines of JSON that the contract gives them, damage among them in its place.
-
-Messages of a part one by one, as the contract's objects: for what is not made of columns.
-
-Everything that can be asked of a source at once, and the stream that answers it.
+Damage and notes are in their places among the messages.
 """
 
 from __future__ import annotations
@@ -40,12 +36,12 @@ from rmqtool.log.select import Selection
 from rmqtool.log.sources import Source
 from rmqtool.log.workers import Write
 
-# Counting makes so little of so much that its ranges are larger.
+# Counting yields little for much of the log, so its ranges are larger.
 _COUNTED_RANGE = 8 * RANGE
 
 
 def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages of a log in its order, in this process."""
+    """Yield the wanted messages of a log in its order, read by this process."""
     ranges = nominal_ranges(plan, selection.physical_from)
 
     def read(asked: Range) -> RangeReader | CoveredReader:
@@ -59,25 +55,24 @@ def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Par
 
 
 def iter_line_answers(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the lines of the wanted messages in the order of the log; ``found`` is what they hold, ``Lined``."""
+    """Yield the wanted messages as lines of JSON, range by range in the order of the log; ``found`` is a ``Lined``."""
     return run_ranges(plan, nominal_ranges(plan, selection.physical_from), LineWork(selection, plan.queues), effort)
 
 
 def iter_counts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield how many messages are wanted, range by range. No body is looked at that no question is about."""
+    """Yield the number of wanted messages, range by range. Bodies are read only if a question is about them."""
     ranges = nominal_ranges(plan, selection.physical_from, _COUNTED_RANGE)
     return run_ranges(plan, ranges, CountWork(selection, plan.queues), effort)
 
 
 @dataclass(frozen=True)
 class CountWork:
-    """Counts the wanted messages of ranges."""
+    """Work for ranges: the number of wanted messages."""
 
     selection: Selection
     queues: Sequence[QueueFiles]
 
     def __call__(self, asked: Range, write: Write) -> Answered:  # noqa: ARG002  (nothing is written)
-        """Count the wanted messages of a range."""
         reader = reader_of(asked, self.selection, self.queues, checksums=False)
         messages, damages = 0, []
         for found in reader.parts():
@@ -88,12 +83,12 @@ class CountWork:
         return Answered(reader.began, reader.reached, reader.left_over, Counted(messages, damages))
 
 
-# Lines are three times as large as small messages, and making them takes some times that.
+# Limits of one piece of lines. Lines of small messages are three times as large as the messages.
 _BOUNDS = Bounds(most_rows=8192, most_bytes=3 << 20)
 
 
 class Text(NamedTuple):
-    """Whole lines, how many of them are messages, and the damages among them."""
+    """Whole lines, the number of messages among them, and the damage among them."""
 
     data: Buffer
     messages: int
@@ -101,18 +96,17 @@ class Text(NamedTuple):
 
 
 def damage_text(damage: Damage) -> Text:
-    """Return the line of a damage."""
     return Text(_line_of(damage), 0, [damage])
 
 
 def end_of(part: Part) -> int:
-    """Return where in the log the last message of a part ends."""
+    """Return the physical offset at which the last message of a part ends."""
     records = part.records
     return int((records.column("physical_offset") + records.column("total_size")).max(initial=0))
 
 
 def iter_texts(part: Part) -> Iterator[Text]:
-    """Yield the lines of the messages of a part; behind a body that does not inflate stands its damage."""
+    """Yield the lines of the messages of a part. After a message whose body does not decompress comes its damage."""
     for lines in iter_json_lines(part.records, _BOUNDS):
         damages = [part.body_damage(lines.first_row + row, flaw) for row, flaw in lines.flaws]
         messages = len(lines.offsets) - 1
@@ -137,7 +131,7 @@ def _line_of(damage: Damage) -> bytes:
 
 
 class Lined(NamedTuple):
-    """What was written of a range: how many messages, which damages, and where in the log the last message ends."""
+    """The output of one range: messages, damage, and the physical offset at which the last message ends."""
 
     messages: int
     damages: list[Damage]
@@ -146,13 +140,12 @@ class Lined(NamedTuple):
 
 @dataclass(frozen=True)
 class LineWork:
-    """Reads ranges as lines; what it finds is ``Lined``."""
+    """Work for ranges: lines of JSON; ``found`` is a ``Lined``."""
 
     selection: Selection
     queues: Sequence[QueueFiles]
 
     def __call__(self, asked: Range, write: Write) -> Answered:
-        """Write the lines of a range."""
         reader = reader_of(asked, self.selection, self.queues)
         messages, damages, end = 0, [], 0
         for found in reader.parts():
@@ -166,14 +159,14 @@ class LineWork:
 
 
 class Row(NamedTuple):
-    """A Message object, and the damage of a body that does not inflate."""
+    """A Message object, and the damage if its body does not decompress."""
 
     fields: dict[str, Any]
     damage: Damage | None
 
 
 def iter_rows(part: Part) -> Iterator[Row]:
-    """Yield the messages of a part."""
+    """Yield the messages of a part one by one, as objects of docs/contract.md."""
     for row, at in enumerate(part.records.file_offsets.tolist()):
         message = decode_record(part.records.data.data, at)
         assert isinstance(message, Message), f"columns hold whole messages only, not {message}"
@@ -183,9 +176,9 @@ def iter_rows(part: Part) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Request:
-    """Which messages, in which order.
+    """Which messages, and in which order.
 
-    ``last`` takes the last ones of what lies in the wanted places: of all, or of each queue in the order of the queues.
+    ``last`` takes only the last messages: of all, or of each queue if ordered by queue.
     """
 
     selection: Selection
@@ -195,17 +188,16 @@ class Request:
 
     @property
     def limit(self) -> int | None:
-        """How many messages are wanted at most."""
         return self.selection.limit
 
     @property
     def is_plain(self) -> bool:
-        """Whether the messages come in the order of the log, all of them."""
+        """Whether all wanted messages come, in the order of the log."""
         return self.order is Order.LOG and self.sample is None and self.limit is None
 
 
 def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan, Selection]:
-    """Return what is read of a source, and what is asked of the messages there."""
+    """Return the plan for a source, and the selection with all bounds that are known."""
     selection = request.selection
     if source.store is not None:
         selection = replace(selection, rules=source.store.dispatch_rules)
@@ -214,7 +206,7 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
     selection = bound_by_queues(source.files, source.queues, selection)
     plan = read_plan(source.files, selection, source.queues, live=source.live)
     if not source.directories:
-        plan = replace(plan, witnesses=())  # one file was named: what lies behind it was not asked for
+        plan = replace(plan, witnesses=())  # one file was named, so what comes after it is not missing
     if request.last is not None and request.order is not Order.QUEUE:
         place = find_last_place(plan, selection.scope(), request.last, effort)
         selection = replace(selection, physical_from=max(place, selection.physical_from))
@@ -223,7 +215,7 @@ def plan_request(source: Source, request: Request, effort: Effort) -> tuple[Plan
 
 
 def iter_messages(source: Source, request: Request, effort: Effort) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages in their order."""
+    """Yield the wanted messages in the order of the request."""
     plan, selection = plan_request(source, request, effort)
     if request.order is Order.LOG and request.sample is None:
         found = iter_parts(plan, selection, effort)
@@ -234,19 +226,19 @@ def iter_messages(source: Source, request: Request, effort: Effort) -> Iterator[
 
 
 def iter_lines(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield the wanted messages as lines of JSON, for a request that is plain."""
+    """Yield the wanted messages as lines of JSON; the request must be plain."""
     plan, selection = plan_request(source, request, effort)
     return iter_line_answers(plan, selection, effort)
 
 
 def iter_numbers(source: Source, request: Request, effort: Effort) -> Iterator[Answered | Damage | Note]:
-    """Yield how many messages are wanted, range by range."""
+    """Yield the number of wanted messages, range by range."""
     plan, selection = plan_request(source, request, effort)
     return iter_counts(plan, selection, effort)
 
 
 def iter_limited(found: Iterator[Part | Damage | Note], limit: int) -> Iterator[Part | Damage | Note]:
-    """Yield no more than ``limit`` messages; nothing is read to learn whether there are more."""
+    """Yield at most ``limit`` messages. Nothing more is read to find out whether there are more."""
     left = limit
     for event in found if limit else ():
         if not isinstance(event, Part):
@@ -263,7 +255,7 @@ def iter_limited(found: Iterator[Part | Damage | Note], limit: int) -> Iterator[
 def iter_followed(
     source: Source, request: Request, effort: Effort, pause: Callable[[], None]
 ) -> Iterator[Part | Damage | Note | None]:
-    """Yield the wanted messages, and go on when more are written. None: there is no more for now."""
+    """Yield the wanted messages, and go on as more are written. None means that there are no more for now."""
     plan, selection = plan_request(source, request, effort)
     start = min((file.base_offset for file in plan.wanted), default=0)
     for file in plan.wanted:

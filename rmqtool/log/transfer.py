@@ -1,12 +1,12 @@
-"""Messages made ready for another log: their numbers, hosts and references, by columns and in a buffer of their own.
+"""Moving messages into another store: new queue offsets, hosts and references, in columns.
 
-Which queue offset each message of a log gets in a copy.
+A message that goes into a copy keeps its queue offset if that can be trusted. No checksum covers the header, so a
+damaged one can claim any number: numbers are trusted if they rise along the log and the queue's own entries confirm
+them. A record that breaks the row gets the free number between its neighbours. Without a free number it is *late*: it
+becomes the last of its queue.
 
-Kept, a queue offset is what the record says: damage of a header that no checksum covers may say anything. Numbers that
-rise along the log, and that the queue's own units confirm, are believed; a record that breaks the row gets the number
-that is free between its neighbours. One that finds none comes behind all others, as the last of its queue.
-
-Messages with a part of them left out, or with another broker's address: each is encoded anew, its place aside.
+``Redaction`` encodes messages without bodies or properties, or with another store host. ``SourceMove`` combines the
+two, and maps the physical offsets by which other records refer to half messages and timer messages.
 """
 
 from __future__ import annotations
@@ -48,26 +48,28 @@ from rmqtool.log.queue_entries import QueueFiles, read_unit_places
 
 Queue = tuple[str, int]
 
-# A number that is so far ahead of the last one is believed only where the queue's units confirm it.
+# A larger step between two numbers is trusted only if the queue's entries confirm it.
 WIDEST_GAP = 1 << 20
 
 
 class Numbered(NamedTuple):
-    """The queue offsets of messages; those that are ``late`` have none yet."""
+    """Queue offsets of messages; those that are ``late`` have none yet."""
 
     queue_offsets: Ints
     late: Mask
 
 
 class Watch:
-    """Offsets of one queue of one source, and where each of them leads to in the copy: what groups have consumed."""
+    """Offsets of one queue of a source, and the offset that each becomes in the copy: the committed
+    offsets of groups.
+    """
 
     def __init__(self, offsets: Iterable[int]) -> None:
         self.offsets: Ints = np.array(sorted(set(offsets)), np.int64)
         self.found: dict[int, int] = {}
 
     def see(self, claims: Ints, numbers: Ints) -> None:
-        """Learn the numbers of messages: an offset leads to the first message that is not before it."""
+        """Take numbers of messages. An offset becomes that of the first message at or after it."""
         open_offsets = self.offsets[len(self.found) :]
         if not len(open_offsets) or not len(claims):
             return
@@ -79,7 +81,7 @@ class Watch:
 
 
 class Numbering:
-    """The queues of a copy while it grows. ``begins_anew`` says of a topic whether its queues count from 0."""
+    """The queues of a copy while it is written. ``begins_anew`` says whether the queues of a topic count from 0."""
 
     def __init__(self, begins_anew: Callable[[str], bool]) -> None:
         self.next: dict[Queue, int] = {}
@@ -87,7 +89,7 @@ class Numbering:
         self.begins_anew = begins_anew
 
     def number(self, records: Records, of_source: SourceQueues) -> Numbered:
-        """Return the queue offsets of records that follow those before."""
+        """Return the queue offsets of the next records in the order of the log."""
         offsets: Ints = records.column("queue_offset").astype(np.int64)
         late = np.zeros(len(records), np.bool_)
         rows = np.flatnonzero(have_queue_unit(records))
@@ -116,7 +118,7 @@ class Numbering:
         return Numbered(offsets, late)
 
     def append(self, records: Records) -> Ints:
-        """Return offsets behind all others: for messages that were late."""
+        """Return queue offsets after all others, for late messages."""
         topics = records.topics
         offsets = np.empty(len(records), np.int64)
         for row, (code, queue_id) in enumerate(
@@ -142,31 +144,30 @@ class Numbering:
 
 
 class SourceQueues:
-    """What the queues of one source say of its messages, and what is watched there."""
+    """The queues of one source: the physical offsets in their entries, and the watched offsets."""
 
     def __init__(self, queues: Iterable[QueueFiles], watches: Mapping[Queue, Watch]) -> None:
         self._files = {(one.queue.topic, one.queue.queue_id): one for one in queues if not one.is_batch}
         self._watches = watches
 
     def places_at(self, queue: Queue, claims: Ints) -> Ints | None:
-        """Return the places that units name at the claimed offsets; None where no queue tells."""
+        """Return the physical offsets in the entries at the claimed offsets, or None without such a queue."""
         files = self._files.get(queue)
         if files is None:
             return None
         try:
             return read_unit_places(files, claims)
-        except ReadFailed:  # the queues are a help, no more
+        except ReadFailed:  # the queues are only a help
             return None
 
     def see(self, queue: Queue, claims: Ints, numbers: Ints) -> None:
-        """Learn the numbers of messages of a queue."""
         watch = self._watches.get(queue)
         if watch is not None:
             watch.see(claims, numbers)
 
 
 def _message_counts(records: Records) -> Ints:
-    """Return how many queue offsets each record takes: an inner batch takes several."""
+    """Return how many queue offsets each record takes: an inner batch takes one for each message."""
     counts = np.ones(len(records), np.int64)
     rows = np.flatnonzero(records.column("sys_flag") & int(SysFlag.INNER_BATCH))
     if len(rows):
@@ -177,23 +178,23 @@ def _message_counts(records: Records) -> Ints:
 
 
 def _is_sound(claims: Ints, due: int | None) -> bool:
-    """Return whether numbers rise from the one that is due, without a jump that only units could explain."""
+    """Return whether numbers rise from the expected one without a jump that needs confirmation."""
     steps = np.diff(claims, prepend=claims[0] - 1 if due is None else due - 1)
     return bool((steps > 0).all() and (steps <= WIDEST_GAP).all() and 0 <= claims[0] < 1 << 40)
 
 
 def _is_contradicted(named: Ints | None, places: Ints) -> bool:
-    """Return whether units say of one of the numbers that another record has it, or that it does not exist."""
+    """Return whether an entry names another record for one of the numbers, or does not exist."""
     return named is not None and bool((named != places).any())
 
 
 def _chain(claims: Ints, due: int | None, named: Ints | None, places: Ints) -> Mask:
-    """Return which of the numbers are believed: they rise, and as many as possible do."""
+    """Return which numbers are trusted: the longest rising choice of the possible ones."""
     possible = (claims >= (0 if due is None else due)) & (claims < 1 << 40)
     confirmed = np.zeros(len(claims), np.bool_)
     if named is not None and (named == places).sum() * 2 >= len(claims):
         confirmed = possible & (named == places)
-        # What no unit contradicts must at least fit between those that units confirm.
+        # Numbers without an entry must at least fit between confirmed ones.
         below = np.maximum.accumulate(np.where(confirmed, claims, -1))
         above = np.minimum.accumulate(np.where(confirmed, claims, 1 << 62)[::-1])[::-1]
         possible &= confirmed | ((claims > below) & (claims < above) & (named < 0))
@@ -205,7 +206,7 @@ def _chain(claims: Ints, due: int | None, named: Ints | None, places: Ints) -> M
 
 
 def _longest_rise(claims: Ints, rows: Ints) -> list[int]:
-    """Return the rows of a longest strictly rising choice of ``claims``."""
+    """Return the rows of a longest strictly rising subsequence of ``claims``."""
     tails: list[int] = []
     tail_rows: list[int] = []
     before: dict[int, int] = {}
@@ -224,14 +225,14 @@ def _longest_rise(claims: Ints, rows: Ints) -> list[int]:
 
 
 def _fill(claims: Ints, chain: Mask, due: int | None) -> tuple[Ints, Mask]:
-    """Return the numbers: those of the chain as they are, free ones before the next of the chain for the others."""
+    """Return the numbers: trusted ones as they are, and for the others the free ones before the next trusted one."""
     numbers, late = claims.copy(), ~chain
     above = np.minimum.accumulate(np.where(chain, claims, 1 << 62)[::-1])[::-1]
     last = -1
     if due is not None:
         last = due - 1
     elif chain.any():
-        # Those before the first of the chain stood right before it.
+        # Records before the first trusted one get the numbers just before it.
         first = int(np.argmax(chain))
         last = max(int(claims[first]) - first - 1, -1)
     for row in range(len(claims)):
@@ -246,18 +247,18 @@ Host = tuple[bytes, int]
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode("ascii")
 _NAME_END = NAME_VALUE_SEPARATOR.encode("ascii")
-# Reserved names that a message does without: clients look at them, brokers need none.
+# Reserved names that can be removed: brokers do not need them.
 _FREE = frozenset({KEYS, TAGS, UNIQ_KEY, BUYER_ID, CORRELATION_ID, INSTANCE_ID})
 BODY = "body"
-# Topics of a broker in which messages of clients lie.
+# Topics of a broker that contain messages of clients.
 _OF_CLIENTS = (*WAITING, CHECK_MAX_TIME_TOPIC)
 
 
 @dataclass(frozen=True)
 class Redaction:
-    """What every message loses: its body, some properties; and the address of the broker that stored it.
+    """The parts that every message loses, and the new store host.
 
-    What a broker keeps for itself loses nothing but the address: without it the broker could not go on.
+    A broker's own records keep everything but the host, because it could not go on without them.
     """
 
     body: bool = False
@@ -266,7 +267,7 @@ class Redaction:
 
     @classmethod
     def of(cls, words: tuple[str, ...], store_host: Host | None) -> Redaction:
-        """Return the redaction of ``--redact``: the word ``body``, or names of properties."""
+        """Return the redaction of ``--redact``: the word ``body``, and names of properties."""
         for word in words:
             if word != BODY and is_reserved(word) and word not in _FREE:
                 raise UsageError(
@@ -276,7 +277,7 @@ class Redaction:
         return cls(BODY in words, named, store_host)
 
     def apply(self, records: Records) -> Records:
-        """Return the records as they are wanted, in a buffer of their own."""
+        """Return the redacted records in a new buffer."""
         if not self.body and not self.properties and self.store_host is None:
             return records
         topics = records.topics
@@ -315,14 +316,14 @@ class Redaction:
         )
 
 
-# Topics whose records others name by their places in the log: committed messages, the timer log.
+# Topics with records that others refer to by physical offset: commits and the timer log.
 _NAMED_BY_PLACE = frozenset({HALF_TOPIC, TIMER_TOPIC})
-# The place of a half message that is gone: before every log.
+# The physical offset of a half message that was left out: before the first byte of any log.
 _GONE = 0
 
 
 class Places:
-    """Where records went that are named by their places: 16 bytes for each half message and each timed one."""
+    """The new physical offsets of moved records that others refer to, 16 bytes each in memory."""
 
     def __init__(self) -> None:
         self._old: list[Ints] = []
@@ -330,17 +331,16 @@ class Places:
         self._sizes: list[Ints] = []
 
     def add(self, old: Ints, new: Ints, sizes: Ints) -> None:
-        """Learn the new places and sizes of records."""
         self._old.append(old)
         self._new.append(new)
         self._sizes.append(sizes)
 
     def find(self, wanted: Ints, missing: int) -> Ints:
-        """Return the new places; ``missing`` for records that the copy does not have."""
+        """Return the new offsets; ``missing`` for records that are not in the copy."""
         return self._find(wanted, self._new, np.full(len(wanted), missing, np.int64))
 
     def find_sizes(self, wanted: Ints, sizes: Ints) -> Ints:
-        """Return the new sizes of records; ``sizes`` of those that the copy does not have."""
+        """Return the new sizes; the value of ``sizes`` for records that are not in the copy."""
         return self._find(wanted, self._sizes, sizes)
 
     def _find(self, wanted: Ints, column: list[Ints], missing: Ints) -> Ints:
@@ -357,7 +357,7 @@ class Places:
 
 
 class Moved(NamedTuple):
-    """Records to append, as they were and packed as they will be; and those that come behind all others."""
+    """Records to append: as they were, packed with new values, and the late ones among them."""
 
     records: Records
     packed: Packed
@@ -365,12 +365,11 @@ class Moved(NamedTuple):
 
     @property
     def late_count(self) -> int:
-        """How many come behind all others."""
         return 0 if self.late is None else len(self.late)
 
 
 class SourceMove:
-    """The way of one source's messages into the copy."""
+    """Moves the messages of one source into the copy."""
 
     def __init__(self, numbering: Numbering, queues: SourceQueues, redaction: Redaction) -> None:
         self.places = Places()
@@ -379,7 +378,7 @@ class SourceMove:
         self._queues = queues
 
     def move(self, records: Records) -> Moved:
-        """Return records with the numbers that they get."""
+        """Return the next records of the source with their new numbers."""
         numbered = self._numbering.number(records, self._queues)
         late = None
         if numbered.late.any():
@@ -388,13 +387,13 @@ class SourceMove:
         return Moved(records, self._packed(records, offsets), late)
 
     def append(self, moved: Moved) -> Moved:
-        """Return the records of ``moved`` that were late, numbered behind all others."""
+        """Return the late records of ``moved``, numbered after all others."""
         records = moved.late
         assert records is not None, "nothing was late"
         return Moved(records, self._packed(records, self._numbering.append(records)), None)
 
     def placed(self, moved: Moved, new: Ints) -> None:
-        """Remember the places of those records that others name by them."""
+        """Remember the new offsets of those records that others refer to."""
         topics = moved.records.topics
         rows = np.flatnonzero(topics.each(lambda topic: topic in _NAMED_BY_PLACE, np.bool_))
         if len(rows):
@@ -414,7 +413,9 @@ class SourceMove:
 
 
 def id_columns(moved: Moved) -> list[Iterable[Any]]:
-    """Return what names appended messages: topic, queue, then old and new numbers, places and ids, and key."""
+    """Return the columns of the id map: topic, queue, then old and new queue offset, physical offset and id, and the
+    key.
+    """
     old = moved.records
     new, _ = decode_records(moved.packed.data.data, moved.packed.starts)
     topics = old.topics
@@ -432,14 +433,14 @@ def id_columns(moved: Moved) -> list[Iterable[Any]]:
 
 
 def moved_timer_log(data: bytes, places: Places) -> bytes:
-    """Return a file of the timer log whose units name the records of the copy; places before the log where it has none.
+    """Return a file of the timer log with the physical offsets of the copy.
 
-    A broker passes over a timer whose message is not there.
+    A timer whose message was left out gets an offset before the log; brokers ignore such a timer.
     """
     dtype = np.dtype(layouts.TIMER_LOG_UNIT.dtype())
     units = np.frombuffer(data, dtype, len(data) // dtype.itemsize).copy()
     is_unit = units["size"] == timer.UNIT_SIZE
-    # Behind the first that is none there is the blank, or nothing.
+    # After the first that is not an entry there is only the blank or nothing.
     count = len(units) if is_unit.all() else int(np.argmin(is_unit))
     named = units["offset_py"][:count].astype(np.int64)
     units["offset_py"][:count] = places.find(named, _GONE)

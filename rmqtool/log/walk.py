@@ -1,15 +1,14 @@
-"""The tolerant walk: every record of a segment in order, and what lies between them.
+"""The tolerant walk: every record of a segment in order, and the damage between them.
 
-The walk never gives up at a bad byte. A record whose lengths add up but whose checksum or place does not is stepped
-over by its size; where the structure is broken, the next self-consistent record is searched: its magic, lengths that
-add up, the body's checksum, and its own word for where it lies.
+The walk never stops at damage. A record with sound lengths but a wrong checksum or offset is passed by its size. Where
+the structure is broken, the walk searches for the next *self-consistent* record: its magic, lengths that add up, a
+right body checksum, and its own physical offset.
 
-Valid records can also be left from before: a recovery moves the end back and clears nothing, the broker overwrites
-from there, and older records stay behind the new end. They say the right place, but their time runs backwards: a
-record found behind a break is stale when it is older than the last one before the break.
+Valid records can also be old: a recovery moves the end of the log back and clears nothing. A record after a break is
+*stale* if it is older than the last record before the break.
 
-A size is believed as long as nothing valid contradicts it: a damaged record, and a blank, end where a record begins
-that says its true place. What the disk cannot read is damage, too: see ``salvaged``.
+A size is trusted until something valid contradicts it: a damaged record or a blank ends where a record with a right
+physical offset begins. Bytes that the disk cannot read are damage too; see ``files.salvaged``.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
 
 WINDOW = 1 << 20
-# What is read for a single record, unless it is larger.
+# Bytes read for a single record, unless it is larger.
 RECORD_WINDOW = 4096
 _ZEROS = bytes(WINDOW)
-# The next record mostly is near: a search begins with little, and reads more at a time the longer it takes.
+# The next record is usually near, so a search begins with a small piece and takes larger ones.
 _FIRST_PIECE = 16 << 10
 _GROWTH = 4
 _START_SIZE = layouts.RECORD_START.size
@@ -47,9 +46,9 @@ _MAGIC_AT = layouts.RECORD_START.field("magic").offset
 
 
 class Place(NamedTuple):
-    """What stands at ``file_offset``: a valid message, the blank, nothing, or a flaw, and how many bytes it takes.
+    """The bytes at ``file_offset``: a valid message, a blank, nothing, or a flaw; and its length.
 
-    ``damaged`` is the message behind a flaw whose structure is whole (a wrong checksum, a wrong place).
+    ``damaged`` is the message of a flaw if its structure is sound (wrong checksum, wrong offset).
     """
 
     file_offset: int
@@ -59,7 +58,7 @@ class Place(NamedTuple):
 
 
 class Window:
-    """A file read in large pieces, for a walk that mostly goes forward."""
+    """A view of a file that is read in large pieces, for a walk that mostly goes forward."""
 
     def __init__(self, file: ReadableFile, end: int, least: int = WINDOW) -> None:
         self.file = salvaged(file)
@@ -69,7 +68,7 @@ class Window:
         self.data = b""
 
     def view(self, file_offset: int, length: int) -> tuple[bytes, int]:
-        """Return bytes that hold ``length`` bytes at ``file_offset`` (fewer at the end), and where they begin there."""
+        """Return bytes that contain ``length`` bytes at ``file_offset`` (fewer at the end), and their index in it."""
         length = min(length, self.end - file_offset)
         if file_offset < self.start or file_offset + length > self.start + len(self.data):
             self.start = file_offset
@@ -80,9 +79,9 @@ class Window:
 class SegmentWalk:
     """One walk over one segment.
 
-    ``base_offset`` is the place of the file's first byte in its log, None for a blob whose place nobody knows (records
-    are then not compared with it). ``compacted`` is True for a compaction log, whose records keep the block of
-    the original place.
+    ``base_offset`` is the physical offset of the file's first byte, or None if it is unknown; offsets in records are
+    not compared then. ``compacted`` is for compaction logs, whose records keep the checksum block of their original
+    offset.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class SegmentWalk:
         self.ended = False
 
     def places(self, start: int = 0) -> Iterator[Place]:
-        """Yield every place from ``start`` to the end, without a gap between them."""
+        """Yield all places from ``start`` to the end; they follow each other without a gap."""
         at = start
         last: Place | None = None
         while at < self.end:
@@ -123,9 +122,10 @@ class SegmentWalk:
             yield last
 
     def _find_overlapped(self, last: Place, end: int) -> int | None:
-        """Return where a record begins that reaches from inside the one before a break beyond it.
+        """Return where a record begins inside the last record and reaches past its end, up to which the size must be
+        wrong.
 
-        Then the size of the one before is wrong: nobody can put a record with its true place there.
+        Only a record with its own physical offset counts, and that cannot be inside another record by chance.
         """
         found = self.find_record(last.file_offset + MIN_RECORD_SIZE, end)
         record = None if found is None else self._decode(found)
@@ -140,7 +140,7 @@ class SegmentWalk:
         return Place(last.file_offset, length, Flaw("CL-LEN", text, 0, length), message)
 
     def place_at(self, file_offset: int) -> Place:
-        """Return what stands at ``file_offset``, where a record is due."""
+        """Return the place at ``file_offset``, where a record is expected."""
         place = self._place_at(file_offset)
         unread = self.file.find_unreadable(file_offset, file_offset + place.length)
         return place if unread is None else self._unread(place, unread)
@@ -179,32 +179,32 @@ class SegmentWalk:
         return Place(file_offset, length, found._replace(length=length))
 
     def _find_inside(self, damaged: Place) -> int | None:
-        """Return where a valid record begins in the bytes that a damaged one claims: then its size is wrong."""
+        """Return where a valid record begins inside the bytes of a damaged one, whose size is wrong then; else None."""
         end = damaged.file_offset + damaged.length
         found = None if self.base_offset is None else self.find_record(damaged.file_offset + MIN_RECORD_SIZE, end)
         return found if found is not None and found < end else None
 
     def _find_newer(self, file_offset: int) -> int | None:
-        """Return where a record begins that is not older than the last one; those that are were left from before."""
+        """Return where a record begins that is not older than the last one; older ones are left over from before."""
         found = self.find_record(file_offset)
         record = None if found is None else self._decode(found)
         is_newer = isinstance(record, Message) and record.store_timestamp >= self.last_timestamp
         return found if is_newer else None
 
     def _unread(self, place: Place, unread: Extent) -> Place:
-        """Return a place that bytes belong to which the disk cannot read."""
+        """Return the place with the unreadable bytes as its flaw."""
         end = place.file_offset + place.length
         if end == self.end and place.damaged is None and not isinstance(place.what, Blank):
-            end = min(end, unread.end)  # nobody knows what stood here, and what follows is judged by itself
+            end = min(end, unread.end)  # it is unknown what was here; what follows is decided on its own
         length = end - place.file_offset
         begin, behind = max(unread.file_offset, place.file_offset), min(unread.end, end)
         text = f"{behind - begin} bytes at {begin} cannot be read: the disk reports an error"
         return Place(place.file_offset, length, Flaw("ST-READ", text, begin - place.file_offset, behind - begin))
 
     def record_at(self, file_offset: int, *, verify: bool = True) -> Message | Flaw | None:
-        """Return the valid record at ``file_offset``, the flaw of one that is structurally whole, None without one.
+        """Return the valid record at ``file_offset``; the flaw of a sound structure; None without a record.
 
-        Without ``verify`` a record counts when its lengths add up, whatever its checksum and the place that it says.
+        Without ``verify`` a sound structure is enough: checksum and offset may be wrong.
         """
         found = self._decode(file_offset)
         if not isinstance(found, Message):
@@ -212,7 +212,7 @@ class SegmentWalk:
         return next(self._check(found, file_offset), None) or found if verify else found
 
     def find_record(self, file_offset: int, before: int | None = None) -> int | None:
-        """Return where the next self-consistent record, or the blank that reaches the end, begins."""
+        """Return where the next self-consistent record begins, or the blank that reaches the end; None without one."""
         at, length = file_offset, _FIRST_PIECE
         end = self.end if before is None else min(before + _START_SIZE - 1, self.end)
         while at + _START_SIZE <= end:
@@ -224,7 +224,8 @@ class SegmentWalk:
             if len(piece) < _START_SIZE:
                 return None
             at += len(piece) - _START_SIZE + 1
-            if piece == _ZEROS:  # a hole may be as large as a disk: go on where data may be, a size of zeros before it
+            # A hole can be as large as a disk: continue at the next data; a size of zeros may come before it.
+            if piece == _ZEROS:
                 data = next(iter(self.file.iter_data(at, end)), None)
                 if data is None:
                     return None
@@ -255,7 +256,7 @@ class SegmentWalk:
         return decode_record(data, at)
 
     def _adds_up(self, file_offset: int, total_size: int) -> bool:
-        """Look at the lengths of a large record before reading it: a damaged size must not cost its bytes of memory."""
+        """Return whether the lengths of a large record add up, before it is read: a damaged size may be gigabytes."""
 
         def read(length: int, at: int) -> bytes:
             return self.file.pread(length, file_offset + at)
@@ -271,9 +272,9 @@ class SegmentWalk:
         return check_record(message, data, at, physical_offset, compacted=self.compacted)
 
     def _rest(self, file_offset: int, found: Nothing | Flaw, written: int | None) -> Place:
-        """No record follows: a torn last record, zeros, or zeros with stale bytes that are no records behind them.
+        """Return the rest of the segment, in which no record follows: a torn record, zeros, or stale bytes after zeros.
 
-        ``written`` is where the first byte lies that is not zero.
+        ``written`` is where the first byte that is not zero is.
         """
         left = self.end - file_offset
         if written is None:
@@ -287,8 +288,9 @@ class SegmentWalk:
         return Place(file_offset, written - file_offset, Nothing(written - file_offset))
 
     def find_nonzero(self, file_offset: int) -> int | None:
-        """Return where the first byte that is not zero lies; holes are not read."""
-        # All extents first: reading reserved room makes it look like data, and reading ahead what lies behind it too.
+        """Return the offset of the first byte that is not zero, or None. Holes are not read."""
+        # Take all extents before reading: a read makes reserved room look like data, and so does the
+        # read-ahead past it.
         for extent in tuple(self.file.iter_data(file_offset, self.end)):
             for at in range(extent.file_offset, extent.end, WINDOW):
                 piece = self.file.pread(min(WINDOW, extent.end - at), at)
@@ -298,7 +300,7 @@ class SegmentWalk:
 
 
 def _candidates(data: bytes) -> Iterator[int]:
-    """Yield where in ``data`` a record could begin, by the magic numbers, in order."""
+    """Yield the offsets in ``data`` where a record could begin, found by the magics, in order."""
     places = {magic: data.find(magic, _MAGIC_AT) for magic in MAGIC_BYTES}
     while True:
         due = [(place, magic) for magic, place in places.items() if place >= 0]
@@ -312,9 +314,8 @@ def _candidates(data: bytes) -> Iterator[int]:
 def read_record_at(
     file: ReadableFile, base_offset: int, file_offset: int, *, verify: bool = True
 ) -> Message | Flaw | None:
-    """Return what ``SegmentWalk.record_at`` does, for callers that know where a record begins.
-
-    Nothing else of the file is read.
+    """Return ``SegmentWalk.record_at`` for a caller that knows where a record begins; nothing else
+    of the file is read.
     """
     walk = SegmentWalk(file, base_offset)
     walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
@@ -322,7 +323,7 @@ def read_record_at(
 
 
 class EntryPlace(NamedTuple):
-    """What stands at ``file_offset`` of a DLedger data file: an entry with the record inside, or what ends the file."""
+    """An entry of a DLedger data file with its record, or the end of the file."""
 
     file_offset: int
     length: int
@@ -331,7 +332,7 @@ class EntryPlace(NamedTuple):
 
 
 def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -> int:
-    """Return where the next entry of a DLedger data file begins that holds a right record; its end if there is none."""
+    """Return where the next entry with a right record begins; the end of the file without one."""
     file = salvaged(file)
     walk, end = SegmentWalk(file, base_offset), file.size()
     found = walk.find_record(file_offset + HEAD_SIZE)
@@ -345,7 +346,9 @@ def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -
 
 
 def walk_dledger(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[EntryPlace]:
-    """Yield the entries of a DLedger data file from ``start``, where one is due, and last what ends it."""
+    """Yield the entries of a DLedger data file from ``start``, where an entry is expected; the last place ends the
+    file.
+    """
     file = salvaged(file)
     at, size = start, file.size()
     while at < size:
