@@ -1,4 +1,4 @@
-"""From what the operating system says to the project's errors: which file, what was tried, what to do next."""
+"""Errors of the operating system as rmqtool's errors: which file, which operation, and what to do."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ _HINTS = {
 
 
 def os_error(number: int) -> OSError:
-    """Return the error that the operating system would raise for ``number``."""
     return OSError(number, os.strerror(number))
 
 
 def read_failed(operation: str, file: str, cause: OSError) -> ReadFailed:
-    """Return the error of a failed ``operation`` (a verb) that only reads."""
+    """Return the error for a failed ``operation`` (a verb) that reads."""
     kind = FileMissing if cause.errno == errno.ENOENT else ReadFailed
     error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
     error.__cause__ = cause
@@ -44,7 +43,7 @@ def read_failed(operation: str, file: str, cause: OSError) -> ReadFailed:
 
 
 def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
-    """Return the error of a failed ``operation`` (a verb) that writes."""
+    """Return the error for a failed ``operation`` (a verb) that writes."""
     kind = NoSpace if cause.errno in (errno.ENOSPC, errno.EDQUOT) else WriteFailed
     error = kind(_sentence(operation, file, cause), file=file, hint=_hint(cause))
     error.__cause__ = cause
@@ -52,7 +51,7 @@ def write_failed(operation: str, file: str, cause: OSError) -> WriteFailed:
 
 
 def require_room(files: ReadableFileSystem, needed: int, what: str, hint: str = "free some space there first") -> None:
-    """Refuse to begin what there is no room for: ``what`` needs so many bytes on the disk of ``files``."""
+    """Raise NoSpace if the disk of ``files`` does not have ``needed`` bytes for ``what``."""
     available = files.space().available
     if available < needed:
         raise NoSpace(
@@ -70,12 +69,12 @@ def _hint(cause: OSError) -> str | None:
     return None if cause.errno is None else _HINTS.get(cause.errno)
 
 
-# What the loader of a library says that has no room in the address space.
+# The message of the loader when a library does not fit into the address space.
 _UNMAPPED = "failed to map segment"
 
 
 def of_the_machine(error: Exception) -> RmqtoolError | None:
-    """Return what failed where the machine did, and nobody nearer to it has said so; None where it is a bug."""
+    """Return the error for an exception that the machine caused and no other code explained; None for a bug."""
     if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _UNMAPPED in str(error)):
         hint = "raise the limit (ulimit -v, the container's limit), or use one thread: -j 1"
         return NoMemory("there is not enough memory for this command", hint=hint)

@@ -1,17 +1,15 @@
-"""What a store's files can do: the two protocols that every reader and every writer of a store is given.
+"""The protocols of file systems: everything that readers and writers of a store can do with its files.
 
-Paths are ``str`` relative to the root of the file system, ``/`` between the names, ``""`` for the root itself. A name
-cannot leave the root: absolute paths, ``.``, ``..``, empty names and NUL are refused. Links are never followed, neither
-as a last name nor on the way to it. Only regular files are opened.
+Paths are ``str`` relative to the root, with ``/`` between the names and ``""`` for the root itself. No path leaves the
+root: absolute paths, ``.``, ``..``, empty names and NUL are refused. Links are never followed, at the end of a path or
+on the way. Only regular files are opened.
 
-What can go wrong is a ``ReadFailed`` (``FileMissing`` when nothing is there) or a ``WriteFailed`` (``NoSpace`` when the
-disk is full): they name the file, the operation, the reason and what to do next. A call that the kernel interrupts is
-taken up again and is no error.
+Errors are ``ReadFailed`` (``FileMissing`` if the file does not exist) and ``WriteFailed`` (``NoSpace`` if the disk is
+full). They name the file, the operation, the reason and what to do. A call that a signal interrupts is repeated.
 
-Durability is POSIX's, at its worst: what was written survives a power cut after ``fdatasync`` of the file; a new name,
-a new directory, a rename or a removal after ``fsync_dir`` of the directory that holds the name; owner, mode and mtime
-after ``fsync``. After a failed sync nothing can be said of what was written before it, and a second sync does not mend
-that.
+Durability is POSIX's at its weakest. Written bytes survive a power cut after ``fdatasync`` of the file; a new name, a
+new directory, a rename or a removal after ``fsync_dir`` of its directory; owner, mode and mtime after ``fsync``. After
+a failed sync the state of everything written before it is unknown, and a second sync does not help.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
 _NAME_LIMIT = 255
 _OFFSET_LIMIT = 2**63 - 1
 _VANISHED = "if a broker is running, it may have removed it: run the command again"
-# So many are asked for owner and mode; the rest of a directory of a hundred thousand topics is not.
+# Files whose owner and mode are read to choose those of a new file. A directory can have a hundred thousand.
 _NEIGHBOURS = 64
 
 Buffer = bytes | bytearray | memoryview
@@ -39,7 +37,7 @@ Failure = type[ReadFailed] | type[WriteFailed]
 
 
 class Kind(StrEnum):
-    """What a directory entry is, links not followed."""
+    """The kind of a directory entry; a link is not followed."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -52,7 +50,7 @@ class Kind(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One name in a directory. ``is_link``: what it leads to is taken for it."""
+    """One name in a directory. ``is_link``: it is a link, and ``kind`` is that of its target."""
 
     name: str
     kind: Kind
@@ -60,7 +58,7 @@ class Entry(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What ``lstat`` says of a file or directory; ``mode`` is the permission bits alone."""
+    """The result of ``lstat``; ``mode`` has the permission bits only."""
 
     kind: Kind
     size: int
@@ -75,12 +73,12 @@ class Status(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int, int, int]:
-        """Two equal identities, taken at two times, are the same file with the same bytes."""
+        """A value that is equal at two times only if it is the same file with the same bytes."""
         return (self.device, self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
 class Attributes(NamedTuple):
-    """What a file or directory is given beside its bytes; an ``mtime_ns`` of None leaves the time alone."""
+    """Owner, mode and time of a file; an ``mtime_ns`` of None keeps the time."""
 
     mode: int
     owner: int
@@ -89,24 +87,24 @@ class Attributes(NamedTuple):
 
     @classmethod
     def of(cls, status: Status) -> Attributes:
-        """Return what would make another file look like this one, its time included."""
+        """Return the attributes of a file, its time included."""
         return cls(status.mode, status.owner, status.group, status.mtime_ns)
 
 
 class Extent(NamedTuple):
-    """A span of a file that may hold something else than zeros."""
+    """A span of a file that may hold something other than zeros."""
 
     file_offset: int
     length: int
 
     @property
     def end(self) -> int:
-        """The file offset behind the span."""
+        """The file offset after the span."""
         return self.file_offset + self.length
 
 
 class Space(NamedTuple):
-    """Bytes of the disk beneath a file system; ``available`` is what this process may still use."""
+    """Bytes of a disk; ``available`` is what this process may still use."""
 
     total: int
     free: int
@@ -114,13 +112,13 @@ class Space(NamedTuple):
 
     @property
     def used_percent(self) -> int:
-        """How full the disk is, rounded up; what only root may use counts neither as used nor as usable."""
+        """How full the disk is, rounded up. Bytes reserved for root count neither as used nor as free."""
         used = self.total - self.free
         return -(-100 * used // self._counted) if self._counted else 0
 
     @property
     def used_ratio(self) -> float:
-        """The same, not rounded, as a share of 1."""
+        """The same as a share of 1, not rounded."""
         return (self.total - self.free) / self._counted if self._counted else 0.0
 
     @property
@@ -129,7 +127,7 @@ class Space(NamedTuple):
 
 
 class LockState(NamedTuple):
-    """Whether somebody holds the store's lock, and which process, where the kernel tells."""
+    """Whether the store's lock is held, and by which process if the kernel tells."""
 
     held: bool
     pid: int | None = None
@@ -139,11 +137,11 @@ class LockState(NamedTuple):
 
 
 class Closable(Protocol):
-    """Something to be closed, by hand or by ``with``. Closing twice is the same as closing once."""
+    """Something to close, also by ``with``. Closing twice is allowed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release what is held."""
 
     def __enter__(self) -> Self:
         return self
@@ -157,23 +155,23 @@ class Closable(Protocol):
 class ReadableFile(Closable, Protocol):
     """One open regular file. Its methods may be called from several threads at once.
 
-    There is no map of the file: a mapped file that shrinks, or a bad sector beneath a map, kills the process, where
-    ``pread`` raises. Who needs a buffer brings one to ``pread_into``.
+    There is no memory map: if a mapped file shrinks, or a sector below a map is bad, the process is killed, where
+    ``pread`` raises. A caller that wants a buffer passes one to ``pread_into``.
     """
 
     path: str
-    # The path as a person knows it; errors carry it.
+    # The path as a person knows it, for errors.
     shown: str
 
     @abstractmethod
     def pread(self, length: int, file_offset: int) -> bytes:
-        """Read ``length`` bytes; fewer only where the file ends.
+        """Read ``length`` bytes; fewer only at the end of the file.
 
-        A file that has become shorter than it was when it was opened, so that the wanted bytes are gone, is an error.
+        If the file was cut since it was opened, so that wanted bytes are gone, that is an error.
         """
 
     def pread_exactly(self, length: int, file_offset: int) -> bytes:
-        """Read ``length`` bytes, all of which must be there."""
+        """Read exactly ``length`` bytes, or raise ReadFailed."""
         found = self.pread(length, file_offset)
         if len(found) < length:
             raise ReadFailed(
@@ -186,30 +184,27 @@ class ReadableFile(Closable, Protocol):
 
     @abstractmethod
     def pread_into(self, buffer: bytearray | memoryview, file_offset: int) -> int:
-        """Fill ``buffer``; return how many bytes there were. The rules of ``pread`` hold."""
+        """Fill ``buffer`` and return how many bytes were read, by the rules of ``pread``."""
 
     @abstractmethod
     def stat(self) -> Status:
-        """Return what the file is now; its ``identity`` tells whether it changed."""
+        """Return the state of the file now."""
 
     def size(self) -> int:
-        """Return the size that the file has now."""
         return self.stat().size
 
     @abstractmethod
     def iter_data(self, file_offset: int = 0, end: int | None = None) -> Iterator[Extent]:
-        """Walk over the spans between ``file_offset`` and ``end`` that may hold data, ascending and apart.
+        """Yield the spans between ``file_offset`` and ``end`` that may hold data, ascending and not adjacent.
 
-        What lies between them is a hole and reads as zeros. A file system that knows no holes reports one span.
+        The rest is holes, which read as zeros. A file system without holes yields one span.
         """
 
 
 class WritableFile(ReadableFile, Protocol):
-    """One regular file, open for reading and writing."""
-
     @abstractmethod
     def pwrite(self, data: Buffer, file_offset: int) -> None:
-        """Write all of ``data``, or raise; the file grows where needed. After an error any part may be written."""
+        """Write all of ``data``, or raise. The file grows if needed. After an error, any part of it may be written."""
 
     @abstractmethod
     def truncate(self, size: int) -> None:
@@ -225,33 +220,34 @@ class WritableFile(ReadableFile, Protocol):
 
 
 class ReadableFileSystem(Closable, Protocol):
-    """The files beneath one root, for looking at. Nothing here can change them, their times excepted by the kernel."""
+    """The files below one root, for reading. Nothing here can change them, except that the kernel
+    updates access times.
+    """
 
     @abstractmethod
     def open_read(self, path: str) -> ReadableFile:
-        """Open a regular file; anything else that bears the name is an error, and is not waited for."""
+        """Open a regular file. Anything else with that name is an error, and is not waited for."""
 
     @abstractmethod
     def listdir(self, path: str = "") -> list[Entry]:
-        """Return what a directory holds, in the order of the names."""
+        """Return the entries of a directory, in the order of their names."""
 
     @abstractmethod
     def find_stat(self, path: str) -> Status | None:
-        """Return what bears the name, or None if nothing does. A link on the way to it is an error."""
+        """Return the status of a name, or None if it does not exist. A link on the way to it is an error."""
 
     def stat(self, path: str) -> Status:
-        """Return what bears the name."""
+        """Return the status of a name; raise FileMissing if it does not exist."""
         found = self.find_stat(path)
         if found is None:
             raise FileMissing(f"{self.shown(path)} does not exist", file=self.shown(path), hint=_VANISHED)
         return found
 
     def exists(self, path: str) -> bool:
-        """Tell whether anything bears the name."""
         return self.find_stat(path) is not None
 
     def is_directory(self, path: str) -> bool:
-        """Tell whether the name is a directory's, links not followed."""
+        """Return whether a path is a directory; a link to one is not."""
         found = self.find_stat(path)
         return found is not None and found.kind is Kind.DIRECTORY
 
@@ -261,25 +257,25 @@ class ReadableFileSystem(Closable, Protocol):
 
     @abstractmethod
     def lock_state(self, path: str = "lock") -> LockState:
-        """Tell whether the broker's lock is held, without touching it. No such file: it is free."""
+        """Return whether the broker's lock is held, without touching it. Without the file it is free."""
 
     def shown(self, path: str) -> str:
-        """Return ``path`` as a person knows it; errors carry it."""
+        """Return ``path`` as a person knows it, for errors."""
         return path or "."
 
 
 class WritableFileSystem(ReadableFileSystem, Protocol):
-    """The files beneath one root, for changing.
+    """The files below one root, for writing.
 
-    What is created takes owner, group and mode of the files (directories) it lies among: a store that root has worked
-    on at night must open for the broker's user in the morning.
+    A new file takes owner, group and mode of its neighbours: after root repaired a store at night, the broker's user
+    must be able to open it in the morning.
     """
 
     @abstractmethod
     def create(self, path: str, size: int = 0) -> WritableFile:
-        """Create a regular file of ``size`` zeros whose room on the disk is reserved; open it. The name must be free.
+        """Create and open a regular file of ``size`` zeros with its space on disk reserved. The name must be free.
 
-        On an error the name is free again.
+        After an error the name is free again.
         """
 
     @abstractmethod
@@ -288,7 +284,7 @@ class WritableFileSystem(ReadableFileSystem, Protocol):
 
     @abstractmethod
     def rename(self, source: str, target: str) -> None:
-        """Give a regular file another name; a regular file that bears it is replaced in the same instant."""
+        """Rename a regular file; a regular file with the new name is replaced atomically."""
 
     @abstractmethod
     def unlink(self, path: str) -> None:
@@ -296,7 +292,7 @@ class WritableFileSystem(ReadableFileSystem, Protocol):
 
     @abstractmethod
     def mkdir(self, path: str) -> None:
-        """Create one directory in a directory that exists. The name must be free."""
+        """Create one directory. Its parent must exist and the name must be free."""
 
     @abstractmethod
     def rmdir(self, path: str) -> None:
@@ -304,22 +300,22 @@ class WritableFileSystem(ReadableFileSystem, Protocol):
 
     @abstractmethod
     def fsync_dir(self, path: str = "") -> None:
-        """Make the names that a directory holds durable."""
+        """Make the names in a directory durable."""
 
     @abstractmethod
     def set_attributes(self, path: str, attributes: Attributes) -> None:
-        """Give a regular file or a directory owner, group, mode and time."""
+        """Set owner, group, mode and time of a regular file or a directory."""
 
     @abstractmethod
     def lock(self, path: str = "lock") -> Closable:
-        """Take the broker's lock, creating its file as a broker does; ``StoreInUse`` if somebody has it.
+        """Take the broker's lock, creating its file as a broker does; raise ``StoreInUse`` if it is held.
 
-        Closing what is returned gives it back; the file stays.
+        Closing the result releases it; the file stays.
         """
 
 
 def path_parts(path: str, error: Failure = ReadFailed) -> tuple[str, ...]:
-    """Return the names of a path; raise ``error`` for a path that could leave the root or cannot be a file's."""
+    """Return the names of a path; raise ``error`` for a path that could leave the root or cannot exist."""
     if not path:
         return ()
     parts = tuple(path.split("/"))
@@ -342,24 +338,22 @@ def _unfit(name: str) -> str | None:
 
 
 def join(directory: str, name: str) -> str:
-    """Return the path of ``name`` in ``directory``."""
     return f"{directory}/{name}" if directory else name
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the directory that holds ``path``, and its last name."""
     directory, _, name = path.rpartition("/")
     return directory, name
 
 
 def require_range(file: str, length: int, file_offset: int, error: Failure = ReadFailed) -> None:
-    """Raise ``error`` for a span that no file can have: lengths and offsets come from bytes that may be damaged."""
+    """Raise ``error`` for a span that no file can have. Offsets and lengths can come from damaged bytes."""
     if length < 0 or file_offset < 0 or length + file_offset > _OFFSET_LIMIT:
         raise error(f"{file} does not have {length} bytes at {file_offset}", file=file)
 
 
 def require_unshrunk(file: str, wanted_end: int, found_end: int, size_at_open: int) -> None:
-    """Raise if bytes that a file had when it was opened are gone: it was cut beneath its reader."""
+    """Raise if bytes that a file had when it was opened are gone: it was cut while it was read."""
     if found_end < min(wanted_end, size_at_open):
         raise ReadFailed(
             f"{file} was cut while it was read: it had {size_at_open} bytes, and ends before {found_end + 1} now",
@@ -370,9 +364,9 @@ def require_unshrunk(file: str, wanted_end: int, found_end: int, size_at_open: i
 
 
 def neighbour_attributes(files: ReadableFileSystem, directory: str, kind: Kind) -> Attributes:
-    """Return the owner, group and mode that most files (directories) of ``directory`` have.
+    """Return owner, group and mode of most files (directories) in ``directory``.
 
-    Where there are none, a new file takes owner and group of the directory, and its mode without the search bits.
+    Without any, a new file takes those of the directory, without the bits for searching.
     """
     votes: Counter[tuple[int, int, int]] = Counter()
     for entry in islice((entry for entry in files.listdir(directory) if entry.kind is kind), _NEIGHBOURS):
@@ -391,20 +385,20 @@ def neighbour_attributes(files: ReadableFileSystem, directory: str, kind: Kind) 
 
 @contextmanager
 def new_file(files: WritableFileSystem, path: str, size: int = 0) -> Iterator[WritableFile]:
-    """Give a new file to be filled; it stays open. If that fails its name is free again."""
+    """Give a new file to fill; it stays open. If filling fails, the name is free again."""
     file = files.create(path, size)
     try:
         yield file
     except WriteFailed:
         file.close()
-        # The first error tells what is wrong; a name that cannot be freed either adds nothing to it.
+        # The first error is the one to report, even if removing the file fails too.
         with suppress(WriteFailed):
             files.unlink(path)
         raise
 
 
 def make_directories(files: WritableFileSystem, path: str) -> None:
-    """Create the directories of ``path`` that are missing, each durable in the one that holds it."""
+    """Create the missing directories of ``path``, each durable before the next."""
     directory = ""
     for name in path_parts(path, WriteFailed):
         below = join(directory, name)
@@ -423,7 +417,7 @@ def make_directories(files: WritableFileSystem, path: str) -> None:
 
 
 def merged(extents: Iterable[Extent]) -> Iterator[Extent]:
-    """Join extents, ascending by their offsets, that touch or overlap each other."""
+    """Join extents that touch or overlap; they must come in ascending order."""
     current: Extent | None = None
     for extent in extents:
         if current is None:
@@ -438,7 +432,7 @@ def merged(extents: Iterable[Extent]) -> Iterator[Extent]:
 
 
 def iter_tree(files: ReadableFileSystem, path: str = "") -> Iterator[tuple[str, Kind]]:
-    """Walk over everything beneath a directory, each directory before what it holds, in the order of the names."""
+    """Yield everything below a directory, a directory before its entries, in the order of the names."""
     for entry in files.listdir(path):
         below = join(path, entry.name)
         yield below, entry.kind

@@ -1,6 +1,7 @@
-"""A store whose every change can be taken back: old bytes, names and attributes go into a journal before each change.
+"""A file system that records the old state before each change, so that everything can be undone.
 
-The journal's directory lies beside the store, not in it. ``undo`` takes back what a journal tells of.
+Old bytes, names and attributes are written to a journal and synced before the change is made. The journal's directory
+is beside the store, not in it. ``journal_log`` has the format, and ``undo``.
 """
 
 from __future__ import annotations
@@ -43,14 +44,13 @@ from rmqtool.files.lock import LOCK_CONTENT
 
 
 class JournalledFileSystem(WritableFileSystem):
-    """A writable file system that can be put back as it was.
+    """A writable file system that writes a journal.
 
-    Before anything is changed, what it was is written to the journal and synced there. If that fails, the change is not
-    made, and no other is from then on.
+    If the journal cannot be written, the change is not made, and no further change is.
     """
 
     def __init__(self, files: WritableFileSystem, journal: WritableFileSystem, about: Mapping[str, object]) -> None:
-        """Begin a journal in an empty directory, which the caller has made durable; ``about`` is kept for readers."""
+        """Begin a journal in an empty directory, which the caller made durable; ``about`` is stored for readers."""
         if journal.listdir():
             raise WriteFailed(
                 f"{journal.shown('')} is not empty: one journal, one directory",
@@ -73,17 +73,17 @@ class JournalledFileSystem(WritableFileSystem):
         journal.fsync_dir()
 
     def finish(self) -> None:
-        """Sync whatever was changed, then write down that the changes are complete.
+        """Sync everything that was changed, then record that the changes are complete.
 
-        From then on undoing is refused once somebody else changed the files, which their times tell: so these are
-        synced too.
+        After that, an undo is refused if the files were changed since. Their times show it, so times are synced
+        too.
         """
         with self._guard:
             left: dict[str, list[int] | None] = {}
             directories = set()
             for path, original in self._told.originals.items():
                 if path in self._locks:
-                    continue  # whoever undoes this takes it again
+                    continue  # an undo takes the lock itself
                 status = self._files.find_stat(path)
                 directories.add(split(path)[0])
                 if status is None:
@@ -100,7 +100,7 @@ class JournalledFileSystem(WritableFileSystem):
             self._tell([{"done": left}])
 
     def close(self) -> None:
-        """Close the journal. The file system beneath stays open: it belongs to the caller."""
+        """Close the journal. The file system below stays open: it belongs to the caller."""
         self._log.close()
         self._old.close()
 
@@ -122,7 +122,7 @@ class JournalledFileSystem(WritableFileSystem):
         return self._files.lock_state(path)
 
     def lock(self, path: str = "lock") -> Closable:
-        """Take the broker's lock; what that makes or writes can be taken back like any change."""
+        """Take the broker's lock. Creating or writing its file is recorded like any change."""
         if not self._files.lock_state(path).held:
             self._before_locking(path)
         return self._files.lock(path)
@@ -166,7 +166,7 @@ class JournalledFileSystem(WritableFileSystem):
     # -- what is written down
 
     def before_writing(self, path: str, file_offset: int, end: int | None) -> None:
-        """Save what the file held at first between ``file_offset`` and ``end``, or its own end."""
+        """Save the original bytes of a file from ``file_offset`` to ``end``, or to its original end."""
         require_range(self.shown(path), 0 if end is None else end - file_offset, file_offset, WriteFailed)
         with self._guard:
             entries = self._unknown(path)
@@ -174,7 +174,7 @@ class JournalledFileSystem(WritableFileSystem):
 
     def _before_creating(self, path: str) -> None:
         path_parts(path, WriteFailed)
-        if not self._files.exists(path):  # else it will be refused, and nothing need be saved for that
+        if not self._files.exists(path):  # an existing name will be refused, so nothing needs to be saved
             self._before_naming(path)
 
     def _before_locking(self, path: str) -> None:
@@ -188,7 +188,7 @@ class JournalledFileSystem(WritableFileSystem):
             self.before_writing(path, 0, None)
 
     def _before_naming(self, *paths: str) -> None:
-        """Save the files that are about to lose these names, and the directories that hold the names."""
+        """Save the files that will lose these names, and the directories of the names."""
         with self._guard:
             entries: list[JournalEntry] = []
             for path in paths:
@@ -202,7 +202,7 @@ class JournalledFileSystem(WritableFileSystem):
             self._tell(entries)
 
     def _unknown(self, path: str) -> list[JournalEntry]:
-        """Return the entry on what bears a name, unless it was written down already."""
+        """Return the entry for the state of a name, unless it is recorded already."""
         path_parts(path, WriteFailed)
         if path in self._told.originals:
             return []
@@ -214,7 +214,7 @@ class JournalledFileSystem(WritableFileSystem):
     def _save(
         self, path: str, entries: list[JournalEntry], file_offset: int, end: int | None, *, taken: bool = False
     ) -> list[JournalEntry]:
-        """Copy the blocks of a span that are not saved yet into ``old-bytes``; return the entries on them."""
+        """Copy the blocks of a span that are not saved yet into ``old-bytes``; return their entries."""
         told = Journal()
         told.learn(entries)
         original = self._told.originals.get(path) or told.originals.get(path)
@@ -248,7 +248,7 @@ class JournalledFileSystem(WritableFileSystem):
         self._old_end += len(data)
 
     def _tell(self, entries: list[JournalEntry]) -> None:
-        """Make old bytes and entries durable; the change may begin when this returns."""
+        """Make old bytes and entries durable. The change may begin when this returns."""
         if not entries:
             self._require_journal()
             return
@@ -311,7 +311,7 @@ class JournalledFile(WritableFile):
 
 
 def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Walk over the runs of consecutive numbers, as first and last."""
+    """Yield the first and last of each run of consecutive numbers."""
     first = last = numbers[0]
     for number in numbers[1:]:
         if number != last + 1:

@@ -1,21 +1,21 @@
-"""The journal on disk: what the files of a store were, before a change touched them.
+"""The journal on disk: the state of a store's files before they were changed, and the undoing of the changes.
 
-A journal is a directory of two files. ``old-bytes`` holds old bytes, one piece behind the other. ``journal`` is text:
-each line is a digest, a space and a JSON array of entries; one line is written and synced before each change. An entry
-is an object whose first key says what it tells:
+A journal is a directory of two files. ``old-bytes`` holds old bytes, one piece after the other. ``journal`` is text:
+each line is a digest, a blank and a JSON array of entries. A line is written and synced before each change. An entry is
+an object, and its first key is its type:
 
-* ``begin``: the version of this format, and ``about``, which is the caller's
-* ``absent``: nothing bore this name
-* ``directory``, ``file``: the name was a directory's, a file's; its mode, owner, group, time, and size
-* ``bytes``: a span of a file lies in ``pieces`` of ``old-bytes``; what lies between the pieces was a hole
-* ``taken``: the name was about to be taken from the file, all of whose bytes are saved
-* ``done``: the changes are complete; the size and the time of each file as they left it
-* ``undoing``, ``undone``: going back was begun, was completed
+* ``begin``: the version of this format, and ``about``, the caller's own data
+* ``absent``: the name did not exist
+* ``directory``, ``file``: the name was a directory or a file; its mode, owner, group, time, and size
+* ``bytes``: a span of a file is in ``pieces`` of ``old-bytes``; bytes between the pieces were a hole
+* ``taken``: the file is about to lose this name; all its bytes are saved
+* ``done``: the changes are complete; size and time of each file after them
+* ``undoing``, ``undone``: an undo was begun, was completed
 
-Only the last line can be one that a crash tore, since the next is begun when the one before is durable; and what a torn
-line was to precede was not begun.
+Only the last line can be torn by a crash, because a line is durable before the next is begun. The change that a torn
+line was written for did not happen.
 
-Taking back what a journal tells of, as often as it takes: whatever a crash leaves, the next run completes.
+An undo can be repeated: after a crash the next run completes it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rmqtool.formats.paths import LOCK
 LOG = "journal"
 OLD_BYTES = "old-bytes"
 VERSION = 1
-# Old bytes are saved in blocks of this size: small enough to save little, large enough to sync seldom.
+# Old bytes are saved in blocks of this size: small enough to save little, large enough to sync rarely.
 BLOCK = 64 << 10
 CHUNK = 1 << 20
 _DIGEST_SIZE = 16
@@ -52,7 +52,7 @@ JournalEntry = dict[str, Any]
 
 
 class Piece(NamedTuple):
-    """Bytes of a file that lie ``at`` an offset of ``old-bytes``."""
+    """A span of a file whose old bytes are ``at`` an offset of ``old-bytes``."""
 
     file_offset: int
     length: int
@@ -62,12 +62,12 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Original:
-    """What bore a name before the first change."""
+    """The state of a name before the first change."""
 
     kind: Kind | None
     size: int = 0
     attributes: Attributes | None = None
-    # Whether the file lost its name to a rename or a removal; all its bytes are saved then.
+    # Whether the file lost this name by a rename or removal; all its bytes are saved then.
     taken: bool = False
     blocks: set[int] = field(default_factory=set)
     spans: list[tuple[int, int]] = field(default_factory=list)
@@ -76,19 +76,19 @@ class Original:
 
 @dataclass(slots=True)
 class Journal:
-    """A journal as read: what things were, and how far the change and its undoing came."""
+    """The content of a journal: original states, and how far the change and its undo came."""
 
     about: dict[str, Any] = field(default_factory=dict)
     originals: dict[str, Original] = field(default_factory=dict)
-    # The files as the change left them, once it was complete: (size, mtime_ns), or None for one that is gone.
+    # The files after the completed change: (size, mtime_ns), or None for a removed file. None while it is not complete.
     done: dict[str, tuple[int, int] | None] | None = None
     undoing: bool = False
     undone: bool = False
-    # Where the valid lines end in the log.
+    # The offset in the log after the last valid line.
     end: int = 0
 
     def learn(self, entries: list[JournalEntry]) -> None:
-        """Take in the entries of one line."""
+        """Apply the entries of one line."""
         for entry in entries:
             self._learn(entry)
 
@@ -119,7 +119,7 @@ class Journal:
 
 
 class JournalLine(NamedTuple):
-    """A valid line, and where it starts in the log."""
+    """A valid line and its offsets in the log."""
 
     start: int
     end: int
@@ -127,7 +127,7 @@ class JournalLine(NamedTuple):
 
 
 def entry_of(path: str, status: Status | None) -> JournalEntry:
-    """Return the entry that tells what bears a name."""
+    """Return the entry for the present state of a name."""
     if status is None:
         return {"absent": path}
     entry: JournalEntry = {
@@ -141,12 +141,11 @@ def entry_of(path: str, status: Status | None) -> JournalEntry:
 
 
 def begin_entry(about: Mapping[str, object]) -> JournalEntry:
-    """Return the first entry of a journal."""
     return {"begin": VERSION, "about": dict(about)}
 
 
 def pieces_of(entry: JournalEntry) -> list[Piece]:
-    """Return where the bytes of a ``bytes`` entry lie."""
+    """Return the pieces of a ``bytes`` entry."""
     return [Piece(*piece) for piece in entry["pieces"]]
 
 
@@ -156,7 +155,7 @@ def digest(data: bytes) -> str:
 
 
 def append_line(log: WritableFile, end: int, entries: list[JournalEntry]) -> int:
-    """Write a line at ``end``, sync it, return where it ends."""
+    """Write a line at ``end`` and sync it; return the offset after it."""
     text = json.dumps(entries, separators=(",", ":")).encode()
     line = digest(text).encode() + b" " + text + b"\n"
     log.pwrite(line, end)
@@ -165,18 +164,18 @@ def append_line(log: WritableFile, end: int, entries: list[JournalEntry]) -> int
 
 
 def read_journal(journal: ReadableFileSystem) -> Journal:
-    """Read what a journal tells, its old bytes not looked at."""
+    """Read a journal without its old bytes."""
     return _told(_read_lines(journal))
 
 
 def read_verified_journal(journal: ReadableFileSystem) -> Journal:
-    """Read a journal and prove that every old byte of it is there; only then may anything be undone by it."""
+    """Read a journal and verify all old bytes. Nothing may be undone from a journal that does not verify."""
     lines = _read_lines(journal)
     if lines:
         with journal.open_read(OLD_BYTES) as old:
             for line in lines:
                 for piece in (piece for entry in line.entries if "bytes" in entry for piece in pieces_of(entry)):
-                    # Old bytes are durable before the line that tells of them: this is damage, and no torn write.
+                    # Old bytes are durable before the line that refers to them, so this is damage and not a torn write.
                     if digest(old.pread(piece.length, piece.at)) != piece.digest:
                         raise _damaged(old, piece.at, "old bytes do not match their digest")
     return _told(lines)
@@ -194,7 +193,7 @@ def _read_lines(journal: ReadableFileSystem) -> list[JournalLine]:
     names = {entry.name for entry in journal.listdir()}
     if not {LOG, OLD_BYTES} <= names:
         if names <= {LOG, OLD_BYTES}:
-            return []  # interrupted while it was begun: nothing had been changed
+            return []  # a crash while the journal was begun: nothing was changed yet
         raise ReadFailed(
             f"{journal.shown('')} is not an undo journal",
             file=journal.shown(""),
@@ -220,7 +219,7 @@ def _read_lines(journal: ReadableFileSystem) -> list[JournalLine]:
 
 
 def _iter_lines(text: bytes) -> Iterator[JournalLine | None]:
-    """Walk over the lines; None for one that is not whole."""
+    """Yield the lines; None for one that is not whole."""
     start = 0
     while start < len(text):
         end = text.find(b"\n", start) + 1 or len(text)
@@ -241,7 +240,7 @@ def _damaged(file: ReadableFile, offset: int, what: str) -> ReadFailed:
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undoing did: the paths that are as they were again, and those that the change had made and are gone."""
+    """The result of an undo: paths restored, and paths deleted because the change had created them."""
 
     restored: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -251,10 +250,10 @@ class Undone:
 
 
 def undo(files: WritableFileSystem, journal: WritableFileSystem) -> Undone:
-    """Put every file, directory, mode, owner and time back as the journal tells; return what was done.
+    """Restore all files, directories, modes, owners and times that a journal has; return what was done.
 
-    Nothing is changed unless the whole journal proves sound, and, if the journalled change was completed, unless the
-    files are still as it left them. Undoing twice is undoing once.
+    Nothing is changed unless the whole journal verifies and, if the change was completed, the files are still as it
+    left them. A second undo does nothing.
     """
     if not require_undoable(files, journal):
         return Undone()
@@ -269,7 +268,7 @@ def undo(files: WritableFileSystem, journal: WritableFileSystem) -> Undone:
 
 
 def require_undoable(files: ReadableFileSystem, journal: ReadableFileSystem) -> bool:
-    """Return whether there is anything to be undone; refuse when the files are not as a completed change left them."""
+    """Return whether there is anything to undo; raise Refused if the files changed after the completed change."""
     told = read_journal(journal)
     if told.undone or not told.originals:
         return False
@@ -290,7 +289,7 @@ def _require_as_left(files: ReadableFileSystem, done: dict[str, tuple[int, int] 
 
 
 class _Restoration:
-    """One run over the originals. Each step asks what is there, so that it does not matter which were done before."""
+    """One run over the original states. Each step looks at the present state first, so steps can be repeated."""
 
     def __init__(self, files: WritableFileSystem, told: Journal, old: ReadableFile) -> None:
         self._files = files
@@ -298,7 +297,7 @@ class _Restoration:
         self._old = old
 
     def run(self) -> None:
-        # What holds comes before what it holds in the order of paths; so removal goes backwards.
+        # In the order of paths a directory comes before its entries, so removal goes backwards.
         for path, original in reversed(self._originals):
             if path != LOCK:
                 self._clear(path, original.kind)
@@ -307,11 +306,11 @@ class _Restoration:
                 self._files.mkdir(path)
         for path, original in self._of(Kind.FILE):
             self._restore(path, original)
-        # A lock that the change made goes when all else is back: until then it keeps others away.
+        # A lock file that the change created is removed last: until then it keeps other processes away.
         for path, original in self._originals:
             if path == LOCK:
                 self._clear(path, original.kind)
-        # Wherever a name was changed the directory was written down, so this makes the names durable as well.
+        # Every directory in which a name changed is in the journal, so this makes all names durable.
         for path, original in reversed(self._of(Kind.DIRECTORY)):
             assert original.attributes is not None, "a directory has attributes"
             self._files.set_attributes(path, original.attributes)
@@ -321,7 +320,7 @@ class _Restoration:
         return [(path, original) for path, original in self._originals if original.kind is kind]
 
     def _clear(self, path: str, kind: Kind | None) -> None:
-        """Remove what bears the name and is not of the kind it was."""
+        """Remove what has the name now, if it is of another kind than it was."""
         status = self._files.find_stat(path)
         if status is not None and status.kind is not kind:
             if status.kind is Kind.DIRECTORY:
@@ -331,7 +330,7 @@ class _Restoration:
 
     def _restore(self, path: str, original: Original) -> None:
         if original.taken:
-            # A new file even where one bears the name: that one may bear another name too.
+            # Create a new file even if the name exists: that file can have another name too.
             if self._files.exists(path):
                 self._files.unlink(path)
             file = self._files.create(path)
@@ -362,7 +361,7 @@ class _Restoration:
 
 
 def _iter_holes(original: Original) -> Iterator[Extent]:
-    """Walk over what lies between the pieces of the saved spans."""
+    """Yield the holes between the pieces of the saved spans."""
     pieces = deque(sorted(original.pieces))
     for start, length in sorted(original.spans):
         position = start

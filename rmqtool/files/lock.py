@@ -1,15 +1,15 @@
 """The broker's lock: an exclusive lock of the operating system on the first byte of the file ``lock``.
 
-A broker takes it with ``FileChannel.tryLock(0, 1, false)``, which is a POSIX record lock (``fcntl``); ``flock`` would
-not see it. Two properties of such locks decide what this module does:
+A broker takes it with ``FileChannel.tryLock(0, 1, false)``, a POSIX record lock (``fcntl``); ``flock`` would not see
+it. Two properties of such locks decide how this module works:
 
-* They belong to the process. A second attempt of the same process succeeds, so the locks that this process holds are
-  kept in a table, and the table is asked first.
-* They vanish when the process closes *any* descriptor of the file, also one that was opened only to read it. Every
-  descriptor of a store is therefore closed through ``close_descriptor``, which puts off the closing of a file whose
-  lock is held. Who opens ``lock`` by other means while this process holds it gives it away.
+* They belong to the process. A second attempt of the same process succeeds, so the locks of this process are in a
+  table, which is asked first.
+* They are lost when the process closes *any* descriptor of the file, even one opened only to read it. So all
+  descriptors of files of a store are closed with ``close_descriptor``, which waits while the lock of that file is held.
+  Code that opens and closes ``lock`` in another way loses the lock.
 
-The table does not outlive a fork: the child holds none of its parent's locks.
+After a fork the table is empty: the child does not hold the locks of its parent.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class _Table:
         self.renew()
 
     def renew(self) -> None:
-        """Begin anew, in a child of the process; another thread of its parent may have had the guard."""
+        """Start empty, with a new guard: after a fork, another thread of the parent may have held the old one."""
         self.guard = threading.RLock()
-        # (device, inode) of each file whose lock is held → descriptors whose closing waits for the end of the lock.
+        # (device, inode) of each file whose lock is held -> descriptors that are closed when the lock is released.
         self.waiting: dict[tuple[int, int], list[int]] = {}
 
 
@@ -47,7 +47,7 @@ os.register_at_fork(after_in_child=_held.renew)
 
 
 class StoreLock(Closable):
-    """The lock on an open file, whose descriptor belongs to it from then on; if taking it fails it is closed."""
+    """The lock on an open file. It owns the descriptor, and closes it if the lock cannot be taken."""
 
     def __init__(self, descriptor: int, file: str) -> None:
         self._descriptor = descriptor
@@ -62,7 +62,7 @@ class StoreLock(Closable):
             _held.waiting[self._key] = []
 
     def close(self) -> None:
-        """Give the lock back. A child of the process that took it never had it, and gives nothing back."""
+        """Release the lock. A forked child never had it, so there it releases nothing."""
         with _held.guard:
             if self._descriptor < 0:
                 return
@@ -75,7 +75,9 @@ class StoreLock(Closable):
 
 
 def close_descriptor(descriptor: int) -> None:
-    """Close a descriptor of a store's file; if this process holds that file's lock, when the lock is given back."""
+    """Close a descriptor of a store's file. If this process holds the file's lock, it is closed when the lock is
+    released.
+    """
     with _held.guard:
         waiting = _held.waiting.get(_key(descriptor)) if _held.waiting else None
         if waiting is None:
@@ -85,7 +87,7 @@ def close_descriptor(descriptor: int) -> None:
 
 
 def probe(descriptor: int, file: str) -> LockState:
-    """Ask who holds the lock, without taking it: a broker that starts in this very moment must not be disturbed."""
+    """Return who holds the lock without taking it: a broker that is starting must not be disturbed."""
     with _held.guard:
         if _key(descriptor) in _held.waiting:
             return LockState(held=True, pid=os.getpid())
@@ -96,7 +98,7 @@ def probe(descriptor: int, file: str) -> LockState:
 
 
 def write_content(file: WritableFile) -> None:
-    """Write into the lock's file what a broker writes there, unless it stands there already."""
+    """Write what a broker writes into the lock file, unless it is there already."""
     if file.pread(len(LOCK_CONTENT), 0) != LOCK_CONTENT:
         file.pwrite(LOCK_CONTENT, 0)
         file.fdatasync()
@@ -117,7 +119,7 @@ def _holder(descriptor: int) -> LockState:
     from ctypes import Structure, c_int, c_longlong, c_short
 
     class RecordLock(Structure):
-        """``struct flock`` of the operating system, as ``fcntl`` was compiled to take it."""
+        """``struct flock`` of the operating system, in the form that ``fcntl`` was compiled for."""
 
         _fields_ = (
             ("type", c_short),
@@ -131,7 +133,7 @@ def _holder(descriptor: int) -> LockState:
     answer = RecordLock.from_buffer_copy(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
     if answer.type == fcntl.F_UNLCK:
         return LockState(held=False)
-    # 0 is a process of another container, -1 a lock that belongs to an open file and not to a process.
+    # 0 is a process in another container, -1 a lock that belongs to an open file instead of a process.
     return LockState(held=True, pid=answer.pid if answer.pid > 0 else None)
 
 
@@ -156,7 +158,7 @@ def _name(pid: int) -> str:
         if own is not None and own + 1 < len(words):
             return f" (rmqtool {words[own + 1]})"
         return f" ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
-    except OSError:  # it ended, or belongs to somebody else: its number must do
+    except OSError:  # it ended, or belongs to another user: its number must be enough
         return ""
 
 

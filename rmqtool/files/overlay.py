@@ -1,12 +1,12 @@
-"""A store that can be changed without being touched: writes, names and sizes live in memory over a read-only store.
+"""Overlays: a store that can be changed without being touched; changes are kept in memory over files that are only
+read.
 
-This is what a broker's start-up is modelled on: the model deletes, cuts and rebuilds, and afterwards the difference to
-the store beneath is the answer. What lies beneath must not change meanwhile: a file that vanishes or is cut there is an
-error as soon as its bytes are wanted.
+Models of a broker's start-up and plans of repairs run on an overlay: they delete, cut and write, and the difference to
+the store below is the result. The store must not change meanwhile: if a file is removed or cut there, using its bytes
+is an error.
 
-Only what changed costs memory, a page at a time. Creating a file of 1 GiB costs nothing.
-
-Bytes that changed over bytes that did not: the contents of a file of an overlay, in pages.
+A file's content is pages of 4096 bytes where it changed, the bytes of the file below elsewhere, and zeros after that.
+Only changed pages take memory, so creating a file of 1 GiB costs nothing.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ Below = Callable[[], ReadableFile]
 
 
 class Pages:
-    """Pages of bytes, known by a number, for the contents of many files.
+    """Numbered pages for the contents of many files.
 
-    The first ``memory_limit`` bytes of pages lie in memory. What comes after lies in a temporary file that has no name,
-    so that nothing is left of it whatever happens to the process.
+    The first ``memory_limit`` bytes are in memory. The rest is in a temporary file without a name, so that nothing is
+    left when the process is killed.
     """
 
     def __init__(self, memory_limit: int) -> None:
-        # Held by whoever looks at the pages of a file, or changes which pages it has.
+        # Held while the pages of a file are read, or while it gets or loses one.
         self.guard = threading.RLock()
         self._in_memory = memory_limit // PAGE
         self._memory: list[bytearray] = []
@@ -74,7 +74,7 @@ class Pages:
         self._free: list[int] = []
 
     def take(self) -> int:
-        """Return the number of a page whose bytes may be anything."""
+        """Return the number of a free page; its bytes are arbitrary."""
         if self._free:
             return self._free.pop()
         if len(self._memory) < self._in_memory:
@@ -84,11 +84,10 @@ class Pages:
         return self._in_memory + self._spilled - 1
 
     def give_back(self, page: int) -> None:
-        """Let the number be used again."""
+        """Free a page for another use."""
         self._free.append(page)
 
     def read(self, page: int, start: int, length: int) -> bytes:
-        """Return bytes of one page."""
         if page < self._in_memory:
             return bytes(memoryview(self._memory[page])[start : start + length])
         try:
@@ -97,7 +96,6 @@ class Pages:
             raise read_failed("read", _SPILL, error) from error
 
     def write(self, page: int, start: int, data: Buffer) -> None:
-        """Write bytes into one page."""
         if page < self._in_memory:
             self._memory[page][start : start + len(data)] = data
             return
@@ -109,7 +107,7 @@ class Pages:
             raise write_failed("write to", _SPILL, error) from error
 
     def close(self) -> None:
-        """Forget every page."""
+        """Free all pages."""
         self._memory.clear()
         if self._file is not None:
             self._file.close()
@@ -125,9 +123,9 @@ class Pages:
 
 
 class Content:
-    """The bytes of one file: pages where they changed, elsewhere ``base_size`` bytes of a file below, then zeros.
+    """The bytes of one file: changed pages, else the first ``base_size`` bytes of the file below, then zeros.
 
-    A page holds zeros behind the end of the file, so that growing it again shows zeros.
+    Bytes of a page after the end of the file are zeros, so that the file can grow again.
     """
 
     def __init__(self, pages: Pages, size: int, base_size: int = 0) -> None:
@@ -138,17 +136,17 @@ class Content:
 
     @property
     def untouched(self) -> bool:
-        """Whether this is the file below, whole."""
+        """Whether this is the whole file below, unchanged."""
         return not self._numbers and self.base_size == self.size
 
     def read(self, length: int, file_offset: int, below: Below) -> bytes:
-        """Return the bytes of a span, as far as there are any."""
+        """Return the bytes of a span, fewer at the end of the file."""
         with self._pages.guard:
             end = min(file_offset + length, self.size)
             return b"".join(self._iter_bytes(file_offset, end, below))
 
     def write(self, data: Buffer, file_offset: int, below: Below) -> None:
-        """Write, and grow where needed."""
+        """Write bytes; the file grows if needed."""
         with self._pages.guard, memoryview(data).cast("B") as view:
             end = file_offset + len(view)
             position = file_offset
@@ -162,7 +160,7 @@ class Content:
                 self.size = max(self.size, end)
 
     def truncate(self, size: int) -> None:
-        """Cut, or grow by zeros."""
+        """Cut the file, or let it grow by zeros."""
         with self._pages.guard:
             if size < self.size:
                 for index in [index for index in self._numbers if index * PAGE >= size]:
@@ -174,7 +172,7 @@ class Content:
             self.size = size
 
     def iter_pages(self, file_offset: int, end: int) -> Iterator[Extent]:
-        """Walk over the spans that changed."""
+        """Yield the spans that changed."""
         with self._pages.guard:
             indexes = sorted(self._numbers)
         for extent in merged(Extent(index * PAGE, PAGE) for index in indexes):
@@ -183,7 +181,7 @@ class Content:
                 yield Extent(start, stop - start)
 
     def iter_data(self, file_offset: int, end: int, below: Below) -> Iterator[Extent]:
-        """Walk over the spans that may hold something else than zeros."""
+        """Yield the spans that may hold something other than zeros."""
         end = min(end, self.size)
         shown_end = min(end, self.base_size)
         shining = below().iter_data(file_offset, shown_end) if file_offset < shown_end else iter(())
@@ -214,7 +212,7 @@ class Content:
         return min(index * PAGE, end)
 
     def _changed_page(self, index: int, length: int, below: Below) -> int:
-        """Return the number of the page at ``index``, which is about to be written; give it one if it has none."""
+        """Return the number of the page at ``index``, made first if needed, for a write of ``length`` bytes."""
         number = self._numbers.get(index)
         if number is None:
             start = index * PAGE
@@ -231,7 +229,7 @@ _CHUNK = 1 << 20
 
 
 class Action(StrEnum):
-    """What became of a file."""
+    """The difference between a file of the overlay and the one below."""
 
     DELETE = "delete"
     CREATE = "create"
@@ -241,7 +239,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file that is not what it is beneath the overlay."""
+    """One file that differs from the one below the overlay."""
 
     path: str
     action: Action
@@ -251,17 +249,17 @@ class Change:
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A file or directory as the overlay has it; its name is not part of it."""
+    """A file or directory of the overlay, without its name."""
 
     status: Status
     content: Content
-    # The file beneath whose bytes show through where none changed.
+    # The path of the file below whose bytes are used where none changed.
     base: str | None = None
-    # When its bytes changed last, if they did since ``status`` was made.
+    # The time of the last change of bytes since ``status`` was made, if any.
     changed_ns: int | None = None
 
     def status_now(self) -> Status:
-        """Return the status; size and times follow the bytes."""
+        """Return the status with the size and time of the content."""
         if self.changed_ns is None:
             return self.status
         now = self.changed_ns
@@ -281,10 +279,10 @@ class OverlayFileSystem(WritableFileSystem):
         self._base = base
         self._now_ns = now_ns
         self._pages = Pages(memory_limit)
-        # directory → name → what bears the name now; None for what was removed. Names that are not here are the base's.
+        # directory -> name -> the node, or None if it was removed. All other names are those of the base.
         self._names: dict[str, dict[str, _Node | None]] = {}
         self._inodes = 0
-        # What a new file or directory of a directory takes after: files that are made there are alike.
+        # The attributes of new files by directory, which are those of their neighbours.
         self._likes: dict[tuple[str, Kind], Attributes] = {}
         self._locked: set[str] = set()
 
@@ -303,7 +301,7 @@ class OverlayFileSystem(WritableFileSystem):
         for name, node in self._names.get(path, {}).items():
             if node is None:
                 found.pop(name, None)
-            elif name:  # the root's own attributes have no name
+            elif name:  # the attributes of the root are under the empty name
                 found[name] = Entry(name, node.status.kind)
         return [found[name] for name in sorted(found)]
 
@@ -326,7 +324,7 @@ class OverlayFileSystem(WritableFileSystem):
         return self._base.shown(path)
 
     def close(self) -> None:
-        """Forget every change. What lies beneath stays open: it belongs to the caller."""
+        """Drop all changes. The base stays open: it belongs to the caller."""
         self._names.clear()
         self._likes.clear()
         self._pages.close()
@@ -369,7 +367,7 @@ class OverlayFileSystem(WritableFileSystem):
         self._bind(path, None)
 
     def fsync_dir(self, path: str = "") -> None:
-        """Nothing here outlives the process; only the name is checked."""
+        """Check the name only: an overlay does not outlive the process."""
         self._require_directory("sync", join(path, "any"))
 
     def set_attributes(self, path: str, attributes: Attributes) -> None:
@@ -391,7 +389,7 @@ class OverlayFileSystem(WritableFileSystem):
         node.changed_ns = None
 
     def lock(self, path: str = "lock") -> Closable:
-        """Take a lock that this overlay alone knows of; the store beneath is not locked."""
+        """Take a lock that only this overlay knows; the store below is not locked."""
         if path in self._locked:
             raise StoreInUse("the overlay is in use: its lock is held", file=self.shown(path), hint="close it first")
         with self.open_write(path) if self.exists(path) else self.create(path) as file:
@@ -402,7 +400,7 @@ class OverlayFileSystem(WritableFileSystem):
     # -- what changed
 
     def changes(self) -> list[Change]:
-        """Return the files that are not what they are beneath, in the order of their paths."""
+        """Return the files that differ from those below, in the order of their paths."""
         found = []
         for directory, names in self._names.items():
             for name, node in names.items():
@@ -411,9 +409,9 @@ class OverlayFileSystem(WritableFileSystem):
         return sorted(found, key=lambda change: change.path)
 
     def iter_changed(self, path: str) -> Iterator[Extent]:
-        """Walk over the spans of a file, whole pages, that hold something else than the file of that name beneath.
+        """Yield the spans, in whole pages, in which a file differs from the file of that name below.
 
-        Of what a file has beyond the one beneath, these are the spans that are not zero.
+        Where the file is longer than the one below, these are the spans that are not zero.
         """
         directory, name = split(path)
         node = self._names.get(directory, {}).get(name)
@@ -428,23 +426,25 @@ class OverlayFileSystem(WritableFileSystem):
             yield from _iter_different(before, after, after.iter_suspects(before))
 
     def find_source(self, path: str) -> str | None:
-        """Return the name beneath of the file that bears ``path`` now, when it was renamed to it."""
+        """Return the path below of a file that was renamed to ``path``, else None."""
         directory, name = split(path)
         node = self._names.get(directory, {}).get(name)
         return None if node is None or node.base == path else node.base
 
     def iter_own(self, path: str) -> Iterator[Extent]:
-        """Walk over the spans of a file whose bytes lie in the overlay: reading them needs nothing beneath."""
+        """Yield the spans of a file whose bytes are in the overlay, so that reading them does not
+        use the file below.
+        """
         content = self._regular("read", path).content
         yield from content.iter_pages(0, content.size)
 
     def removed_directories(self) -> list[str]:
-        """Return the directories that are gone, in the order of their paths."""
+        """Return the directories that were removed, in the order of their paths."""
         gone = [join(at, name) for at, names in self._names.items() for name, node in names.items() if node is None]
         return sorted(path for path in gone if self._base.is_directory(path))
 
     def write_to(self, target: WritableFileSystem) -> list[str]:
-        """Write the whole store, changes included, into an empty directory; see ``copy_tree``."""
+        """Write the whole store with its changes into an empty directory; see ``copy_tree``."""
         return copy_tree(self, target)
 
     def _change(self, path: str, node: _Node | None) -> Change | None:
@@ -463,7 +463,7 @@ class OverlayFileSystem(WritableFileSystem):
     # -- nodes
 
     def _regular(self, operation: str, path: str, *, writing: bool = False) -> _Node:
-        """Return the node of a regular file, of which there is one from the first opening on, so that all share it."""
+        """Return the node of a regular file. All openers of a file share one node."""
         failed, error = (write_failed, WriteFailed) if writing else (read_failed, ReadFailed)
         path_parts(path, error)
         status = self.find_stat(path)
@@ -486,7 +486,7 @@ class OverlayFileSystem(WritableFileSystem):
         self._names.setdefault(directory, {})[name] = node
 
     def _require_directory(self, operation: str, path: str) -> None:
-        """Require that the directory in which ``path`` lies, or would lie, is there."""
+        """Raise unless the directory of ``path`` exists."""
         path_parts(path, WriteFailed)
         directory, _ = split(path)
         status = self.find_stat(directory)
@@ -504,11 +504,11 @@ class OverlayFileSystem(WritableFileSystem):
             like = self._likes[directory, kind] = neighbour_attributes(self, directory, kind)
         self._inodes += 1
         now = self._now_ns()
-        # Device 0 is no disk's: an identity of the overlay is never one of the store beneath.
+        # No disk has device number 0, so a file of the overlay is never identical to one of the store.
         return Status(kind, size, like.mode, like.owner, like.group, 1, now, now, 0, self._inodes)
 
     def open_below(self, node: _Node) -> ReadableFile:
-        """Open the file beneath that shows through; it must be the one that was there at first."""
+        """Open the file below; raise if it was replaced since it was first seen."""
         assert node.base is not None, "only a file of the store beneath shows through"
         file = self._base.open_read(node.base)
         try:
@@ -527,12 +527,12 @@ class OverlayFileSystem(WritableFileSystem):
         return file
 
     def touch(self, node: _Node) -> None:
-        """Let a file's times follow its bytes."""
+        """Set a file's time to now, after its bytes changed."""
         node.changed_ns = self._now_ns()
 
 
 class OverlayReadableFile(ReadableFile):
-    """A file of an overlay. What lies beneath is opened when bytes of it are first wanted."""
+    """A file of an overlay. The file below is opened when its bytes are first needed."""
 
     def __init__(self, overlay: OverlayFileSystem, node: _Node, path: str) -> None:
         self.path = path
@@ -569,10 +569,10 @@ class OverlayReadableFile(ReadableFile):
         yield from self._node.content.iter_data(file_offset, size if end is None else end, self._below)
 
     def iter_suspects(self, before: ReadableFile | None) -> Iterator[Extent]:
-        """Walk over the spans in which alone this file can differ from ``before``."""
+        """Yield the only spans in which this file can differ from ``before``."""
         content, size = self._node.content, self._node.content.size
         if before is not None and self._node.base == before.path:
-            # What was cut off and grew again is zeros here and may be data there.
+            # A part that was cut off and grew again is zeros here, and may be data below.
             spans = [content.iter_pages(0, size), before.iter_data(content.base_size, size)]
         else:
             spans = [self.iter_data(), before.iter_data(0, size) if before is not None else iter(())]
@@ -595,8 +595,6 @@ class OverlayReadableFile(ReadableFile):
 
 
 class OverlayWritableFile(OverlayReadableFile, WritableFile):
-    """A file of an overlay, open for changes."""
-
     def pwrite(self, data: Buffer, file_offset: int) -> None:
         require_range(self.shown, len(data), file_offset, WriteFailed)
         self._require_open(write_failed, "write to")
@@ -611,11 +609,11 @@ class OverlayWritableFile(OverlayReadableFile, WritableFile):
         self._size_at_open = min(self._size_at_open, size)
 
     def fdatasync(self) -> None:
-        """Nothing here outlives the process."""
+        """Do nothing: an overlay does not outlive the process."""
         self._require_open(write_failed, "sync")
 
     def fsync(self) -> None:
-        """Nothing here outlives the process."""
+        """Do nothing: an overlay does not outlive the process."""
         self._require_open(write_failed, "sync")
 
 
@@ -631,7 +629,7 @@ class _OverlayLock(Closable):
 
 
 def _iter_different(before: ReadableFile | None, after: ReadableFile, spans: Iterator[Extent]) -> Iterator[Extent]:
-    """Walk over the pages of ``spans`` in which two files differ; behind its end a file holds zeros."""
+    """Yield the pages of ``spans`` in which two files differ; after its end a file counts as zeros."""
     return merged(page for span in spans for page in _iter_different_pages(before, after, span))
 
 

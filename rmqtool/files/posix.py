@@ -1,9 +1,9 @@
-"""The real files of a store, for looking at. Nothing in this module can create, change or remove a file.
+"""The real files of a store, for reading. Nothing in this module can create, change or remove a file.
 
-Every name is opened relative to the directory before it and without following links, so that no path leaves the root,
-whatever is renamed beneath our feet. Only a link in place of the commit log's directory is followed, by who looks at a
-store: a broker follows it too, and people put the log on a disk of its own that way. What is not a regular file is
-refused before it is opened: opening a FIFO may wake its writer, and opening a device may do anything.
+Each name is opened relative to the directory before it and without following links, so no path can leave the root, even
+if directories are renamed meanwhile. There is one exception: readers follow a link in place of ``commitlog``, as a
+broker does, because people move the log to a disk of its own in this way. A name that is not a regular file is refused
+before it is opened: opening a FIFO can wake its writer, and opening a device can do anything.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from rmqtool.formats import paths
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Links of these names in the root of a store are followed when it is looked at.
+# Names in the root of a store that may be links when the store is read.
 FOLLOWED = (paths.COMMIT_LOG,)
-# A buffer of the wanted length is made before the first byte is read: longer wishes are compared with the file first.
+# pread allocates the wanted length before it reads. Larger lengths are limited by the size of the file first.
 _TRUSTED_LENGTH = 1 << 20
 
 _KINDS = {
@@ -53,7 +53,7 @@ _KINDS = {
 
 
 def status_of(found: os.stat_result) -> Status:
-    """Return what the operating system said, in the words of the file system protocol."""
+    """Return a result of ``stat`` as a Status."""
     return Status(
         kind=_KINDS.get(modes.S_IFMT(found.st_mode), Kind.UNKNOWN),
         size=found.st_size,
@@ -127,13 +127,13 @@ class PosixReadableFile(ReadableFile):
                 start = os.lseek(self._descriptor, position, os.SEEK_DATA)
                 stop = os.lseek(self._descriptor, start, os.SEEK_HOLE)
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                if error.errno == errno.ENXIO:  # only a hole from here on
                     self._whole_until(end)
                     self._read_nothing_ahead()
                     return
                 if error.errno != errno.EINVAL:
                     raise self._read_failed(error, position) from error
-                start, stop = position, end  # this file system knows no holes
+                start, stop = position, end  # a file system without holes
             if start > position or stop < self._size_at_open:
                 self._read_nothing_ahead()
             if start < end:
@@ -141,10 +141,10 @@ class PosixReadableFile(ReadableFile):
             position = stop
 
     def _read_nothing_ahead(self) -> None:
-        """Have the system read what is asked for: room that is reserved looks like data as soon as it was read."""
+        """Turn read-ahead off, because reserved space looks like data once it was read."""
         if not self._is_read_exactly and hasattr(os, "posix_fadvise"):
             self._is_read_exactly = True
-            with suppress(OSError):  # advice; not every file system takes it
+            with suppress(OSError):  # this is advice, and not every file system takes it
                 os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def close(self) -> None:
@@ -156,11 +156,13 @@ class PosixReadableFile(ReadableFile):
                 raise self.close_failed(error) from error
 
     def close_failed(self, error: OSError) -> RmqtoolError:
-        """Return what a failed close is: a file that was only read has lost nothing, but its disk may be failing."""
+        """Return the error for a failed close. A file that was only read has lost nothing, but its
+        disk may be failing.
+        """
         return read_failed("close", self.shown, error)
 
     def _whole_until(self, end: int | None) -> int:
-        """Return where a walk over the file ends; the file must not have been cut before that."""
+        """Return where a walk over the file ends; raise if the file was cut before that."""
         size = self.size()
         require_unshrunk(self.shown, self._size_at_open if end is None else end, size, self._size_at_open)
         return size if end is None else min(end, size)
@@ -172,9 +174,9 @@ class PosixReadableFile(ReadableFile):
 
 
 class PosixReadableFileSystem(ReadableFileSystem):
-    """The files beneath a real directory. The directory itself may be reached by a link: the user named it.
+    """The files below a real directory. The root itself may be a link, because the user named it.
 
-    ``follow`` are names in it that may be links to directories elsewhere.
+    ``follow`` are names in the root that may be links to directories.
     """
 
     def __init__(self, root: str, follow: Collection[str] = ()) -> None:
@@ -254,7 +256,7 @@ class PosixReadableFileSystem(ReadableFileSystem):
 
     @contextmanager
     def _parent(self, path: str, error: Failure = ReadFailed) -> Iterator[tuple[int, str]]:
-        """Hold a descriptor of the directory that holds ``path``; give it and the last name."""
+        """Give a descriptor of the directory that holds ``path``, and the last name."""
         *steps, name = path_parts(path, error)
         directory = os.dup(self._root)
         try:
@@ -269,7 +271,7 @@ class PosixReadableFileSystem(ReadableFileSystem):
 
     @contextmanager
     def _directory(self, path: str, error: Failure = ReadFailed) -> Iterator[int]:
-        """Hold a descriptor of a directory, whose position is its own: two listings at once do not mix."""
+        """Give a new descriptor of a directory, with a position of its own, so that two listings at once do not mix."""
         if path:
             with self._parent(path, error) as (directory, name):
                 flags = _DIRECTORY & ~os.O_NOFOLLOW if path in self._follow else _DIRECTORY
@@ -288,7 +290,7 @@ class PosixReadableFileSystem(ReadableFileSystem):
             self._require_regular(os.stat(name, dir_fd=directory, follow_symlinks=False), path, error)
             descriptor = os.open(name, flags, dir_fd=directory)
             try:
-                # Again, of what was really opened: the name may have changed hands in between.
+                # Check again what was opened: the name may have been given to another file in between.
                 self._require_regular(os.fstat(descriptor), path, error)
             except BaseException:
                 lock.close_descriptor(descriptor)
@@ -306,7 +308,7 @@ class PosixReadableFileSystem(ReadableFileSystem):
 
 
 def _open_step(name: str, flags: int, directory: int) -> int:
-    """Open a directory by its name in another; a link is told apart from what is simply no directory."""
+    """Open a directory by its name in another; a link gives another error than a file."""
     try:
         return os.open(name, flags, dir_fd=directory)
     except NotADirectoryError as refused:
@@ -324,5 +326,5 @@ def _kind_of(entry: os.DirEntry[str]) -> Kind:
         return Kind.FILE
     try:
         return status_of(entry.stat(follow_symlinks=False)).kind
-    except FileNotFoundError:  # it vanished between the two looks
+    except FileNotFoundError:  # it was removed between the two calls
         return Kind.UNKNOWN

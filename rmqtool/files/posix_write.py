@@ -1,7 +1,7 @@
-"""The real files of a store, for changing.
+"""The real files of a store, for writing.
 
-Bytes go to the disk with ``pwrite`` and ``fdatasync`` alone. Existing files are opened as they are, never created by
-accident; created files are new, never found by accident.
+Bytes are written with ``pwrite`` and made durable with ``fdatasync``. Opening never creates a file, and creating never
+opens an existing one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqtool.files.posix import READ, PosixReadableFile, PosixReadableFileSystem
 _WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
-# Offsets up to here need no look: no buffer reaches the end of what a file can have.
+# Offsets up to here need no check: no buffer is large enough to reach the largest file offset from there.
 _TRUSTED_OFFSET = 1 << 62
 
 
@@ -76,13 +76,13 @@ class PosixWritableFile(PosixReadableFile, WritableFile):
             raise write_failed("sync", self.shown, error) from error
 
     def detach(self) -> int:
-        """Give the descriptor away; this file is closed from then on."""
+        """Return the descriptor; the caller owns it, and this file is closed."""
         descriptor, self._descriptor = self._descriptor, -1
         return descriptor
 
 
 class PosixWritableFileSystem(PosixReadableFileSystem, WritableFileSystem):
-    """The files beneath a real directory, open for changes."""
+    """The files below a real directory, open for changes."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
@@ -222,7 +222,7 @@ def _exists(directory: int, name: str) -> bool:
 
 
 def _apply(descriptor: int, attributes: Attributes) -> None:
-    """Give an open file its attributes; those it has already are not written, which a plain user may not do."""
+    """Set the attributes of an open file. Equal ones are not set, because only root may set an owner."""
     found = os.fstat(descriptor)
     if (found.st_uid, found.st_gid) != (attributes.owner, attributes.group):
         os.fchown(descriptor, attributes.owner, attributes.group)

@@ -1,8 +1,8 @@
-"""A directory changed as a whole or not at all: a second one is made beside it, and the two exchange their names.
+"""Changing a directory as a whole or not at all: a clone is prepared beside it, and the two exchange their names.
 
-The second one begins as a clone that costs nothing: its files are those of the first under a second name. Before one of
-them is written it is copied, so nothing ever changes in the first. Whenever this is killed, the name stands for the one
-or for the other, whole; what is left over lies beside, and whoever comes next removes it.
+The clone begins with hard links, so it costs nothing. A file is copied before it is written, so nothing changes in the
+original. If the process is killed at any point, the name belongs to the old directory or to the new one, each whole.
+The other one stays beside it, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 NEW = "new"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
-# What a job that nobody ended left beside a directory is removed when it is so old, in seconds.
+# A leftover of a killed run is removed when it is this old, in seconds.
 _FORGOTTEN = 86_400
 _CHUNK = 1 << 18
 _ZEROS = bytes(_CHUNK)
-# What the operating system counts the room of a file in.
+# The unit of st_blocks.
 _DISK_BLOCK = 512
 
 
 def place_beside(directory: str) -> str:
-    """Return the directory, beside the one that is to change, in which that is prepared."""
+    """Return the directory beside another one in which its replacement is prepared."""
     parent, name = os.path.split(os.path.realpath(directory))
     return os.path.join(parent, f".{name}.rmqtool-write")
 
 
 @contextmanager
 def held_place(directory: str) -> Iterator[str]:
-    """Give the place beside a directory, ours alone: whoever else wants it waits. It goes when it is empty."""
+    """Give the place beside a directory, locked: other processes wait for it. It is removed when it is empty."""
     place = place_beside(directory)
     while True:
         try:
             os.makedirs(place, exist_ok=True)
             descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # the one before removed it just now
+            continue  # the process before removed it just now
         except OSError as error:
             raise write_failed("create", place, error) from error
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -67,7 +67,7 @@ def held_place(directory: str) -> Iterator[str]:
 
 
 def _clear(place: str) -> None:
-    """Remove what a killed process left."""
+    """Remove the leftovers of killed processes."""
     shutil.rmtree(os.path.join(place, NEW), ignore_errors=True)
     for entry in os.scandir(place):
         with suppress(OSError):
@@ -76,7 +76,7 @@ def _clear(place: str) -> None:
 
 
 def require_replaceable(directory: str) -> None:
-    """Raise Refused for a directory whose name cannot be given to another one."""
+    """Raise Refused for a directory that cannot exchange its name."""
     if os.path.ismount(directory):
         raise Refused(
             f"{directory} is a mount point, which cannot be replaced as a whole",
@@ -86,7 +86,7 @@ def require_replaceable(directory: str) -> None:
 
 
 def clone(source: str, target: str) -> None:
-    """Make the directory ``target`` hold what ``source`` does: the same files under second names."""
+    """Create ``target`` with the same content as ``source``, as hard links."""
     with PosixReadableFileSystem(source) as files, _failing("clone", source):
         os.mkdir(target)
         for path, kind in iter_tree(files):
@@ -107,7 +107,7 @@ def clone(source: str, target: str) -> None:
 
 
 class ClonedFileSystem(PosixWritableFileSystem):
-    """The files of a clone. Who holds the lock of the original holds this one's: it is the same file."""
+    """The files of a clone. The lock file is the same file as the original's, so its lock is held already."""
 
     def open_write(self, path: str) -> PosixWritableFile:
         self._make_own(path)
@@ -126,7 +126,7 @@ class ClonedFileSystem(PosixWritableFileSystem):
             self._copy(path, status)
 
     def _copy(self, path: str, status: Status) -> None:
-        """Copy a file; zeros are not written, but room that was reserved is reserved again."""
+        """Copy a file. Zeros are not written, but reserved space is reserved again."""
         aside = f"{path}.own"
         with self.open_read(path) as old, self.create(aside, status.size if self._is_reserved(path) else 0) as new:
             new.truncate(status.size)
@@ -144,21 +144,21 @@ class ClonedFileSystem(PosixWritableFileSystem):
 
 
 class _Held(Closable):
-    """A lock that somebody else holds for us."""
+    """A lock that the original's owner holds."""
 
     def close(self) -> None:
         pass
 
 
 def make_durable(directory: str) -> None:
-    """Make every name beneath a directory durable."""
+    """Make all names below a directory durable."""
     with PosixWritableFileSystem(directory) as files:
         for path in ("", *(path for path, kind in iter_tree(files) if kind is Kind.DIRECTORY)):
             files.fsync_dir(path)
 
 
 def publish(new: str, directory: str) -> None:
-    """Let what was made beside a directory bear its name, in one instant; what bore it is where the new one was."""
+    """Give the prepared directory the name of ``directory`` in one step; the old one gets the other name."""
     with _failing("replace", directory):
         if os.path.isdir(directory) and os.listdir(directory):
             _exchange(new, directory)
@@ -198,9 +198,9 @@ def _failing(operation: str, directory: str) -> Iterator[None]:
 
 @contextmanager
 def new_directory(path: str) -> Iterator[None]:
-    """Make ``path`` where it is not there yet; when filling it fails, take away all that was put there.
+    """Create ``path`` if it does not exist; if filling it fails, remove everything that was put there.
 
-    The same command can be typed again then, and nobody takes half a store for one.
+    Then the same command can be typed again, and no half store is left.
     """
     was_there = os.path.isdir(path)
     try:

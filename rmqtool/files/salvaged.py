@@ -1,9 +1,9 @@
-"""A file of a log on a disk that is failing: what can be read is read, and what cannot is known.
+"""Reading a file from a failing disk: every readable byte, and a list of the others.
 
-One bad sector must cost the records that touch it, and no others. Where a read fails because of the disk, the pages of
-the span are read one by one. The bytes of those that cannot be read come as ``FILL``, which begins no record and is no
-zero; ``unreadable`` names them, and a record that touches one of them is damaged, whatever its checksums say: those of
-most brokers leave the properties out. A page that failed is not asked for again: a disk may need seconds to refuse.
+A bad sector must cost only the records that touch it. If a read fails because of the disk, the span is read again in
+halves, down to single pages. The bytes of an unreadable page are returned as ``FILL``, which is not zero and begins no
+record; ``unreadable`` lists the pages. A record that touches one is damaged even if its checksum is right, because most
+checksums leave the properties out. A page that failed is not read again: a disk can take seconds to fail.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections.abc import Iterator
 from rmqtool.errors import ReadFailed
 from rmqtool.files.filesystem import Extent, ReadableFile, Status, merged
 
-# Disks fail by sectors, kernels read by pages.
+# Disks fail by sectors; kernels read by pages.
 PAGE = 4096
 FILL = b"\xff"
-# What a disk, or a file system that checks what it reads, answers for bytes that are gone.
+# The errors of disks, and of file systems that verify checksums, for lost bytes.
 _OF_THE_DISK = frozenset({errno.EIO, errno.EREMOTEIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ})
 
 
 class SalvagedFile(ReadableFile):
-    """Another file, of which every byte can be asked for."""
+    """A file in which every byte can be read; unreadable ones are filled in."""
 
     def __init__(self, file: ReadableFile) -> None:
         self.path = file.path
         self.shown = file.shown
         self._file = file
-        # The page numbers, ascending.
+        # Numbers of unreadable pages, ascending.
         self._bad: list[int] = []
 
     @property
@@ -39,11 +39,11 @@ class SalvagedFile(ReadableFile):
 
     @property
     def unreadable(self) -> list[Extent]:
-        """What could not be read so far, ascending."""
+        """The spans that could not be read so far, ascending."""
         return list(merged(Extent(page * PAGE, PAGE) for page in self._bad))
 
     def find_unreadable(self, file_offset: int, end: int) -> Extent | None:
-        """Return the first span between two places that could not be read; it may begin before, and end behind."""
+        """Return the first unreadable span that touches the given one, or None; it can begin before or end after it."""
         if not self._bad:
             return None
         return next((one for one in self.unreadable if one.end > file_offset and one.file_offset < end), None)
@@ -80,12 +80,12 @@ class SalvagedFile(ReadableFile):
         self._file.close()
 
     def _is_bad(self, length: int, file_offset: int) -> bool:
-        """Tell whether a span holds a page that is known to be bad."""
+        """Return whether a span has a page that is known to be unreadable."""
         at = bisect_right(self._bad, file_offset // PAGE - 1)
         return at < len(self._bad) and self._bad[at] * PAGE < file_offset + length
 
     def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes of a span, in halves where a half cannot be read, down to a page."""
+        """Yield the bytes of a span; a part that cannot be read is read in halves, down to a page."""
         if begin >= end:
             return
         page, last = begin // PAGE, (end - 1) // PAGE
@@ -108,10 +108,10 @@ class SalvagedFile(ReadableFile):
 
 
 def salvaged(file: ReadableFile) -> SalvagedFile:
-    """Return a file that can be read around what the disk has lost."""
+    """Return ``file`` with unreadable bytes filled in."""
     return file if isinstance(file, SalvagedFile) else SalvagedFile(file)
 
 
 def is_of_the_disk(error: ReadFailed) -> bool:
-    """Tell whether the disk itself refused, so that other bytes of the file may still be read."""
+    """Return whether the disk caused the error, so that other bytes of the file may be readable."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _OF_THE_DISK

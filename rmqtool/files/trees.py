@@ -1,4 +1,4 @@
-"""Copying whole trees from one file system into another, holes as holes."""
+"""Copying whole trees from one file system into another; holes stay holes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CHUNK = 1 << 20
 def copy_tree(source: ReadableFileSystem, target: WritableFileSystem) -> list[str]:
     """Copy every file and directory into an empty ``target``, durably; return the paths that are neither.
 
-    Modes and times are those of the source. Owner and group are those of the target: whoever may read a store may copy
-    it. A copy that fails is left as far as it came; it is the caller's to remove, or to name only when it is whole.
+    Modes and times are those of the source; owner and group are those of the target, so that everybody who can read a
+    store can copy it. A copy that fails is left incomplete, and the caller removes it or does not give it a name.
     """
     if target.listdir():
         raise WriteFailed(
@@ -45,7 +45,7 @@ def copy_tree(source: ReadableFileSystem, target: WritableFileSystem) -> list[st
 
 
 def copy_data(source: ReadableFile, target: WritableFile) -> None:
-    """Give an empty ``target`` the size and the bytes of ``source``; what is a hole stays one."""
+    """Give an empty ``target`` the size and the bytes of ``source``; holes stay holes."""
     size = source.size()
     target.truncate(size)
     for extent in source.iter_data(0, size):

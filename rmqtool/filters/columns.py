@@ -1,12 +1,7 @@
-"""Filters on columns: one answer per row, equal to the answer on each message.
+"""Filters on columns: one answer for each row, equal to the answer for the message alone.
 
-Most of the work is done on whole columns. What is rare (a condition as a value, a string beside a truth) goes through
-the functions that judge one message, once for each pair of values that occurs.
-
-One column of texts, read as the filters need it: missing, found, equal, distinct, or as numbers.
-
-Whatever has no plain form (a number with a suffix, bytes that are no UTF-8) is handed to the functions that read one
-text.
+Most of the work is done on whole columns. Rare cases (a condition used as a value, a string compared with a condition,
+a number with a suffix, bytes that are not UTF-8) use the functions for one message, once for each pair of values.
 """
 
 from __future__ import annotations
@@ -69,14 +64,14 @@ _LOW_BITS = 0x7FFFFFFFFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Texts as numbers: ``keys`` are ordered as Java orders the numbers; where ``failed``, the conversion throws."""
+    """Texts as numbers. ``keys`` have the order of the numbers in Java; ``failed`` marks texts that do not convert."""
 
     keys: Keys
     failed: Mask
 
 
 class TextColumn:
-    """An Arrow array of large binaries in UTF-8."""
+    """A column of texts: an Arrow array of large binaries in UTF-8."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -91,7 +86,7 @@ class TextColumn:
         return _mask(pc.is_in(self._array, value_set=pa.array(map(_bytes, texts), pa.large_binary())))
 
     def has(self, how: str, text: str) -> Mask:
-        """Return where the texts contain, start with or end with ``text``, as the keyword ``how`` says."""
+        """Return where the texts contain, start with or end with ``text``; ``how`` is the keyword."""
         import pyarrow.compute as pc
 
         find = {"CONTAINS": pc.match_substring, "STARTSWITH": pc.starts_with, "ENDSWITH": pc.ends_with}[how]
@@ -104,7 +99,7 @@ class TextColumn:
         return _mask(pc.equal(self._array, other._array).fill_null(False))
 
     def distinct(self) -> tuple[list[str | None], npt.NDArray[np.integer[Any]]]:
-        """Return the distinct values and for each row the place of its value among them."""
+        """Return the distinct values, and for each row the index of its value."""
         encoded = self._array.dictionary_encode()
         values: list[str | None] = [_text(value) for value in encoded.dictionary.to_pylist()]
         places = encoded.indices
@@ -132,7 +127,7 @@ class TextColumn:
         return Numbers(double_keys(values), failed)
 
     def _plain(self, pattern: str, type_name: str) -> tuple[npt.NDArray[Any], Mask]:
-        """Return the numbers of the texts that match ``pattern``, and where there is a text that does not."""
+        """Return the numbers of texts that match ``pattern``, and where there is another text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -154,16 +149,18 @@ class TextColumn:
 
 
 def double_keys(values: npt.NDArray[np.float64]) -> Keys:
-    """Return integers that are ordered as ``Double.compareTo`` orders ``values``: −0.0 below 0.0, NaN above all."""
+    """Return integers in the order of ``Double.compareTo``: −0.0 below 0.0, NaN above all."""
     import numpy as np
 
-    bits = values.view(np.int64)  # parse_double knows one NaN only, and its bits are positive
+    bits = values.view(np.int64)  # parse_double returns one NaN only, and its bits are positive
     keys: Keys = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
     return keys
 
 
 def text_column(column: Any, rows: int) -> TextColumn:
-    """Return ``column`` (see :class:`~rmqtool.filters.columns.PropertyColumns`) as the text that Java makes of it."""
+    """Return ``column`` (see :class:`~rmqtool.filters.columns.PropertyColumns`) as the texts that
+    Java decodes from it.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -188,7 +185,7 @@ def _repaired(data: bytes | None) -> bytes | None:
 
 
 def _bytes(text: str) -> bytes:
-    # A text that was typed may have lone surrogates. It equals none that came from bytes, and must not stop the search.
+    # A text from a command line can have lone surrogates. It equals no text from bytes, and must not raise an error.
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -209,28 +206,28 @@ class PropertyColumns(Protocol):
 
     @property
     def rows(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
 
     def column(self, name: str) -> Any:
-        """Return the values of property ``name``, null where a message has none; None when no message has it.
+        """Return the values of property ``name``, null where a message does not have it; None if no message has it.
 
         An Arrow array of strings or binaries, or a numpy array of bytes or of objects (``str``, ``bytes``, None).
         """
 
 
 def match_columns(selector: Selector, columns: PropertyColumns) -> Mask:
-    """Return a mask of the rows that ``selector`` matches: TRUE only, as for one message."""
+    """Return a mask of the rows that ``selector`` accepts: only TRUE, as for one message."""
     matched: Mask = truths_of_columns(selector, columns) == Truth.TRUE
     return matched
 
 
 def truths_of_columns(selector: Selector, columns: PropertyColumns) -> States:
-    """Return what ``selector`` says of each row, as the numbers of :class:`Truth`."""
+    """Return the answer of ``selector`` for each row, as numbers of :class:`Truth`."""
     return _Batch(columns).truths(selector.expression)
 
 
 def match_tags(tags: TagExpression, columns: PropertyColumns) -> Mask:
-    """Return a mask of the rows whose tag ``tags`` names: what reaches a consumer."""
+    """Return a mask of the rows that ``tags`` accepts."""
     import numpy as np
 
     if tags.everything:
@@ -247,12 +244,12 @@ class _Side:
     places: Places
 
 
-# A column is read as what the other side of a comparison makes of it.
+# A property is read as text or as number, depending on the other side of its comparison.
 _Operand: TypeAlias = Property | _Side
 
 
 class _Batch:
-    """Columns that are read once, however often an expression names them."""
+    """Evaluates an expression over columns; each column is read once."""
 
     def __init__(self, columns: PropertyColumns) -> None:
         self._columns = columns
@@ -320,7 +317,7 @@ class _Batch:
         return _of_signs(equal, (~one.equals(other)).astype("int64"), one.missing, other.missing)
 
     def _compared(self, judge: Judge, left: _Operand, right: _Operand) -> States:
-        """Compare two operands; columns as numbers where that is what upstream does with every text."""
+        """Compare two operands, as columns of numbers if upstream converts every text to a number there."""
         columns = [operand for operand in (left, right) if isinstance(operand, Property)]
         numbers = [operand.kind for operand in (left, right) if isinstance(operand, _Side) and operand.kind.is_number]
         if not columns or len(columns) + len(numbers) < 2:
@@ -385,7 +382,7 @@ def _look_up(answers: Sequence[Truth], places: Places) -> States:
 
 
 def _of_signs(judge: Judge, signs: npt.NDArray[np.int64], left_missing: Mask, right_missing: Mask) -> States:
-    """Return what ``judge`` says of values that compare like ``signs``, and of those that are missing."""
+    """Return the answers of ``judge`` for values whose comparison gave ``signs``, and for missing values."""
     import numpy as np
 
     nothing, something = Typed(Kind.INT, None), Typed(Kind.INT, 0)

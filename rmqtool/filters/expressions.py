@@ -1,12 +1,11 @@
-"""What a SQL92 selector says, as a tree.
+"""SQL92 selectors as trees, and their answer for one message.
 
-``IS NOT NULL`` and ``<>`` have no nodes of their own: upstream composes them with NOT, and their answers on missing
-properties follow from that. Chains of AND and of OR are one node each, so that long lists do not grow deep.
+``IS NOT NULL`` and ``<>`` have no nodes: upstream composes them with NOT, and their answers for missing properties
+follow from that. A chain of ANDs or ORs is one node, so that long lists do not make deep trees.
 
-What an expression says of one message: three-valued logic, and a fourth answer where upstream throws.
+Logic has three values, and a fourth answer where upstream throws. Columns are evaluated with the same functions.
 
-Upstream: ``evaluate`` of the classes of ``org.apache.rocketmq.filter.expression``. Columns are judged by the same
-functions.
+Upstream: ``evaluate`` of the classes of ``org.apache.rocketmq.filter.expression``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ Value: TypeAlias = str | int | float | bool | None
 
 
 class Kind(Enum):
-    """The Java class of a value. It is known before any message is seen: a property is a ``String`` or missing."""
+    """The Java class of a value, known before any message is read: a property is a ``String`` or missing."""
 
     STRING = auto()
     INT = auto()
@@ -33,13 +32,13 @@ class Kind(Enum):
 
     @property
     def is_number(self) -> bool:
-        """Whether values of this kind may stand beside ``<``."""
+        """Whether values of this kind can be compared with ``<``."""
         return self in (Kind.INT, Kind.LONG, Kind.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. TRUE, FALSE and NULL are expressions of truth as well."""
+    """A literal. TRUE, FALSE and NULL are conditions as well."""
 
     kind: Kind
     value: Value
@@ -54,7 +53,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """The negative of a number; of anything else, null."""
+    """The negative of a number; null for anything else."""
 
     operand: Expression
 
@@ -87,7 +86,7 @@ class Ordered:
 class Between:
     """``operand >= low AND operand <= high``; when ``negated``, ``operand < low OR operand > high``.
 
-    A node of its own, because an operand that stood in both comparisons would double the work at every nesting.
+    It is a node of its own because an operand in two comparisons would double the work at each level of nesting.
     """
 
     operand: Expression
@@ -98,7 +97,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Whether a property is one of ``texts``, or none of them when ``negated``."""
+    """Whether a property is one of ``texts``, or none of them if ``negated``."""
 
     operand: Property
     texts: frozenset[str]
@@ -107,7 +106,9 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Whether a string has ``text`` inside, in front or behind (``how``: the keyword), or has not when ``negated``."""
+    """Whether a string contains, starts with or ends with ``text`` (``how`` is the keyword), or does not if
+    ``negated``.
+    """
 
     how: str
     operand: Expression
@@ -117,28 +118,28 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class BooleanCast:
-    """A bare property where truth is wanted: never TRUE, as a property is a string."""
+    """A bare property where a condition is expected: never TRUE, because a property is a string."""
 
     operand: Property
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite; of null, null."""
+    """The opposite; null for null."""
 
     operand: Expression
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them, judged from the left until one is FALSE."""
+    """All of them, evaluated from the left until one is FALSE."""
 
     operands: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of them, judged from the left until one is TRUE."""
+    """At least one of them, evaluated from the left until one is TRUE."""
 
     operands: tuple[Expression, ...]
 
@@ -149,7 +150,7 @@ Expression: TypeAlias = (
 
 
 def kind_of(expression: Expression) -> Kind:
-    """Return the kind of the values that ``expression`` has when it has one."""
+    """Return the kind of the value of ``expression``."""
     match expression:
         case Constant():
             return expression.kind
@@ -163,14 +164,14 @@ def kind_of(expression: Expression) -> Kind:
 
 
 def is_truth(expression: Expression) -> bool:
-    """Tell whether upstream's class of ``expression`` is a ``BooleanExpression``: NULL's is, a property's is not."""
+    """Return whether upstream's class of ``expression`` is a ``BooleanExpression``; NULL's is, a property's is not."""
     if isinstance(expression, Constant):
         return expression.kind in (Kind.BOOLEAN, Kind.NULL)
     return not isinstance(expression, Property | Negate)
 
 
 def property_names(expression: Expression) -> frozenset[str]:
-    """Return the names of all properties that the answer depends on."""
+    """Return the names of all properties in ``expression``."""
     match expression:
         case Constant():
             return frozenset()
@@ -188,7 +189,7 @@ def property_names(expression: Expression) -> frozenset[str]:
 
 
 class Truth(IntEnum):
-    """The answer of a condition. FAILED is upstream's exception: a text that is no number, an impossible cast."""
+    """The answer of a condition. FAILED is upstream's exception: a text that is not a number, an impossible cast."""
 
     FALSE = 0
     TRUE = 1
@@ -197,7 +198,7 @@ class Truth(IntEnum):
 
 
 class Failure(Enum):
-    """A value that could not be had, because the condition that gives it FAILED."""
+    """The value of a condition that FAILED."""
 
     FAILED = 0
 
@@ -206,7 +207,7 @@ Given: TypeAlias = Value | Failure
 
 
 class Typed(NamedTuple):
-    """A value and the class that decides how it is compared."""
+    """A value, and the class that decides how it is compared."""
 
     kind: Kind
     value: Given
@@ -214,12 +215,12 @@ class Typed(NamedTuple):
 
 _F, _T, _U, _X = Truth
 
-# Row: what was found so far. Column: the next operand. A row that is one answer throughout ends the chain.
+# Row: the answer so far. Column: the next operand. A row with one answer throughout ends the chain.
 AND = ((_F, _F, _F, _F), (_F, _T, _U, _X), (_F, _U, _U, _X), (_X, _X, _X, _X))
 OR = ((_F, _T, _U, _X), (_T, _T, _T, _T), (_U, _T, _U, _X), (_X, _X, _X, _X))
 NOT = (_T, _F, _U, _X)
 
-# What a condition's answer is to an operator around it.
+# The value of a condition when an operator takes it as an operand.
 VALUES: tuple[Given, ...] = (False, True, None, Failure.FAILED)
 
 _PARSERS: dict[Kind, Callable[[str], int | float | None]] = {
@@ -231,7 +232,7 @@ _PARSERS: dict[Kind, Callable[[str], int | float | None]] = {
 
 
 def truth_of(expression: Expression, properties: Mapping[str, str]) -> Truth:
-    """Return what ``expression`` says of a message with ``properties``."""
+    """Return the answer of ``expression`` for a message with ``properties``."""
     match expression:
         case And():
             return _chain(AND, _T, expression.operands, properties)
@@ -282,7 +283,7 @@ def _value_of(expression: Expression, properties: Mapping[str, str]) -> Given:
 
 
 def literal_truth(value: Given) -> Truth:
-    """Return what TRUE, FALSE or NULL says as a condition."""
+    """Return the answer of TRUE, FALSE or NULL as a condition."""
     return _U if value is None else _truth(value is True)
 
 
@@ -294,7 +295,7 @@ def negative(value: Given) -> Given:
 
 
 def judged(expression: IsNull | In | Search | BooleanCast, value: Given) -> Truth:
-    """Return what ``expression`` says when its operand has ``value``."""
+    """Return the answer of ``expression`` when its operand has ``value``."""
     if isinstance(expression, Search) and not expression.text:
         return _F
     if isinstance(value, Failure):
@@ -321,7 +322,7 @@ def _found(search: Search, value: str) -> bool:
 
 
 def equal(left: Typed, right: Typed) -> Truth:
-    """Return ``left = right``. A missing left side is null, but a missing right side is FALSE."""
+    """Return ``left = right``. If the left side is missing the answer is null; if only the right side is, FALSE."""
     if isinstance(left.value, Failure) or isinstance(right.value, Failure):
         return _X
     if left.value is None or right.value is None:
@@ -333,7 +334,7 @@ def equal(left: Typed, right: Typed) -> Truth:
 
 
 def ordered(symbol: str, left: Typed, right: Typed) -> Truth:
-    """Return ``left symbol right``. When the left is null, the right is not looked at, not even if it FAILED."""
+    """Return ``left symbol right``. If the left side is null, the right side is ignored, even if it FAILED."""
     for side in (left, right):
         if side.value is None or isinstance(side.value, Failure):
             return _U if side.value is None else _X
@@ -344,15 +345,15 @@ def ordered(symbol: str, left: Typed, right: Typed) -> Truth:
 
 
 def between_rule(expression: Between) -> tuple[tuple[tuple[Truth, ...], ...], str, str]:
-    """Return how the comparisons with the two bounds are joined, and their symbols."""
+    """Return how the comparisons with the two bounds are combined, and their symbols."""
     return (OR, "<", ">") if expression.negated else (AND, ">=", "<=")
 
 
 def compare(left: Typed, right: Typed) -> int | None:
     """Return the sign of comparing two values by order, or None where the conversion throws.
 
-    Two strings are compared as doubles. A string beside another class is read as that class, but right of a truth it
-    throws. What cannot be compared is "less".
+    Two strings are compared as doubles. A string next to another class is read as that class, but to the right of a
+    condition it throws. Values that cannot be compared are "less".
     """
     kind, other = left.kind, right.kind
     if kind is other is Kind.STRING:
@@ -370,7 +371,7 @@ def compare(left: Typed, right: Typed) -> int | None:
 
 
 def _read(value: Given, kind: Kind) -> int | float | None:
-    """Return a string as a value of ``kind``; None where that throws. Any other value stays what it is."""
+    """Return a string as a value of ``kind``, or None where that throws. Other values are returned as they are."""
     if isinstance(value, str):
         return _PARSERS[kind](value)
     return None if isinstance(value, Failure) else value

@@ -1,4 +1,4 @@
-"""Patterns of topic names: ``order*``. Only ``*``, ``?`` and ``[…]`` mean more than themselves; ``%`` does not."""
+"""Patterns of topic names, such as ``order*``. ``*``, ``?`` and ``[...]`` have a meaning; ``%`` does not."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ _WILD = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class TopicPatterns:
-    """Several patterns, of which one must match the whole name, in its case. No pattern at all: every topic."""
+    """Patterns, one of which must match the whole name. Without a pattern every topic matches."""
 
     patterns: tuple[str, ...]
     _expression: re.Pattern[str] | None
 
     @property
     def exact(self) -> str | None:
-        """The one topic that is meant, when it is named in full."""
+        """The one topic that is meant, if it is named without wildcards; else None."""
         return self.patterns[0] if len(self.patterns) == 1 and not _WILD & set(self.patterns[0]) else None
 
     def matches(self, topic: str) -> bool:
-        """Tell whether ``topic`` is meant."""
         return self._expression is None or self._expression.match(topic) is not None
 
     def select(self, topics: Iterable[str]) -> list[str]:
-        """Return those of ``topics`` that are meant, in their order."""
+        """Return those of ``topics`` that match, in their order."""
         return [topic for topic in topics if self.matches(topic)]
 
 
 def parse_patterns(patterns: Iterable[str]) -> TopicPatterns:
-    """Compile ``patterns`` once. A bracket that is not closed stands for itself."""
+    """Compile ``patterns`` into one expression. A bracket that is not closed is an ordinary character."""
     listed = tuple(patterns)
     joined = "|".join(f"(?:{fnmatch.translate(pattern)})" for pattern in listed)
     return TopicPatterns(listed, re.compile(joined) if listed else None)

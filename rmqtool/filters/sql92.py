@@ -1,13 +1,9 @@
-"""SQL92 selectors: parsed once, as upstream parses them, and asked about the properties of messages.
+"""SQL92 selectors: the lexer, the parser, and the error that shows where an expression is wrong.
 
-Upstream: ``SelectorParser``, ``ComparisonExpression.create…``, ``ConstantExpression.create…``. A selector sees every
-stored property, ``TAGS`` and ``KEYS`` among them, and nothing else of a message.
+A selector sees every stored property, ``TAGS`` and ``KEYS`` included, and nothing else of a message. Words are read one
+at a time, because upstream does: it never looks past the first word after the expression.
 
-The error of an expression that does not parse, and the picture that shows where.
-
-The words of a SQL92 selector, read one at a time.
-
-Reading is lazy because upstream's is: what stands behind the one word after the expression is never looked at.
+Upstream: ``SelectorParser``, ``ComparisonExpression.create...``, ``ConstantExpression.create...``.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ from rmqtool.formats.java import INT_MAX, parse_long
 
 
 class FilterSyntaxError(UsageError):
-    """An expression was refused. ``position`` counts the characters of ``text`` before the place that is wrong."""
+    """An expression was refused. ``position`` is the index in ``text`` of the first wrong character."""
 
     code = "filter-syntax"
 
@@ -58,13 +54,13 @@ class FilterSyntaxError(UsageError):
         self.position = position
 
     def as_json(self) -> dict[str, object]:
-        """Return the ``error`` object of the contract, with the place."""
+        """Return the ``error`` object of docs/contract.md, with expression and position."""
         return {**super().as_json(), "expression": self.text, "position": self.position}
 
     def caret(self, width: int = 72) -> str:
-        """Return two lines: the expression, or the ``width`` columns of it around the place, and a caret under it.
+        """Return two lines: the expression, or ``width`` columns around the wrong place, and a caret below it.
 
-        Line ends and control characters become pictures of one column: the text of an error moves no cursor.
+        Line ends and control characters are shown as symbols of one column, so that an error cannot move the cursor.
         """
         cells = [_cell(character) for character in self.text]
         first, last = self.position, self.position
@@ -82,7 +78,7 @@ class FilterSyntaxError(UsageError):
 
 
 def shown(text: str, width: int = 40) -> str:
-    """Return ``text`` for a sentence: printable, and cut where it is longer than ``width`` characters."""
+    """Return ``text`` for a sentence: printable, and cut to ``width`` characters."""
     cells = "".join(_cell(character) for character in text[: width + 1])
     return cells if len(cells) <= width else cells[: width - 1] + "…"
 
@@ -113,20 +109,20 @@ SEARCHES = frozenset({"CONTAINS", "STARTSWITH", "ENDSWITH"})
 
 
 class Dialect(Enum):
-    """Which brokers' grammar: 5.x has three keywords more, which are names of properties in 4.x."""
+    """The grammar. 5.x has three more keywords, which are names of properties in 4.x."""
 
     V4 = "4"
     V5 = "5"
 
     @property
     def keywords(self) -> frozenset[str]:
-        """The words that are no names of properties, in whatever case they are written."""
+        """The words that cannot be names of properties, in upper case; upstream ignores case."""
         return _KEYWORDS if self is Dialect.V4 else _KEYWORDS | SEARCHES
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One word: ``kind`` is its keyword or symbol or one of the names above, ``start`` its place in the text."""
+    """One word: ``kind`` is its keyword or symbol or one of the names above, ``start`` its index in the text."""
 
     kind: str
     text: str
@@ -136,7 +132,7 @@ class Token:
         return "the end of the text" if self.kind == END else f"“{shown(self.text)}”"
 
 
-# A line comment needs its line end, as upstream's does; without it the two signs are minus, minus.
+# A line comment needs its line end, as in upstream; without it the two signs are minus, minus.
 _SKIPPED = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*+[\n\r]|/\*(?s:.*?)\*/)*")
 _TOKEN = re.compile(
     r"(?P<FLOAT>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
@@ -148,8 +144,6 @@ _TOKEN = re.compile(
 
 
 class Lexer:
-    """Reads ``text`` word by word."""
-
     def __init__(self, text: str, dialect: Dialect) -> None:
         self.text = text
         self._keywords = dialect.keywords
@@ -157,13 +151,13 @@ class Lexer:
         self._next: Token | None = None
 
     def peek(self) -> Token:
-        """Return the next word and leave it there."""
+        """Return the next word without taking it."""
         if self._next is None:
             self._next = self._read()
         return self._next
 
     def take(self) -> Token:
-        """Return the next word and step over it."""
+        """Take the next word."""
         token = self.peek()
         self._next = None
         return token
@@ -200,10 +194,10 @@ class Lexer:
         return FilterSyntaxError(message, text=self.text, position=start, hint=hint)
 
 
-# How deep an expression may nest. Upstream stops where the stack of its thread does, at some hundred parentheses.
+# Limit of nesting. Upstream ends where its thread's stack does, at some hundred parentheses.
 MAX_DEPTH = 100
 
-# How tightly the operators bind, from OR to the comparisons. NOT stands here for NOT IN, NOT BETWEEN and their like.
+# How tightly operators bind, from OR to the comparisons. NOT here is that of NOT IN, NOT BETWEEN and the like.
 _OR, _AND, _EQUALITY, _COMPARISON = 1, 2, 3, 4
 _LEVELS = {
     "OR": _OR,
@@ -217,8 +211,8 @@ _LEVELS = {
 class Selector:
     """A parsed selector.
 
-    ``ignored_at`` is where the text begins that upstream does not read: it parses the longest complete expression and
-    is silent about the rest. None: nothing is left over.
+    ``ignored_at`` is where the text begins that upstream ignores: it parses the longest complete expression and says
+    nothing about the rest. None if there is no rest.
     """
 
     text: str
@@ -227,19 +221,19 @@ class Selector:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of the properties that the answer depends on."""
+        """The names of all properties in the expression."""
         return property_names(self.expression)
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Tell whether a broker would deliver the message: only TRUE does; null and a failed conversion do not."""
+        """Return whether a broker would deliver the message: only for TRUE, not for null or a failed conversion."""
         return truth_of(self.expression, properties) is Truth.TRUE
 
 
 def parse_selector(text: str, *, dialect: Dialect = Dialect.V5, whole: bool = False) -> Selector:
     """Parse ``text`` or raise :class:`FilterSyntaxError`.
 
-    ``whole`` refuses what a broker accepts and ignores: text behind a complete expression, where a person's typing
-    error would silently change what is asked. Without it exactly the texts are refused that upstream refuses.
+    With ``whole``, text after a complete expression is an error; a broker accepts and ignores it, and a typing error
+    would silently change the question. Without it, exactly those texts are refused that upstream refuses.
     """
     parser = _Parser(text, dialect)
     expression = parser.selector()
@@ -251,7 +245,7 @@ def parse_selector(text: str, *, dialect: Dialect = Dialect.V5, whole: bool = Fa
 
 
 class _Parser:
-    """Precedence climbing over the words; every operator groups from the left."""
+    """Precedence climbing; all operators group from the left."""
 
     def __init__(self, text: str, dialect: Dialect) -> None:
         self.text = text
@@ -264,13 +258,13 @@ class _Parser:
         return self._truth(self._expression(_OR), start)
 
     def _expression(self, level: int) -> Expression:
-        """Parse operators that bind at least as tightly as ``level``, with their operands."""
+        """Parse the operators that bind at least as tightly as ``level``, with their operands."""
         start = self.lexer.peek().start
         self._enter(start)
         expression = self._unary()
         ceiling = _COMPARISON
         while level <= _LEVELS.get(self.lexer.peek().kind, 0) <= ceiling:
-            # Behind `a IS NULL` no comparison can follow any more: upstream has left that rule.
+            # After `a IS NULL` no comparison can follow: upstream has left that rule of its grammar.
             found = _LEVELS[self.lexer.peek().kind]
             if found == _OR:
                 expression = Or(self._chain("OR", expression, start))
@@ -313,7 +307,7 @@ class _Parser:
                 return self._condition(token, left, start, negated=False)
 
     def _condition(self, token: Token, left: Expression, start: int, *, negated: bool) -> Expression:
-        """Parse what follows ``BETWEEN``, ``IN`` or a search; the words that NOT may stand before."""
+        """Parse what follows ``BETWEEN``, ``IN`` or a search, the words that can come after NOT."""
         if token.kind == "BETWEEN":
             return self._between(left, start, negated=negated)
         if token.kind == "IN":
@@ -403,7 +397,7 @@ class _Parser:
         value = parse_long(token.text.rstrip("lL"))
         if value is None:
             raise self._error("the number is greater than 9223372036854775807", token.start)
-        # The suffix does not make a long: only size does.
+        # The suffix does not make a long, only the size does.
         return Constant(Kind.INT if value <= INT_MAX else Kind.LONG, value)
 
     def _float(self, token: Token) -> Constant:

@@ -1,8 +1,8 @@
-"""Tag expressions: ``TagA || TagB``, and the two stages in which they are judged.
+"""Tag expressions, ``TagA || TagB``, and the two stages in which they are evaluated.
 
-The broker judges the hash in the queue unit, the consumer the text in the record. Hashes collide: what passed the first
-stage may fail the second. Upstream: ``FilterAPI.buildSubscriptionData``, ``ExpressionMessageFilter``,
-``PullAPIWrapper.processPullResult``.
+The broker compares the hash in the queue entry, the consumer compares the text in the record. Hashes collide, so a
+message can pass the first stage and fail the second. Upstream: ``FilterAPI.buildSubscriptionData``,
+``ExpressionMessageFilter``, ``PullAPIWrapper.processPullResult``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL = "*"
 class TagExpression:
     """A parsed tag expression. Without ``everything``, ``names`` are the tags that match and ``codes`` their hashes.
 
-    Both may be empty: then nothing matches.
+    If both are empty, nothing matches.
     """
 
     text: str
@@ -28,21 +28,22 @@ class TagExpression:
     everything: bool = False
 
     def matches_code(self, tags_code: int | None) -> bool:
-        """Tell whether the broker lets a queue unit with ``tags_code`` pass. None: the code could not be resolved.
+        """Return whether a broker passes an entry with this tags code; None if the code is in an extension that is not
+        readable.
 
-        The broker looks at the low 32 bits only, whatever the eight bytes of the unit are.
+        A broker compares only the low 32 bits of the eight bytes in the entry.
         """
         return self.everything or tags_code is None or int32(tags_code) in self.codes
 
     def matches(self, tags: str | None) -> bool:
-        """Tell whether a message with this tag reaches the consumer. ``TAGS`` is one tag, compared as a whole."""
+        """Return whether a consumer gets a message with this tag. ``TAGS`` is one tag and compared as a whole."""
         return self.everything or tags in self.names
 
 
 def parse_tags(text: str | None) -> TagExpression:
-    """Parse ``text``, or raise :class:`FilterSyntaxError` where upstream does: nothing but separators.
+    """Parse ``text``, or raise :class:`FilterSyntaxError` where upstream does: for separators only.
 
-    Blanks around a tag are not part of it. ``*`` alone is every message; in a list it is a tag of that name.
+    Blanks around a tag are removed. ``*`` alone means every message; in a list it is a tag of that name.
     """
     if text is None or text in ("", ALL):
         return TagExpression(text or ALL, everything=True)

@@ -1,6 +1,6 @@
-"""Which messages are wanted: the one question that commands, the library, Spark and exports ask.
+"""The question "which messages", which commands, the library, Spark and exports all fill.
 
-``want`` makes it of what people type; each value is parsed here and nowhere else. ``log.select`` asks it of columns.
+``want`` makes it from what people type; every value is parsed here. ``log.select`` asks it of columns.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EVERY_TOPIC = parse_patterns(())
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of messages. Without a value a question is not asked.
+    """Conditions on messages; one without a value is not checked.
 
-    ``begin`` and ``end`` bound the store time in epoch milliseconds, half-open. ``limit`` is how many are taken at
-    most: the first ones of a stream, the newest ones of an answer.
+    ``begin`` and ``end`` bound the store time in epoch milliseconds, half-open. ``limit`` is the largest number of
+    messages: the first ones of a stream, the newest ones of an answer.
     """
 
     topics: TopicPatterns = EVERY_TOPIC
@@ -43,18 +43,16 @@ class Wanted:
     limit: int | None = None
 
     def allows_time(self, store_timestamp: int) -> bool:
-        """Return whether a store time is within the bounds."""
         return (self.begin is None or store_timestamp >= self.begin) and (
             self.end is None or store_timestamp < self.end
         )
 
     def allows_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether messages of a queue are wanted."""
         return self.topics.matches(topic) and self.queue_id in (None, queue_id)
 
 
 class Asked(TypedDict, total=False):
-    """What people type: patterns of topics, a queue, store times, and expressions as text."""
+    """The question as people type it: patterns of topics, a queue, store times, expressions as text."""
 
     topics: str | Iterable[str] | None
     queue: int | None
@@ -96,22 +94,27 @@ def _body_pattern(text: str) -> BodyPattern:
         ) from error
 
 
-# The processor's time in seconds for one body. Others read some MiB in a hundredth of it.
+# Limit of processor time for one body, in seconds. An ordinary pattern reads several MiB in a hundredth of it.
 MOST_SECONDS = 5.0
 
 
 class _TooLong(Exception):
-    """The timer has run out."""
+    """The timer has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class BodyPattern:
-    """One pattern; a body is wanted when it is found in it."""
+    """A regular expression that bodies are searched for.
+
+    Python's engine tries every way to match: ``(a+)+$`` on forty letters takes longer than anybody waits. The engine
+    checks for signals while it works, so a timer of processor time can stop it. Timers belong to the main thread; in
+    other threads there is no limit.
+    """
 
     expression: re.Pattern[str]
 
     def search(self, texts: Iterable[str], most_seconds: float = MOST_SECONDS) -> list[bool]:
-        """Return in which texts the pattern is found."""
+        """Return for each text whether the pattern is found in it."""
         with _timer(most_seconds) as start:
             found = []
             try:
@@ -129,7 +132,7 @@ class BodyPattern:
 
 @contextmanager
 def _timer(seconds: float) -> Iterator[Callable[[], object]]:
-    """Give what starts the time anew."""
+    """Give a function that restarts the timer."""
     if threading.current_thread() is not threading.main_thread():
         yield _do_nothing
         return
@@ -146,4 +149,4 @@ def _give_up(_number: int, _frame: FrameType | None) -> None:
 
 
 def _do_nothing() -> None:
-    """There is no timer here."""
+    """Take the place of a timer where there cannot be one."""

@@ -1,15 +1,11 @@
-"""One text of a broker's configuration on the disk: the file, and the copy of what it said before.
+"""Configuration of a store on disk: JSON files with their copies, and RocksDB databases.
 
-Upstream: ``ConfigManager.persist``, ``MixAll.string2File``. Both files are always whole: a text is written aside, made
-durable, and takes the name in one instant.
-upstream: no version before 5.4 forces anything, 4.9 removes the file before the new one has its name, 5.3 overwrites
-both in place, and all of them copy a damaged file over the last good copy.
+A broker loads the main file, or the copy ``.bak`` if the main file is missing, empty or does not parse. rmqtool keeps
+both whole: a text is written to a temporary file, synced, and renamed. upstream: before 5.4 nothing is synced; 4.9
+removes the file before the new one has its name, 5.3 overwrites both in place, and all versions copy a damaged file
+over the last good copy.
 
-Read access to a store's configuration: JSON files with their ``.bak``, or RocksDB databases.
-
-A broker takes the main file, and the ``.bak`` when the main file is missing, empty or does not parse.
-
-What the engine must know of these files: which topics have which queues. Upstream: ``QueueTypeUtils.getCQType``.
+Upstream: ``ConfigManager.persist``, ``MixAll.string2File``, ``QueueTypeUtils.getCQType``.
 """
 
 from __future__ import annotations
@@ -36,14 +32,14 @@ from rmqtool.formats.rocksdb_rows import ConfigRowKey, ConfigTable
 from rmqtool.store.open import Store, unread_finding
 from rmqtool.store.rocksdb import has_rows, open_database
 
-# What stands for nothing in a text: blanks, and the zeros that a crash leaves of a file that was never flushed.
+# A text of only these is empty: blanks, and the zeros that a crash leaves in a file that was never synced.
 _BLANK = b"\0 \t\r\n"
 
 Value = TypeVar("Value")
 
 
 def require_text(file: str, size: int) -> None:
-    """Refuse to read a text as a whole that is larger than any that a broker writes."""
+    """Refuse to read a text that is larger than any that a broker writes."""
     if size > LARGEST_TEXT:
         raise StoreError(
             f"{file} has {size} bytes: a broker reads all of it into its heap, and may not start on it",
@@ -54,7 +50,7 @@ def require_text(file: str, size: int) -> None:
 
 @dataclass
 class Configs:
-    """What the configuration says, whatever form it is stored in."""
+    """The configuration of a store, from files and databases."""
 
     topics: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,9 +61,9 @@ class Configs:
 
 @dataclass
 class Loaded(Generic[Value]):
-    """What the copies of a text give: the value of the first that can be read, and what is wrong with those before it.
+    """The value of the first copy that loads, and the flaws of those before it.
 
-    ``path`` is the copy that the value comes from.
+    ``path`` is the copy that the value is from.
     """
 
     value: Value | None = None
@@ -76,7 +72,7 @@ class Loaded(Generic[Value]):
 
 
 def load_copies(copies: Iterable[tuple[str, bytes]], decode: Callable[[bytes], Value | Flaw]) -> Loaded[Value]:
-    """Return what a broker loads: the file or, if that does not parse, its copy. ``copies`` come in this order."""
+    """Return what a broker loads: the first of ``copies`` that decodes."""
     loaded = Loaded[Value]()
     for path, data in copies:
         value = decode(data)
@@ -88,7 +84,7 @@ def load_copies(copies: Iterable[tuple[str, bytes]], decode: Callable[[bytes], V
 
 
 def iter_copies(read: Callable[[str], bytes | None], path: str) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of a text and of its copy, as far as they exist."""
+    """Yield path and content of a file and of its copy, as far as they exist."""
     for copy in (Copy.MAIN, Copy.BAK):
         data = read(path + copy)
         if data is not None:
@@ -96,7 +92,7 @@ def iter_copies(read: Callable[[str], bytes | None], path: str) -> Iterator[tupl
 
 
 def _decode_object(name: str, data: bytes) -> dict[str, Any] | Flaw:
-    """Return the value of a configuration file, which is an object; nothing but blanks is none."""
+    """Return the object in a configuration file, or a flaw; a text of blanks only is a flaw."""
     if not data.strip(_BLANK):
         return Flaw("CF-JSON", f"{len(data)} zeros and blanks, nothing else" if data else "empty", 0, len(data))
     decoded = decode_config(name, data)
@@ -106,7 +102,7 @@ def _decode_object(name: str, data: bytes) -> dict[str, Any] | Flaw:
 
 
 def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Finding]]:
-    """Return the value of a JSON file as a broker would load it, and what is wrong with its copies."""
+    """Return the value of a JSON file as a broker loads it, and findings about its copies."""
     main = paths.config_path(name)
     findings: list[Finding] = []
 
@@ -136,7 +132,7 @@ def read_config(store: Store, name: str) -> tuple[dict[str, Any] | None, list[Fi
 
 
 def load_config(files: ReadableFileSystem, name: str) -> dict[str, Any]:
-    """Return the value of a JSON file as a broker would load it; an empty one where there is none."""
+    """Return the value of a JSON file as a broker loads it; empty if there is no file."""
     copies = iter_copies(lambda path: _read_text(files, path), paths.config_path(name))
     return load_copies(copies, lambda data: _decode_object(name, data)).value or {}
 
@@ -149,7 +145,7 @@ def _read_text(files: ReadableFileSystem, path: str) -> bytes | None:
 
 
 def loads(name: str, text: bytes) -> bool:
-    """Tell whether a text is what a broker would load; one of nothing but blanks is not."""
+    """Return whether a broker would load a text."""
     return not isinstance(_decode_object(name, text), Flaw)
 
 
@@ -206,7 +202,7 @@ def _read_file(store: Store, name: str, configs: Configs, *, tolerant: bool) -> 
 
 
 def _add_offsets(configs: Configs, key: str, queues: dict[Any, Any]) -> None:
-    """Take the offsets of ``topic@group``; a broker ignores a key that is not exactly that."""
+    """Take the offsets of ``topic@group``; a broker ignores any other key."""
     parts = key.split("@")
     if len(parts) == 2:
         known = configs.offsets.setdefault((parts[0], parts[1]), {})
@@ -255,7 +251,7 @@ def _json(data: bytes) -> Any:
 
 
 class ConfigText:
-    """The file at ``path`` and its copy. ``is_loadable`` tells whether a broker would load a text."""
+    """The file at ``path`` and its copy. ``is_loadable`` says whether a broker would load a text."""
 
     def __init__(self, files: WritableFileSystem, path: str, is_loadable: Callable[[bytes], bool]) -> None:
         self._files = files
@@ -263,15 +259,14 @@ class ConfigText:
         self._is_loadable = is_loadable
 
     def read_copies(self) -> list[tuple[str, bytes]]:
-        """Return name and content of the file and of its copy, in the order in which a broker tries them.
-
-        What is missing or empty is left out.
+        """Return name and content of the file and its copy, as far as they have any, in the order in which a broker
+        tries them.
         """
         copies = iter_copies(lambda path: _read_text(self._files, path), self._path)
         return [(self._files.shown(path), data) for path, data in copies if data]
 
     def load(self, decode: Callable[[bytes], Value | Flaw]) -> Value | None:
-        """Return the value of the file or, if that does not load, of its copy; None when there is neither.
+        """Return the value of the file, or else of its copy; None if neither exists.
 
         upstream: ``ConfigManager.load`` takes a file that does not parse, and has no copy, for an empty one, and the
         next save overwrites it. Here that is an error.
@@ -288,9 +283,10 @@ class ConfigText:
         )
 
     def write(self, data: bytes) -> None:
-        """Make ``data`` what the file says; what it said before is the copy from then on, if a broker would load it.
+        """Replace the content of the file; the previous content becomes the copy, if a broker would load it.
 
-        Whenever this is cut short, the file says the one or the other. After an error nothing half-written is left.
+        If this is interrupted at any point, the file has the old content or the new one. An error leaves no partial
+        file.
         """
         make_directories(self._files, split(self._path)[0])
         previous = _read_text(self._files, self._path)
@@ -321,7 +317,7 @@ class ConfigText:
 
 
 def config_text(files: WritableFileSystem, name: str) -> ConfigText:
-    """Return the configuration file ``name`` of a store."""
+    """Return the text of the configuration file ``name``."""
     return ConfigText(files, paths.config_path(name), lambda data: not isinstance(decode_config(name, data), Flaw))
 
 
@@ -329,7 +325,7 @@ _TOPIC_TABLE = TOPICS_SHAPE.fields["topicConfigTable"].shape
 
 
 def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
-    """Return the topics with batch queues. Only 5.x has them."""
+    """Return the topics with batch queues; only 5.x has them."""
     return batch_topics(load_config(files, paths.TOPICS).get("topicConfigTable") or {})
 
 
@@ -343,7 +339,7 @@ def batch_topics(table: Mapping[str, Any]) -> frozenset[str]:
 
 
 def read_compacted_topics(files: ReadableFileSystem) -> frozenset[str]:
-    """Return the topics of which only the last message of each key is kept. Only 5.x has them."""
+    """Return the topics that are compacted to the last message of each key; only 5.x has them."""
     table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
     return frozenset(
         topic
@@ -353,7 +349,7 @@ def read_compacted_topics(files: ReadableFileSystem) -> frozenset[str]:
 
 
 def queue_counts(files: ReadableFileSystem) -> dict[str, int]:
-    """Return how many queues may be written of each topic that the store knows."""
+    """Return the number of writable queues of each topic in the configuration."""
     table = load_config(files, paths.TOPICS).get("topicConfigTable") or {}
     return {
         topic: int(settings.get("writeQueueNums") or 0)
@@ -363,7 +359,7 @@ def queue_counts(files: ReadableFileSystem) -> dict[str, int]:
 
 
 def add_topics(files: WritableFileSystem, version: Version, queues: Mapping[str, int], now: int) -> None:
-    """Let the store know topics that it does not know yet, with so many queues."""
+    """Add topics that the configuration does not have, with their numbers of queues."""
     found = load_config(files, paths.TOPICS)
     table = dict(found.get("topicConfigTable") or {})
     missing = {topic: count for topic, count in queues.items() if topic not in table}

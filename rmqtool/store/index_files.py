@@ -1,8 +1,9 @@
-"""Read access to index files: their geometry, slots, entries and chains.
+"""Index files opened for reading: geometry, slots, entries and chains.
 
-Slots and entries are counted nowhere in the file. The true pair is the one under which the entries hash home: each
-entry's slot leads to an entry of the same slot that is not older. Where the last entry lies tells the pair directly,
-and the header names that entry's message, so the bytes of that number are looked for instead of trying every pair.
+A file does not say how many slots and entries it has room for. The right pair is the one under which each entry *hashes
+home*: the slot of its hash leads to an entry of the same slot that is not older. The place of the last entry gives the
+pair, and the header has that entry's physical offset, so the file is searched for these 8 bytes instead of trying every
+pair.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PHY_OFFSET_AT = layouts.INDEX_ENTRY.field("phy_offset").offset
 
 
 class Geometry(NamedTuple):
-    """How many slots and entries an index file has room for."""
+    """The slots and entries that an index file has room for."""
 
     slots: int
     entries: int
@@ -32,7 +33,7 @@ DEFAULT = Geometry(*index.DEFAULT_GEOMETRY)
 
 
 class Chain(NamedTuple):
-    """One entry met on a chain."""
+    """An entry on a chain, with its number."""
 
     index_no: int
     entry: IndexEntry
@@ -48,24 +49,24 @@ class IndexFile:
 
     @property
     def next_index_no(self) -> int:
-        """The number of the next entry; a header that says less than 1 reads as 1."""
+        """The number of the next entry; at least 1, even if a damaged header says less."""
         return max(self.header.index_count, 1)
 
     def slot(self, slot: int) -> int:
-        """Return the number of the newest entry of a slot; 0 when it is empty or lies outside the entries."""
+        """Return the number of the newest entry of a slot; 0 if it is empty or not the number of an entry."""
         data = self.file.pread(index.SLOT_SIZE, index.slot_offset(slot))
         index_no: int = layouts.INDEX_SLOT.unpack_from(data)[0] if len(data) == index.SLOT_SIZE else 0
         return index_no if 0 < index_no < self.next_index_no else 0
 
     def entry(self, index_no: int) -> IndexEntry | None:
-        """Return an entry, None when the file ends before it."""
+        """Return an entry, or None if the file ends before it."""
         data = self.file.pread(index.ENTRY_SIZE, index.entry_offset(self.geometry.slots, index_no))
         return layouts.INDEX_ENTRY.decode(data) if len(data) == index.ENTRY_SIZE else None
 
     def iter_chain(self, key_hash: int) -> Iterator[Chain]:
         """Yield the entries of the slot of ``key_hash``, newest first.
 
-        A chain only leads to older entries; a step that does not is where the chain ends, so a loop cannot hold it.
+        A link to a newer entry ends the chain, so a damaged file cannot cause an endless loop.
         """
         index_no = self.slot(key_hash % self.geometry.slots)
         while index_no > 0:
@@ -76,27 +77,27 @@ class IndexFile:
             index_no = entry.prev_index if entry.prev_index < index_no else 0
 
     def entry_time(self, entry: IndexEntry) -> int:
-        """Return the store time of an entry's message, to the second."""
+        """Return the store time of an entry's message, exact to the second."""
         return self.header.begin_timestamp + entry.time_diff * 1000
 
 
 def read_header(file: ReadableFile) -> IndexHeader | None:
-    """Return the header, None when the file is shorter."""
+    """Return the header, or None if the file is too short."""
     data = file.pread(index.HEADER_SIZE, 0)
     return layouts.INDEX_HEADER.decode(data) if len(data) == index.HEADER_SIZE else None
 
 
 def open_index(file: ReadableFile, hints: Sequence[Geometry] = ()) -> IndexFile | None:
-    """Return the index file, or None when no geometry fits.
+    """Return the index file, or None if no geometry fits.
 
-    ``hints`` come from the settings and from the neighbours; they decide where the bytes leave several pairs. One of
-    them, or the default, under which the last entry is found from its slot is taken at once: that reads two pages of a
-    file that may have half a gigabyte.
+    ``hints`` are geometries from the settings and other files; they decide where the bytes allow several. A hint, or
+    the default, under which the last entry is found from its slot is taken at once. That reads two pages of a file that
+    can have half a gigabyte.
     """
     header = read_header(file)
     if header is None:
         return None
-    # What is most likely needs no search through a file of hundreds of megabytes, and no more than its last entry.
+    # The likely geometries are tested first: they need no search through the file.
     for pair in _preferred(file.size(), hints):
         if ends_home(IndexFile(file, pair, header)):
             return IndexFile(file, pair, header)
@@ -105,7 +106,7 @@ def open_index(file: ReadableFile, hints: Sequence[Geometry] = ()) -> IndexFile 
 
 
 def find_geometries(file: ReadableFile, header: IndexHeader, hints: Sequence[Geometry] = ()) -> list[Geometry]:
-    """Return every geometry that the bytes allow, the most likely first: hinted, default, then fewest slots."""
+    """Return every geometry that the bytes allow, the likeliest first: a hint, the default, then the fewest slots."""
     size = file.size()
     preferred = _preferred(size, hints)
     if header.index_count <= 1:
@@ -129,7 +130,7 @@ def _fits(opened: IndexFile) -> bool:
 
 
 def _candidates(file: ReadableFile, header: IndexHeader, size: int) -> Iterator[Geometry]:
-    """Yield the pairs under which the last entry is that of the header's last message."""
+    """Yield the geometries under which the last entry has the last physical offset of the header."""
     pattern = layouts.LONG.packer.pack(header.end_phy_offset)
     last = header.index_count - 1
     before_last = index.HEADER_SIZE + last * index.ENTRY_SIZE + _PHY_OFFSET_AT
@@ -141,7 +142,7 @@ def _candidates(file: ReadableFile, header: IndexHeader, size: int) -> Iterator[
 
 
 def iter_find(file: ReadableFile, pattern: bytes, start: int) -> Iterator[int]:
-    """Yield every place of ``pattern`` from ``start`` on, but for those inside of holes."""
+    """Yield every offset of ``pattern`` from ``start`` on. Holes are not searched."""
     size = file.size()
     done = start
     for extent in file.iter_data(min(start, size), size):
@@ -157,10 +158,9 @@ def iter_find(file: ReadableFile, pattern: bytes, start: int) -> Iterator[int]:
 
 
 def ends_home(opened: IndexFile) -> bool:
-    """Return whether the last entry is that of the header's last message and the newest of its slot.
+    """Return whether the last entry has the header's last physical offset and is the newest entry of its slot.
 
-    An entry is both when it was written last, and nothing else is likely to be: of a file that holds any entry this
-    tells quickly, and almost surely, whether the geometry and the header are right.
+    Both are true of the entry that was written last, and hardly of any other bytes.
     """
     last = opened.next_index_no - 1
     entry = opened.entry(last) if last else None
@@ -170,7 +170,7 @@ def ends_home(opened: IndexFile) -> bool:
 
 
 def hashes_home(opened: IndexFile) -> bool:
-    """Return whether a sample of the entries is found again from its slots."""
+    """Return whether a sample of the entries is found from their slots."""
     count = opened.next_index_no
     return all(_is_home(opened, index_no) for index_no in _spread(1, count - 1, _SAMPLE))
 
@@ -190,9 +190,9 @@ def _is_home(opened: IndexFile, index_no: int) -> bool:
 
 
 def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
-    """Yield the entries of the slot of ``key_hash``, newest first; a flaw is the last.
+    """Yield the entries of the slot of ``key_hash``, newest first; a flaw ends the chain.
 
-    A chain leads to ever older entries of one slot. Whatever else it does is a flaw, so no loop can hold it.
+    A chain leads to older entries of the same slot. Anything else is a flaw, so there is no endless loop.
     """
     slots, next_index_no = opened.geometry.slots, opened.next_index_no
     slot = key_hash % slots
@@ -220,7 +220,7 @@ def iter_links(opened: IndexFile, key_hash: int) -> Iterator[Chain | Flaw]:
 
 
 def is_time_matched(opened: IndexFile, begin: int, end: int) -> bool:
-    """Return whether a broker looks into a file for this window.
+    """Return whether a broker searches a file for this time window.
 
     upstream: IndexFile.isTimeMatched
     """
@@ -229,7 +229,7 @@ def is_time_matched(opened: IndexFile, begin: int, end: int) -> bool:
 
 
 def select_offsets(opened: IndexFile, key_hash: int, begin: int, end: int) -> Iterator[int | Flaw]:
-    """Yield the physical offsets that a broker finds in a file for a closed window, newest first; a flaw is the last.
+    """Yield the physical offsets that a broker finds for a closed time window, newest first; a flaw ends the search.
 
     upstream: IndexFile.selectPhyOffset
     """

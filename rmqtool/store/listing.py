@@ -1,9 +1,7 @@
-"""What a store's names must be before anything is written: files where it has files, directories where directories.
+"""The files of a store, listed without reading them, and the check of its names before a store is written.
 
-What lies in a store's directory: every file, and what each is by its place; nothing is opened but a few first bytes.
-
-The commit log may lie in several directories, in the store or elsewhere. ``broker.conf`` tells; without it a
-directory whose files are named like segments and begin like commit log segments is taken for one of the log's.
+The commit log can be in several directories, in the store or elsewhere, which ``broker.conf`` names. Without it, any
+directory is taken for part of the log whose files have names of segments and begin like a commit log.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from rmqtool.formats.codes import BLANK_MAGIC, RECORD_MAGICS
 from rmqtool.formats.paths import FileKind, StorePath
 from rmqtool.store.segments import OpenFiles, Segment, SegmentQueue
 
-# What everything that looks at such a store says of it, whatever it would do there.
+# One text for everything that finds such a store: it usually means that the log's volume is not mounted.
 LOG_IS_EMPTY = "the commit log is empty but queues exist"
 _LOG_MAGICS = (*RECORD_MAGICS, BLANK_MAGIC)
 
@@ -35,36 +33,34 @@ class FoundFile(NamedTuple):
 
 
 class Stranger(NamedTuple):
-    """A name that no broker puts there, or that is no regular file."""
+    """A name that no broker gives, or something that is not a regular file."""
 
     path: str
     kind: Kind
 
 
 class Link(NamedTuple):
-    """A symbolic link that is followed, and where it leads."""
+    """A symbolic link that is followed, and its target."""
 
     path: str
     target: str
 
 
 class QueueId(NamedTuple):
-    """A queue of a topic."""
-
     topic: str
     queue_id: int
 
 
 @dataclass
 class StoreListing:
-    """Everything found beneath a store's root, and the parts of its commit log that lie elsewhere."""
+    """Everything below the root of a store, and the parts of its commit log elsewhere."""
 
     filesystem: ReadableFileSystem
     files: list[FoundFile] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
-    # Files of several names, by what the file system calls them: (device, inode) -> the names in this store.
+    # Files with several names, by device and inode: all their names in this store.
     linked: dict[tuple[int, int], list[str]] = field(default_factory=dict)
-    # Symbolic links that lead to a part of the store, and are taken for it.
+    # Symbolic links to a part of the store; the part is read through them.
     followed: list[Link] = field(default_factory=list)
     log_segments: list[Segment] = field(default_factory=list)
     log_directories: list[str] = field(default_factory=list)
@@ -76,11 +72,10 @@ class StoreListing:
         return (file for file in self.files if file.what.kind in kinds)
 
     def find(self, path: str) -> FoundFile | None:
-        """Return the file at ``path``."""
         return next((file for file in self.files if file.path == path), None)
 
     def segments(self, files: Iterable[FoundFile]) -> SegmentQueue:
-        """Return the segment queue that ``files`` make."""
+        """Return a segment queue of ``files``."""
         found = (
             Segment(file.what.base_offset, file.size, file.path, self.filesystem)
             for file in files
@@ -89,7 +84,7 @@ class StoreListing:
         return SegmentQueue(found, files=self.open_files)
 
     def queues(self, kind: FileKind) -> dict[QueueId, SegmentQueue]:
-        """Return the queues of a kind, by topic and number; the listing must be complete."""
+        """Return the queues of a kind. The listing must be complete, because the result is kept."""
         if kind not in self._queues:
             self._queues[kind] = self._read_queues(kind)
         return self._queues[kind]
@@ -103,9 +98,9 @@ class StoreListing:
         return {queue: self.segments(grouped[queue]) for queue in sorted(grouped)}
 
     def iter_linked(self) -> Iterator[list[str]]:
-        """Yield the names of each file that has more than one in this store: what is written to one changes the others.
+        """Yield the names of each file with several names in this store: a write to one name changes the others.
 
-        Databases are left out: RocksDB makes such files by itself, and never writes one twice.
+        RocksDB's files are left out: it makes hard links itself and never writes to a file again.
         """
         own = {file.path for file in self.of_kind(FileKind.ROCKSDB)}
         for names in self.linked.values():
@@ -114,7 +109,7 @@ class StoreListing:
                 yield found
 
     def databases(self) -> list[str]:
-        """Return the directories that hold a RocksDB database."""
+        """Return the directories that contain a RocksDB database."""
         return sorted({file.what.owner or "" for file in self.of_kind(FileKind.ROCKSDB)})
 
 
@@ -123,9 +118,9 @@ def list_store(
     log_directories: Iterable[tuple[str, ReadableFileSystem]],
     without: Collection[str] = (),
 ) -> StoreListing:
-    """List the store; ``log_directories`` are those of the settings, each with the file system it lies in.
+    """List a store. ``log_directories`` are those of the settings, each with the file system it is in.
 
-    Directories ``without`` which a caller can do are left out.
+    Directories in ``without`` are not listed: the caller does not need them, and queues can be thousands.
     """
     configured = list(log_directories)
     inside = [directory for directory, where in configured if where is filesystem]
@@ -151,7 +146,7 @@ def _list_directory(listing: StoreListing, directory: str, without: Collection[s
         if entry.is_link:
             listing.followed.append(Link(path, os.path.realpath(listing.filesystem.shown(path))))
         if entry.kind is Kind.DIRECTORY:
-            if paths.parse_segment_name(entry.name) is not None:  # a directory where a segment should be
+            if paths.parse_segment_name(entry.name) is not None:  # a directory with the name of a segment
                 listing.strangers.append(Stranger(path, entry.kind))
             _list_directory(listing, path, without)
         elif entry.kind is not Kind.FILE:
@@ -188,7 +183,9 @@ def _segment_names(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
 
 
 def _guess_log(listing: StoreListing) -> None:
-    """Take the directories whose files look like segments of a commit log for the log's; the root may be one."""
+    """Take every directory with files that look like segments of a commit log for one of the log's; the root can be
+    one.
+    """
     candidates: dict[str, list[int]] = {}
     for number, file in enumerate(listing.files):
         directory, _, name = file.path.rpartition("/")
@@ -211,7 +208,7 @@ def _take_for_log(listing: StoreListing, number: int, directory: str) -> None:
 
 
 def list_one_file(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StoreListing:
-    """List a single file as all there is of a store: a segment somebody saved, or one to look at alone."""
+    """List one file as a store of its own: a segment that was saved elsewhere, for example."""
     status = filesystem.stat(path)
     listing = StoreListing(filesystem, [FoundFile(path, what, status.size, status.mtime_ns)])
     if what.kind is FileKind.COMMIT_LOG:
@@ -229,7 +226,7 @@ def _is_log(listing: StoreListing, file: FoundFile) -> bool:
 
 
 def beneath(root: str, directory: str) -> str | None:
-    """Return ``directory`` relative to ``root`` when it lies beneath it."""
+    """Return ``directory`` relative to ``root`` if it is below it, else None."""
     relative = os.path.relpath(directory, root)
     return None if relative == ".." or relative.startswith("../") or relative == "." else relative
 
@@ -245,7 +242,7 @@ _DIRECTORIES = (
 
 
 def lock_store(files: WritableFileSystem, log_directories: Iterable[tuple[ReadableFileSystem, str]] = ()) -> Closable:
-    """Take the lock of a store that is about to be written; refuse one whose names stand for something else."""
+    """Take the lock of a store before it is written; refuse one in which a name is of the wrong kind."""
     wanted = [(files, name, Kind.FILE) for name in _FILES]
     wanted += [(files, name, Kind.DIRECTORY) for name in _DIRECTORIES]
     for where, name, kind in (*wanted, *((where, name, Kind.DIRECTORY) for where, name in log_directories if name)):

@@ -1,4 +1,4 @@
-"""A store opened for reading: its files, its settings, its commit log, and which broker it most likely belongs to."""
+"""A store opened for reading: its files, settings and commit log, and the broker that probably wrote it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from rmqtool.store.segments import SegmentQueue
 
 BROKER_CONF = "broker.conf"
 CONF_ENDINGS = (".conf", ".properties")
-# A key of ours in broker.conf: which broker the store is for, while nothing in it tells. Brokers pass over it.
+# rmqtool's own key in broker.conf: the version a store is made for, while no file shows it. Brokers ignore it.
 AS_VERSION = "rmqtool.as"
 
-# So many names of a directory tell whether it is one of a store's; so many stores are named where none is.
+# Names of a directory that are looked at to recognize a store; stores that an error names.
 _MOST_LISTED, _MOST_NAMED = 4096, 8
-# The deepest file of a store lies this many names below its root.
+# The deepest file of a store has this many names below the root.
 _DEEPEST = 6
-# Enough for most records; a larger first record makes its file tell nothing, and dump still looks at its bytes.
+# Bytes that are enough for most first records. A file with a larger one is not recognized.
 _FIRST_BYTES = 8 << 20
 
-# Files that only a broker of 5.x, or only one of 5.4, leaves behind.
+# Only a 5.x broker writes these files.
 _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileKind.COMPACTION_POSITION, FileKind.EPOCH)
 
 
-# One of these and a directory is a store, or what is left of one.
+# A directory with one of these is a store, or the rest of one.
 _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
 
 # The root of a store has one of these; a directory with two of them is the root of one.
@@ -55,7 +55,7 @@ _MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, path
 
 @dataclass(repr=False)
 class Store:
-    """An open store. ``version`` is the broker whose rules answer; ``version_reason`` says where it was taken from."""
+    """An open store. ``version`` is the broker whose rules apply, ``version_reason`` how it is known."""
 
     root: str
     filesystem: ReadableFileSystem
@@ -72,7 +72,9 @@ class Store:
 
     @cached_property
     def dispatch_rules(self) -> DispatchRules:
-        """How this broker dispatches. A unit that stands there proves its switch was on, so none is taken for off."""
+        """The dispatch rules of this broker. An entry for a further queue proves that its switch was on, so all are
+        taken for on.
+        """
         return rules_of(self.version.value, parse_delay_levels(self.config.message_delay_level))
 
     @property
@@ -82,24 +84,24 @@ class Store:
 
     @cached_property
     def dledger_data(self) -> SegmentQueue:
-        """DLedger's data files."""
+        """DLedger's data files as one log."""
         return self.listing.segments(self.listing.of_kind(FileKind.DLEDGER_DATA))
 
     @property
     def has_file_queues(self) -> bool:
-        """Whether there are queue files."""
+        """Whether there are queues in files."""
         return any(True for _ in self.listing.of_kind(FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE))
 
     @property
     def is_live(self) -> bool:
-        """Whether a broker, or another writer, holds the lock. Nobody can hold what is no file."""
+        """Whether a broker, or another writer, holds the lock."""
         try:
             return self.filesystem.lock_state().held
         except ReadFailed:
             return False
 
     def read_file(self, path: str, most: int = 64 << 20) -> bytes | None:
-        """Return the bytes of a small file, None when it is not there."""
+        """Return the content of a small file, or None if it does not exist."""
         if self.listing.find(path) is None:
             return None
         with self.filesystem.open_read(path) as file:
@@ -115,7 +117,6 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close what is open."""
         self.commit_log.close()
         self.listing.open_files.close()
         self.filesystem.close()
@@ -129,10 +130,10 @@ def open_store(
     assignments: tuple[str, ...] = (),
     without: Collection[str] = (),
 ) -> Store:
-    """Open the store at ``path``: its root, a ``broker.conf``, one of the directories beneath the root, or one file.
+    """Open the store at ``path``: its root, a ``broker.conf``, a directory below the root, or one file.
 
-    ``conf`` names a broker.conf elsewhere, ``assignments`` are settings that a person typed. Directories ``without``
-    which the caller can do are not looked into.
+    ``conf`` is a broker.conf elsewhere, ``assignments`` are settings from a command line. Directories in ``without``
+    are not listed.
     """
     if os.path.isfile(path) and not path.endswith(CONF_ENDINGS):
         return _open_file(path, version or Version.V5_3, assignments)
@@ -166,7 +167,7 @@ def _open_file(path: str, version: Version, assignments: tuple[str, ...]) -> Sto
 
 
 def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> StorePath:
-    """Return what a file is; one that is named like nothing is a piece of commit log if it begins like one."""
+    """Return the kind of a file; one without a telling name is commit log if it begins with a record."""
     if what.kind is not FileKind.UNKNOWN:
         return what
     with filesystem.open_read(path) as file:
@@ -177,7 +178,7 @@ def _known_kind(filesystem: ReadableFileSystem, path: str, what: StorePath) -> S
 
 
 def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
-    """Return the file system of the store that a file most likely belongs to, its path there, and what that says."""
+    """Return the file system of the store that a file probably belongs to, the path in it, and what the path says."""
     parts = os.path.abspath(path).split("/")
     for depth in range(min(_DEEPEST, len(parts) - 1), 0, -1):
         relative = "/".join(parts[-depth:])
@@ -190,7 +191,7 @@ def locate(path: str) -> tuple[PosixReadableFileSystem, str, StorePath]:
 
 
 def require_path(path: str) -> None:
-    """Refuse a path that leads nowhere."""
+    """Raise StoreError for a path that does not exist."""
     if not os.path.lexists(path):
         raise StoreError(f"{path} does not exist", file=path, hint="give the storePathRootDir of a broker")
 
@@ -212,7 +213,9 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
 
 
 def _climb(path: str) -> str | None:
-    """Return the root of the store that ``path`` is a directory of, when its name and its neighbours say so."""
+    """Return the root of the store of which ``path`` is a directory, if its name and its neighbours
+    say so; else None.
+    """
     parts = PurePosixPath(path).parts
     names = {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.INDEX, paths.CONFIG}
     for depth in range(1, min(4, len(parts))):
@@ -224,10 +227,10 @@ def _climb(path: str) -> str | None:
 
 
 def _refuse_what_is_no_store(root: str) -> None:
-    """Stop at a directory that is no store, whatever lies below it, before all of it is listed.
+    """Refuse a directory that is not a store, before all of it is listed.
 
-    Of a store below it the log would be found, and all its other files be taken for missing: a repair would write them
-    anew here. Of several stores below it one would be made.
+    If a store is somewhere below, its log would be found but all its other files would seem to be missing, and a repair
+    would write them here. Several stores below it would become one.
     """
     if any(os.path.lexists(os.path.join(root, name)) for name in _MARKS):
         return
@@ -248,7 +251,7 @@ def _refuse_what_is_no_store(root: str) -> None:
 
 
 def _directories_in(root: str) -> list[str]:
-    """Return the first directories in a directory; none where it cannot be read."""
+    """Return the first directories in a directory; none if it cannot be read."""
     try:
         with os.scandir(root) as entries:
             found = [entry.path for entry in islice(entries, _MOST_LISTED) if entry.is_dir(follow_symlinks=False)]
@@ -258,7 +261,7 @@ def _directories_in(root: str) -> list[str]:
 
 
 def _holds_parts(root: str, inside: Iterable[str]) -> bool:
-    """Return whether a directory holds what is left of a store: files of a log, queues, an index or configuration."""
+    """Return whether a directory has parts of a store: files of a log, queues, an index, configuration."""
     return any(_holds_part(directory) for directory in (root, *inside))
 
 
@@ -333,7 +336,7 @@ def _known_version(config: StoreConfig) -> tuple[Version, str] | None:
 
 
 def guess_version(listing: StoreListing) -> tuple[Version, str]:
-    """Return which broker most likely wrote a store, and what gave it away."""
+    """Return the version that probably wrote a store, and what shows it."""
     for file in listing.files:
         if file.what.owner == paths.ROCKSDB_STORE:
             return Version.V5_4, f"guessed: it has {paths.ROCKSDB_STORE}/"
@@ -353,7 +356,7 @@ def relative_to(root: str, file: str) -> str:
 
 
 def unread_finding(root: str, error: ReadFailed, *, severity: Severity | None = None) -> Finding:
-    """Return the finding of what could not be read, its file relative to the store."""
+    """Return the finding for something that could not be read, with its file relative to the store."""
     name = None if error.file is None else relative_to(root, error.file)
     place = Place(name or paths.COMMIT_LOG, error.offset)
     found = new_finding(error.finding, error.message, place, severity=severity)

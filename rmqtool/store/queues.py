@@ -1,8 +1,8 @@
-"""Read access to consume queues, and the bounds a broker gives them.
+"""Consume queues in files: their entries, and the bounds that a broker gives them.
 
-Where a queue ends is stored nowhere. A broker reads the last three files at its start and takes the first unit that
-is not valid for the end; that rule is kept here, but a large file is not read through: its written units are a
-prefix, whose end is found by halving.
+The end of a queue is not stored. At its start a broker reads the last three files and takes the first invalid entry for
+the end. The same rule is used here, but a large file is not read through: its valid entries come first, so their end is
+found by binary search.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit
 from rmqtool.store.listing import QueueId
 from rmqtool.store.segments import Segment, SegmentQueue
 
-# Upstream's recovery reads no more files of a queue than these.
+# Upstream's recovery reads at most this many files of a queue.
 RECOVERED_FILES = 3
-# A queue file up to this size is read whole, so that a hole in the middle is seen as a broker sees it.
+# Queue files up to this size are read whole, so that a hole in the middle ends the queue as it does for a broker.
 READ_WHOLE = 1 << 20
 _HALVING_STOPS = 20
 _UNIT = layouts.CONSUME_QUEUE_UNIT
@@ -28,14 +28,14 @@ _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT
 
 @dataclass(frozen=True)
 class ConsumeQueueFiles:
-    """A simple consume queue on disk."""
+    """A simple consume queue in files."""
 
     queue: QueueId
     segments: SegmentQueue
 
     @cached_property
     def end(self) -> int:
-        """The byte, counted from offset 0 of the queue, behind the last unit a broker would keep."""
+        """The offset in the queue's bytes after the last entry that a broker would keep."""
         for segment in self.segments.segments[-RECOVERED_FILES:]:
             written = self._written(segment)
             if written < segment.size - segment.size % _UNIT.size:
@@ -49,21 +49,21 @@ class ConsumeQueueFiles:
 
     @property
     def first_offset(self) -> int:
-        """The queue offset of the first unit on disk."""
+        """The queue offset of the first entry in the files."""
         return self.segments.min_offset // _UNIT.size
 
     @cached_property
     def last_unit(self) -> ConsumeQueueUnit | None:
-        """The last unit before the end."""
+        """The last entry before the end."""
         return self.read_unit(self.max_offset - 1) if self.end > self.segments.min_offset else None
 
     def read_unit(self, queue_offset: int) -> ConsumeQueueUnit | None:
-        """Return a unit, None where there is none."""
+        """Return an entry, or None."""
         data = self.segments.read(queue_offset * _UNIT.size, _UNIT.size)
         return _UNIT.decode(data) if len(data) == _UNIT.size else None
 
     def iter_units(self, queue_offset: int, end_offset: int | None = None) -> Iterator[tuple[int, ConsumeQueueUnit]]:
-        """Yield (queue offset, unit) from ``queue_offset`` to the end, as they stand."""
+        """Yield queue offset and entry from ``queue_offset`` to the end, as they are stored."""
         end = min(self.max_offset, end_offset if end_offset is not None else self.max_offset)
         at = max(queue_offset, self.first_offset)
         while at < end:
@@ -72,14 +72,14 @@ class ConsumeQueueFiles:
                 segment = next((s for s in self.segments if s.base_offset > at * _UNIT.size), None)
                 if segment is None:
                     return
-                at = -(-segment.base_offset // _UNIT.size)  # a wrong name need be no multiple
+                at = -(-segment.base_offset // _UNIT.size)  # a file with a wrong name may begin inside an entry
                 continue
             for unit in _UNIT.iter_decode(data):
                 yield at, unit
                 at += 1
 
     def find_offset(self, physical_offset: int) -> int:
-        """Return the queue offset of the first unit whose record lies at ``physical_offset`` or behind."""
+        """Return the queue offset of the first entry that points to ``physical_offset`` or later."""
         low, high = self.first_offset, max(self.max_offset, self.first_offset)
         while low < high:
             middle = (low + high) // 2
@@ -91,11 +91,11 @@ class ConsumeQueueFiles:
         return low
 
     def cut_at(self, log_end: int) -> int:
-        """Return the max offset a broker leaves when it starts cleanly on a log that ends at ``log_end``.
+        """Return the next queue offset after a clean start on a log that ends at ``log_end``.
 
-        upstream: ConsumeQueue.truncateDirtyLogicFiles. It reads the last file by content alone, so units that a
-        recovery left behind the end of the queue count again; only the place of their records stops it. A large file is
-        not read through: while its last unit lies before the end, and places only rise, so do all others.
+        upstream: ConsumeQueue.truncateDirtyLogicFiles. It reads the last file by content only, so entries that a
+        recovery left after the end count again; only the physical offset of their records stops it. A large file is not
+        read through: offsets rise, so while its last entry is before the end of the log, so are all others.
         """
         last = self.last_unit
         large = bool(self.segments) and self.segments.segments[-1].size > READ_WHOLE
@@ -115,7 +115,7 @@ class ConsumeQueueFiles:
         return 0
 
     def min_offset(self, log_min: int, version: Version) -> int:
-        """Return the minimum a broker of ``version`` answers after a start, the log beginning at ``log_min``.
+        """Return the minimum that a broker of ``version`` answers after a start; the log begins at ``log_min``.
 
         upstream: ConsumeQueue.correctMinOffset. The minimum in memory is 0 at that moment.
         """
@@ -156,7 +156,7 @@ class ConsumeQueueFiles:
         return 0
 
     def _first_unit_since(self, log_min: int, start: int, end: int) -> int | None:
-        """Return where the first unit of a message at or behind ``log_min`` stands."""
+        """Return the position of the first entry that points to ``log_min`` or later, or None."""
         if end - start > READ_WHOLE:
             while end - start > _HALVING_STOPS * _UNIT.size:
                 middle = start + (end - start) // 2 // _UNIT.size * _UNIT.size
@@ -173,7 +173,7 @@ class ConsumeQueueFiles:
         return min(self.end, segment.end_offset - segment.size % _UNIT.size)
 
     def _written(self, segment: Segment) -> int:
-        """Return how many bytes of a file hold valid units, counted from its start."""
+        """Return how many bytes of a file have valid entries, from its start."""
         file = self.segments.open(segment)
         if segment.size <= READ_WHOLE:
             data = file.pread(segment.size, 0)
@@ -193,13 +193,13 @@ class ConsumeQueueFiles:
 
 @dataclass(frozen=True)
 class BatchQueueFiles:
-    """A batch consume queue on disk: the position says nothing, each unit holds its own queue offset."""
+    """A batch consume queue in files. Positions mean nothing there: each entry has its own queue offset."""
 
     queue: QueueId
     segments: SegmentQueue
 
     def iter_units(self) -> Iterator[BatchConsumeQueueUnit]:
-        """Yield the units up to the first that is not valid."""
+        """Yield the entries up to the first invalid one."""
         for segment in self.segments:
             data = self.segments.open(segment).pread(segment.size, 0)
             for unit in _BATCH.iter_decode(data):
@@ -209,7 +209,7 @@ class BatchQueueFiles:
 
     @cached_property
     def last_unit(self) -> BatchConsumeQueueUnit | None:
-        """The last valid unit."""
+        """The last valid entry."""
         last = None
         for unit in self.iter_units():
             last = unit
@@ -222,7 +222,9 @@ class BatchQueueFiles:
         return last.msg_base_offset + last.batch_size if last else 0
 
     def min_offset(self, log_min: int) -> int:
-        """Return the queue offset of the first message the log still has; -1 for a queue that never had one."""
+        """Return the queue offset of the first message that the log still has; -1 for a queue that
+        never had a message.
+        """
         for unit in self.iter_units():
             if unit.physical_offset >= log_min:
                 return unit.msg_base_offset

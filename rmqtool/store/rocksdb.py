@@ -1,9 +1,7 @@
-"""RocksDB databases of a store, opened for reading through the extra ``rocksdb``.
+"""RocksDB databases of a store, opened for reading through the extra ``rocksdb``, and the queues in them.
 
-RocksDB cannot open a directory without leaving traces in it, so a temporary one is opened instead: links to the table
-files, which never change, and copies of everything else. The write-ahead logs are replayed in memory.
-
-Read access to queues in RocksDB: their bounds and their rows.
+RocksDB cannot open a directory without writing to it. So a temporary directory is opened instead, with links to the
+table files, which never change, and copies of all other files. The write-ahead logs are replayed in memory.
 
 Upstream: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``.
 """
@@ -37,7 +35,7 @@ _ROOM = "rmqtool opens a temporary copy of the database: free some space there, 
 
 
 class Listed(Protocol):
-    """A store that was listed."""
+    """A store, as far as a database needs it."""
 
     @property
     def root(self) -> str:
@@ -49,13 +47,13 @@ class Listed(Protocol):
 
     @property
     def listing(self) -> StoreListing:
-        """What is there."""
+        """The listing of its files."""
 
 
 class Database:
-    """An open database: families of rows, bytes to bytes, in the order of the keys.
+    """An open database: column families of rows, in the order of their keys.
 
-    Raises ``RowsUnread``, with the name of the table file, where RocksDB cannot read what it should give.
+    Raises ``RowsUnread``, with the name of the table file, if RocksDB cannot read a row.
     """
 
     def __init__(self, opened: Any, families: list[str], directory: str, store: Listed) -> None:
@@ -65,7 +63,7 @@ class Database:
         self.families = families
 
     def iter_rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows of a family whose keys begin with ``prefix``, from ``start``; none without such a family."""
+        """Yield the rows of a family whose keys begin with ``prefix``, from the key ``start`` on."""
         if family not in self.families:
             return
         at = start or prefix
@@ -78,7 +76,7 @@ class Database:
         self._require_end(rows, at)
 
     def find_key(self, family: str, start: bytes) -> bytes | None:
-        """Return the first key at or behind ``start``."""
+        """Return the first key at or after ``start``."""
         if family not in self.families:
             return None
         rows = self._opened.get_column_family(family)
@@ -88,7 +86,7 @@ class Database:
         return None if found is None else bytes(found)
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Return the value of one row."""
+        """Return the value of a row, or None."""
         if family not in self.families:
             return None
         try:
@@ -100,8 +98,8 @@ class Database:
     def _require_end(self, rows: Any, last: bytes) -> None:
         """Raise unless the rows really end after the key ``last``.
 
-        An iterator stops without a word at a block that it cannot read; only its status tells, and rocksdict's
-        iterators over items keep that to themselves. So another one looks at what follows.
+        An iterator stops silently at a block that it cannot read. Only its status tells, and rocksdict's iterators over
+        items do not give it. So another iterator looks at what follows.
         """
         follower = rows.iter()
         try:
@@ -117,7 +115,7 @@ class Database:
 
 
 def _unreadable(store: Listed, directory: str, error: Exception) -> RowsUnread:
-    """Return the error of a row that cannot be read, with the file that RocksDB names, as it is called in the store."""
+    """Return the error for an unreadable row, with the table file that RocksDB names, by its name in the store."""
     said = _TEMPORARY.sub("", str(error))
     table = _TABLE_NAME.search(said)
     file = directory if table is None else f"{directory}/{table[0]}"
@@ -131,7 +129,7 @@ def _way_out(store: Listed) -> str:
 
 
 def has_rows(store: Listed, directory: str) -> bool:
-    """Return whether a database can hold rows at all: it has a table, or a log that is not empty."""
+    """Return whether a database can have rows: it has a table file, or a log that is not empty."""
     return any(
         file.what.owner == directory and file.path.endswith((_TABLE_SUFFIX, ".log")) and file.size
         for file in store.listing.of_kind(FileKind.ROCKSDB)
@@ -203,19 +201,19 @@ _VALUE = layouts.ROCKSDB_QUEUE_VALUE
 
 
 class QueueRow(NamedTuple):
-    """A unit of a RocksDB queue."""
+    """An entry of a queue in RocksDB."""
 
     queue_offset: int
     value: RocksDBQueueValue
 
 
 def has_database_queues(store: Listed) -> bool:
-    """Return whether there is a RocksDB queue database that can hold rows."""
+    """Return whether the store has a queue database that can have rows."""
     return paths.CONSUME_QUEUE in store.listing.databases() and has_rows(store, paths.CONSUME_QUEUE)
 
 
 def iter_bound_rows(database: Database) -> Iterator[tuple[QueueId, str, RocksDBOffsetValue]]:
-    """Yield for each queue which message is its first (``min``), and which its last (``max``)."""
+    """Yield for each queue its first (``min``) and its last message (``max``)."""
     for key, value in database.iter_rows("offset"):
         bound = rocksdb_rows.decode_bound_key(key)
         offset = rocksdb_rows.decode_bound_value(value)
@@ -224,7 +222,7 @@ def iter_bound_rows(database: Database) -> Iterator[tuple[QueueId, str, RocksDBO
 
 
 def read_bounds(database: Database) -> dict[QueueId, tuple[int, int]]:
-    """Return the first queue offset of each queue, and the next."""
+    """Return the first and the next queue offset of each queue."""
     greatest: dict[QueueId, int] = {}
     smallest: dict[QueueId, int] = {}
     for queue, bound, offset in iter_bound_rows(database):
@@ -234,13 +232,12 @@ def read_bounds(database: Database) -> dict[QueueId, tuple[int, int]]:
 
 
 def read_queue_row(database: Database, queue: QueueId, queue_offset: int) -> RocksDBQueueValue | None:
-    """Return a row of a queue, None where there is none."""
     data = database.get("default", rocksdb_rows.encode_queue_key(QueueRowKey(*queue, queue_offset)))
     return _VALUE.decode(data) if data is not None and len(data) == _VALUE.size else None
 
 
 def iter_queue_rows(database: Database, queue: QueueId, begin: int = 0) -> Iterator[QueueRow]:
-    """Yield the rows of a queue from a queue offset on."""
+    """Yield the entries of a queue from a queue offset on."""
     start = rocksdb_rows.encode_queue_key(QueueRowKey(*queue, begin))
     for key, data in database.iter_rows("default", start[: -layouts.LONG.size], start):
         place = rocksdb_rows.decode_queue_key(key)

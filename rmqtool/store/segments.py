@@ -1,7 +1,7 @@
-"""Segments and segment queues: files of one size whose names are the offset of their first byte.
+"""Segments and segment queues: files of one size, each named by the offset of its first byte.
 
-A segment queue is what the directory shows, not what it should be: a missing segment is a gap, a file of another size
-keeps its size. Its segments may lie in several directories (multi-path commit logs).
+A segment queue is what the directory has, not what it should have: a missing segment is a gap, and a file of another
+size keeps its size. The segments can be in several directories (multi-path commit logs).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OPEN_FILES = 16
 
 
 class Segment(NamedTuple):
-    """One file of a segment queue. ``path`` is relative to the file system it lies in."""
+    """One file of a segment queue; ``path`` is relative to its file system."""
 
     base_offset: int
     size: int
@@ -27,26 +27,28 @@ class Segment(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte."""
+        """The offset after the last byte."""
         return self.base_offset + self.size
 
 
 class Gap(NamedTuple):
-    """Offsets that no segment holds."""
+    """Offsets between two segments that none of them has."""
 
     start_offset: int
     end_offset: int
 
 
 class OpenFiles:
-    """The few segments that are open for reading, of any number of queues: a store may have more than the system."""
+    """Segments that are open for reading, a limited number for all queues of a store, which can have thousands of
+    files.
+    """
 
     def __init__(self, most: int = _OPEN_FILES) -> None:
         self._most = most
         self._open: OrderedDict[tuple[int, str], ReadableFile] = OrderedDict()
 
     def open(self, segment: Segment) -> ReadableFile:
-        """Return the open file of a segment; it stays open until others push it out."""
+        """Return the open file of a segment. It is closed when enough others were opened after it."""
         key = (id(segment.filesystem), segment.path)
         file = self._open.pop(key, None) or segment.filesystem.open_read(segment.path)
         self._open[key] = file
@@ -55,7 +57,6 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close the open files."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -78,35 +79,37 @@ class SegmentQueue:
         return iter(self.segments)
 
     def add(self, segment: Segment) -> None:
-        """Take a segment that was made behind the last one; others may be reading meanwhile."""
+        """Add a segment after the last one. Other threads may be reading meanwhile, so the tuple is replaced, not
+        changed.
+        """
         self.segments = (*self.segments, segment)
         self._bases = [*self._bases, segment.base_offset]
 
     def remove_first(self) -> None:
-        """Forget the first segment, and close the files, so that its room is free once it is removed."""
+        """Forget the first segment and close its file, so that its space is free once it is deleted."""
         self.segments = self.segments[1:]
         self._bases = self._bases[1:]
         self._files.close()
 
     @property
     def min_offset(self) -> int:
-        """Offset of the first byte there is; 0 without segments."""
+        """The offset of the first byte; 0 without segments."""
         return self._bases[0] if self._bases else 0
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the last byte there is."""
+        """The offset after the last byte; 0 without segments."""
         return self.segments[-1].end_offset if self.segments else 0
 
     def find(self, offset: int) -> Segment | None:
-        """Return the segment that holds the byte at ``offset``."""
+        """Return the segment with the byte at ``offset``, or None."""
         at = bisect_right(self._bases, offset) - 1
         if at < 0 or offset >= self.segments[at].end_offset:
             return None
         return self.segments[at]
 
     def gaps(self) -> list[Gap]:
-        """Return what is missing between the first and the last segment."""
+        """Return the gaps between the first and the last segment."""
         return [
             Gap(before.end_offset, after.base_offset)
             for before, after in zip(self.segments, self.segments[1:], strict=False)
@@ -114,27 +117,27 @@ class SegmentQueue:
         ]
 
     def open(self, segment: Segment) -> ReadableFile:
-        """Return the open file of a segment; it stays open until others push it out."""
+        """Return the open file of a segment; see ``OpenFiles.open``."""
         return self._files.open(segment)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Return up to ``length`` bytes at ``offset``, from one segment; nothing where there is none."""
+        """Return up to ``length`` bytes at ``offset``, from one segment; no bytes if no segment has that offset."""
         segment = self.find(offset)
         if segment is None:
             return b""
         return self.open(segment).pread(length, offset - segment.base_offset)
 
     def close(self) -> None:
-        """Close the open files, also those of the queues that share them."""
+        """Close the open files, also those of other queues that share them."""
         self._files.close()
 
 
 def usual_size(segments: Iterable[Segment]) -> int:
-    """Return the size that the segments should have; 0 without any that holds a byte.
+    """Return the size that segments should have; 0 if none has a byte.
 
-    What most files have, and what lies between most names, speaks for a size; a name that is no multiple of it speaks
-    twice as much against it: files are cut short or grow by accident, names are multiples of one size. Where as much
-    speaks for two sizes it is the larger one.
+    Each file votes for its size, and each pair of neighbours for the distance of their names. A name that is not a
+    multiple of a size counts twice against it: files get cut or grow by accident, but names are multiples of one size.
+    If two sizes are equal, the larger one wins.
     """
     there = list(segments)
     votes = Counter(segment.size for segment in there if segment.size)

@@ -1,4 +1,6 @@
-"""Which queue offset a broker answers for a time. The versions answer differently, and some not as one would think.
+"""The queue offset that a broker answers for a time. The versions search differently, some with surprising results.
+
+The quirks are kept, because consumers of that broker get those answers.
 
 Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappedFileByTime`` (4.9),
 ``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``RocksDBConsumeQueueTable.binarySearchInCQByTime``,
@@ -23,20 +25,20 @@ _HEAD = max(layout.size for layout in PREFIXES.values())
 
 
 class Boundary(StrEnum):
-    """Which offset answers for a time that no message has: of the first later one, or of the last earlier one."""
+    """The answer for a time that no message has: the first later message, or the last earlier one."""
 
     LOWER = "lower"
     UPPER = "upper"
 
 
 class StoreTimes(NamedTuple):
-    """Reads the time of a record as a broker does: whatever stands there, as long as it lies in the log."""
+    """Reads store times as a broker does: from any bytes at an offset, as long as it is in the log."""
 
     log: SegmentQueue
     end: int
 
     def read(self, physical_offset: int, size: int) -> int:
-        """Return the store time that the record at an offset names; -1 when the log does not hold it.
+        """Return the store time in the record at an offset; -1 if the log does not have all of it.
 
         upstream: CommitLog.pickupStoreTimestamp
         """
@@ -55,7 +57,7 @@ class StoreTimes(NamedTuple):
 
 
 class QueueFile(NamedTuple):
-    """The units of one queue file that a broker takes for written."""
+    """The entries of one queue file up to the queue's end, and when the file was last written."""
 
     first_offset: int
     mtime_ms: int
@@ -63,7 +65,7 @@ class QueueFile(NamedTuple):
 
 
 def search_4_9(times: StoreTimes, files: list[QueueFile], min_offset: int, timestamp: int) -> int:
-    """Search the first file that was written to at the time or later, else the last one."""
+    """Search as 4.9: in the first file that was written to at the time or later, else in the last file."""
     file = next((file for file in files if file.mtime_ms >= timestamp), files[-1] if files else None)
     if file is None:
         return 0
@@ -86,7 +88,8 @@ def search_4_9(times: StoreTimes, files: list[QueueFile], min_offset: int, times
         else:
             low, left, left_time = middle + 1, middle, time
     if left_time == -1:
-        # upstream: nothing probed leaves byte -1, which is no unit: the last one of the file before, 0 in the first.
+        # upstream: without any probe the answer is byte -1 of the file, the last entry of the file before;
+        # 0 in the first file.
         return file.first_offset + right if right >= 0 else max(file.first_offset - 1, 0)
     if right_time == -1 or abs(timestamp - left_time) <= abs(timestamp - right_time):
         return file.first_offset + left
@@ -94,7 +97,7 @@ def search_4_9(times: StoreTimes, files: list[QueueFile], min_offset: int, times
 
 
 def search_5(times: StoreTimes, files: list[QueueFile], min_offset: int, timestamp: int, boundary: Boundary) -> int:
-    """Search the first file that ends at the time or later, or the last one that begins before it."""
+    """Search as 5.x: in the first file that ends at the time or later, or in the last one that begins before it."""
     file = _choose_file_5(times, files, timestamp, boundary)
     if file is None or not file.units:
         return 0
@@ -132,7 +135,7 @@ def search_5(times: StoreTimes, files: list[QueueFile], min_offset: int, timesta
 
 
 def _choose_file_5(times: StoreTimes, files: list[QueueFile], timestamp: int, boundary: Boundary) -> QueueFile | None:
-    """Choose by the times of the first and last units; a time that is not known counts as -1."""
+    """Choose a file by the times of its first and last entries; an unknown time counts as -1."""
 
     def time_of(file: QueueFile, number: int) -> int:
         return times.read(file.units[number].physical_offset, file.units[number].size) if file.units else -1
@@ -143,14 +146,14 @@ def _choose_file_5(times: StoreTimes, files: list[QueueFile], timestamp: int, bo
 
 
 def search_rows(times: Sequence[int], timestamp: int, boundary: Boundary) -> int:
-    """Search the store times that the rows of a queue in RocksDB hold, the first of which is that of its minimum."""
+    """Search the store times of a queue in RocksDB, which are in its rows."""
     if boundary is Boundary.LOWER:
         return bisect_left(times, timestamp)
     return max(bisect_right(times, timestamp) - 1, 0)
 
 
 def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int, boundary: Boundary) -> int:
-    """Search the units of a batch queue, file by file; -1 when nothing answers."""
+    """Search the entries of a batch queue, file by file; -1 without an answer."""
     if not files:
         return -1
     units = next((file for file in reversed(files) if file[0].store_time <= timestamp), files[0])
@@ -169,7 +172,7 @@ def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int,
             left = middle + 1
         elif boundary is Boundary.LOWER:
             left, right = (left, middle) if late else (middle + 1, right)
-        # upstream: without an exact hit the answer depends on the path, and may be the next later unit or none.
+        # upstream: without an exact hit the answer depends on the path of the search: the next later entry, or none.
         elif units[middle].store_time <= timestamp:
             left = middle
         else:
@@ -178,7 +181,7 @@ def search_batches(files: list[Sequence[BatchConsumeQueueUnit]], timestamp: int,
 
 
 def read_batch_files(segments: SegmentQueue) -> list[list[BatchConsumeQueueUnit]]:
-    """Return the valid units of each file of a batch queue."""
+    """Return the valid entries of each file of a batch queue."""
     files = []
     for segment in segments:
         units: list[BatchConsumeQueueUnit] = []
