@@ -1,8 +1,8 @@
-"""Queues that should be on disk and are not, and offsets that lie outside of their queues: without reading the log.
+"""Queues that should be on disk and are not, and offsets outside of their queues, found without reading the log.
 
-That a queue is missing is proven by a record that belongs to it. A few records of each file of the log are looked at,
-and only where something is in doubt: a topic that ``topics.json`` names without a queue, or offsets of a queue that
-is not there. ``check`` reads the whole log instead.
+A record that belongs to a queue proves that the queue is missing. A few records of each file of the log are read, and
+only in doubt: if ``topics.json`` has a topic without a queue, or a group has offsets of a queue that does not exist.
+``check`` reads the whole log instead.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _ALWAYS = (1 << 63) - 1
 
 
 class Sample(NamedTuple):
-    """Queues that records of the log belong to, each with the place of one, and whether all of the log was read."""
+    """The queues of some records, each with the physical offset of one, and whether all of the log was read."""
 
     queues: dict[QueueId, int]
     is_whole: bool
 
 
 class Dispatched(NamedTuple):
-    """The records that must be in the queues by now: those before an offset that were stored before a time."""
+    """The records that must have queue entries by now: before an offset, and stored before a time."""
 
     physical_offset: int = _ALWAYS
     store_timestamp: int = _ALWAYS
 
 
 class Absent(NamedTuple):
-    """Queues that are not there though the log holds messages of them, and topics that may have lost theirs.
+    """Queues that are missing although the log has messages of them, and topics that may have lost their queues.
 
     ``is_all``: there is no queue at all.
     """
@@ -61,10 +61,10 @@ class Absent(NamedTuple):
 
 
 def find_dispatched(queues_end: int, *, has_queues: bool, is_live: bool, is_closed: bool) -> Dispatched:
-    """Return which records must be in the queues.
+    """Return which records must have queue entries.
 
-    ``queues_end`` is the end of the last record with a queue entry. Without a queue it says nothing. Then every record
-    must be there, except for the newest ones of an open store: it may have been created a moment ago.
+    ``queues_end`` is the end of the last record with an entry; it means nothing without a queue. Then every record must
+    have one, except the newest of an open store, which may have been created a moment ago.
     """
     if is_closed:
         return Dispatched()
@@ -74,12 +74,12 @@ def find_dispatched(queues_end: int, *, has_queues: bool, is_live: bool, is_clos
 
 
 def find_newest_settled() -> int:
-    """Return the time of the newest message that must be in a queue by now."""
+    """Return the store time before which messages must have a queue entry."""
     return int(time.time() * 1000) - _NEW_STORE_MS
 
 
 def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueId], dispatched: Dispatched) -> Absent:
-    """Return what is not among ``queues`` and should be, by the records that are ``dispatched``."""
+    """Return the queues that are not among ``queues`` and should be, by the records that are ``dispatched``."""
     doubted = _doubted_topics(configs, queues)
     offsets = [queue for queue in _offset_queues(configs) if queue not in queues and _is_known(configs, queue)]
     if not len(store.commit_log) or not (doubted or offsets or not queues):
@@ -91,7 +91,7 @@ def find_absent_queues(store: Store, configs: Configs, queues: Collection[QueueI
 
 
 def iter_absent_queues(absent: Absent) -> Iterator[Finding]:
-    """Yield what is to be said of queues that are not there."""
+    """Yield findings for missing queues."""
     if absent.missing and absent.is_all:
         text = f"there is no queue, and the log holds messages of {counted(len(absent.missing), 'queue')}"
         yield new_finding("CQ-MISSING", text, Place(paths.CONSUME_QUEUE))
@@ -113,10 +113,9 @@ def iter_absent_queues(absent: Absent) -> Iterator[Finding]:
 def iter_odd_offsets(
     configs: Configs, bounds: Mapping[QueueId, int], missing: Collection[QueueId]
 ) -> Iterator[Finding]:
-    """Yield offsets of groups and of delay levels that lie outside of their queues.
+    """Yield findings for offsets of groups and delay levels outside of their queues.
 
-    ``bounds`` are the greatest offsets of all queues that there are: of one that is not among them nothing was read.
-    Those that are ``missing`` are told of elsewhere.
+    ``bounds`` has the next offset of every queue that exists. Queues that are ``missing`` have a finding already.
     """
     for (topic, group), queues in sorted(configs.offsets.items()):
         file = _offset_file(topic)
@@ -144,7 +143,7 @@ def iter_odd_offsets(
 
 
 def _offsets_of_nothing(configs: Configs, file: str, owner: tuple[str, str], absent: dict[int, int]) -> Finding:
-    """Return what is said of a group's offsets in queues of one topic that are not there."""
+    """Return the finding for a group's offsets in missing queues of one topic."""
     topic, group = owner
     queue_id, committed = next(iter(absent.items()))
     one = len(absent) == 1
@@ -164,7 +163,7 @@ def _offset_file(topic: str) -> str:
 
 
 def _is_known(configs: Configs, queue: QueueId) -> bool:
-    """Return whether the topic is configured; where no topic is, nobody can tell, and any may be.
+    """Return whether the topic is configured. If no topic is, the configuration is lost, and every topic counts.
 
     A broker's own topics need no configuration.
     """
@@ -172,7 +171,7 @@ def _is_known(configs: Configs, queue: QueueId) -> bool:
 
 
 def _doubted_topics(configs: Configs, queues: Iterable[QueueId]) -> list[str]:
-    """Return the topics for messages that are configured and have no queue."""
+    """Return the ordinary topics that are configured and have no queue."""
     there = {queue.topic for queue in queues}
     own = find_own_names(configs.topics)
     return sorted(topic for topic in configs.topics.keys() - there if topic_kind(topic, own) is TopicKind.NORMAL)
@@ -184,7 +183,7 @@ def _offset_queues(configs: Configs) -> Iterator[QueueId]:
 
 
 def _sample(store: Store, dispatched: Dispatched) -> Sample:
-    """Look at the first records of files of the log, the first and the last file among them."""
+    """Read the first records of some files of the log, the first and the last file included."""
     log = store.commit_log
     files = [segment for segment in log if segment.size]
     step = max(-(-len(files) // _SAMPLED_FILES), 1)
@@ -200,7 +199,7 @@ def _sample(store: Store, dispatched: Dispatched) -> Sample:
 def _look(
     store: Store, log: SegmentQueue, segment: Segment, budget: int, dispatched: Dispatched, found: dict[QueueId, int]
 ) -> bool:
-    """Take the queues of a file's first records; return whether that were all."""
+    """Collect the queues of a file's first records; return whether these were all its records."""
     file = log.open(segment)
     for place in (
         (entry.record for entry in walk_dledger(file, segment.base_offset))

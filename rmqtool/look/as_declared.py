@@ -1,7 +1,7 @@
-"""A file or a record as the declarations parse it: layout by layout, each field with its value and what it means.
+"""``dump --as-declared``: a file or a record parsed by its declaration, each field with its value and meaning.
 
-Where a layout begins is known from the regions of ``dump``; what its bytes say is construct's alone. So a doubt about
-the fast decoders can be settled on any file. Loads construct.
+The regions of ``dump`` say where a layout begins, construct alone says what its bytes mean. So any doubt about the fast
+decoders can be checked on real files. Loads construct.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TEXT_SHOWN = 32
 
 
 class Parsed(NamedTuple):
-    """A span of a file: parsed by ``layout``, or, where that is None, bytes that no layout describes."""
+    """A span of a file, parsed by ``layout``; without a layout, bytes that no declaration describes."""
 
     layout: str | None
     offset: int
@@ -50,7 +50,7 @@ class Parsed(NamedTuple):
     fields: Sequence[ParsedField] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Return one member of ``layouts``."""
+        """Return one object of the list ``layouts`` in docs/contract.md."""
         return {
             "layout": self.layout,
             "offset": self.offset,
@@ -60,7 +60,7 @@ class Parsed(NamedTuple):
         }
 
     def as_region(self) -> Region:
-        """Return the same for the screen of ``dump``."""
+        """Return the span as a region, for the screen of ``dump``."""
         children = [_field_region(field, self.offset) for field in self.fields]
         kind = "layout" if self.layout else "unknown"
         return Region(self.offset, self.length, kind, self.layout or "no layout", words=self.words, children=children)
@@ -88,7 +88,7 @@ def _field_region(field: ParsedField, base: int) -> Region:
 
 
 class Declared(NamedTuple):
-    """What a target came to: the file with its name, size and kind, and its spans as they are parsed."""
+    """An opened target: its name, size and kind, and its spans as the declarations parse them."""
 
     head: dict[str, object]
     file: ReadableFile
@@ -97,7 +97,7 @@ class Declared(NamedTuple):
 
 @contextmanager
 def open_declared(target: Target) -> Iterator[Declared]:
-    """Open what a target names; refuse what no declaration describes."""
+    """Open a target; raise UsageError if no declaration describes its file."""
     with open_target(target) as shown:
         name, size, kind, regions = shown.dump
         layouts = _LAYOUTS.get(kind)
@@ -118,7 +118,7 @@ def _demand(parsed: Iterator[Parsed], place: int) -> Iterator[Parsed]:
 
 
 def iter_parsed(file: ReadableFile, region: Region, layouts: dict[str, str]) -> Iterator[Parsed]:
-    """Yield a region of ``dump`` as declared: its layout, those within it, and the bytes that are left."""
+    """Yield a region of ``dump`` as declared: its layout, those inside it, and the rest of its bytes."""
     layout = layouts.get(region.kind)
     if layout is None:
         yield Parsed(None, region.offset, region.length, region.words or region.label)

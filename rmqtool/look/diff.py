@@ -1,6 +1,9 @@
-"""``diff``: two stores compared by the bytes of their logs, by what their queues serve, or by their messages.
+"""Comparing two stores: by the bytes of their logs, by the messages that their queues serve, or by their messages.
 
-Where the queues of a store are taken from for a comparison: its files, or its RocksDB database.
+Each store is read once for sums over its items, and a second time only for items whose sums differ (see
+``log.digests``). By queue, an item is a queue entry with the message it points to. The entries of a queue point into
+the log in its order, so all queues are followed while the log is read once; an entry that points elsewhere is looked up
+by itself.
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ from rmqtool.store.segments import SegmentQueue
 
 
 class QueueSource(StrEnum):
-    """What holds the queues. AUTO: files where there are some, else the database."""
+    """Where the queues are. AUTO: in files if there are any, else in the database."""
 
     AUTO = "auto"
     FILE = "file"
@@ -71,7 +74,7 @@ def has_queues(store: Store) -> bool:
 
 
 def open_streams(store: Store, source: QueueSource, topics: TopicPatterns) -> dict[Queue, UnitStream]:
-    """Return the units of each wanted queue."""
+    """Return the entries of each wanted queue."""
     if source is QueueSource.AUTO:
         source = QueueSource.ROCKSDB if has_database_queues(store) and not store.has_file_queues else QueueSource.FILE
     if source is QueueSource.ROCKSDB and not has_database_queues(store):
@@ -108,7 +111,7 @@ def _of_database(store: Store, topics: TopicPatterns) -> dict[Queue, UnitStream]
 
 
 class _FileUnits:
-    """The units of a simple queue up to the end that a broker gives it, with the tags codes of its extension."""
+    """The entries of a simple queue up to the end that a broker gives it, with tags codes from its extension."""
 
     def __init__(self, queue: QueueId, segments: SegmentQueue, ext: SegmentQueue | None) -> None:
         files = ConsumeQueueFiles(queue, segments)
@@ -116,7 +119,6 @@ class _FileUnits:
         self._units = QueueUnits(segments, ext)
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Return ``count`` units from ``queue_offset`` on."""
         units = self._units.read(queue_offset, count)
         for row in (units["tags_code"] <= MAX_EXT_ADDRESS).nonzero()[0].tolist():
             units["tags_code"][row] = find_tags_code(self._units.ext, int(units["tags_code"][row])) or 0
@@ -136,20 +138,20 @@ def _add(columns: _Columns, row: tuple[int, int, int, int]) -> None:
 
 
 def _held(columns: _Columns) -> HeldUnits:
-    """Return units from their columns: queue offset, place, size, tags code."""
+    """Return entries from columns: queue offset, physical offset, size, tags code."""
     units = np.zeros(len(columns[0]), UNIT)
     for name, column in zip(("physical_offset", "size", "tags_code"), columns[1:], strict=True):
         units[name] = column
     return HeldUnits(np.array(columns[0], np.int64), units)
 
 
-# So many differing byte ranges are kept.
+# Byte ranges that an answer lists at most.
 _MOST_RANGES = 1000
 _PIECE = 1 << 20
 
 
 class By(StrEnum):
-    """What of two stores is compared with what: the same place of the log, the same queue offset, the same message."""
+    """The property by which two items are the same: physical offset, queue offset, or message."""
 
     LOG = "log"
     QUEUE = "queue"
@@ -157,7 +159,7 @@ class By(StrEnum):
 
 
 class Kind(StrEnum):
-    """Where a message differs."""
+    """On which side a message is, or that it differs."""
 
     ONLY_A = "onlyA"
     ONLY_B = "onlyB"
@@ -166,7 +168,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class DiffOptions:
-    """What is compared; ``sources`` are where the queues of the two stores are taken from."""
+    """How to compare; ``sources`` say where the queues of the two stores are."""
 
     by: By = By.QUEUE
     topics: TopicPatterns = field(default_factory=lambda: parse_patterns(()))
@@ -174,7 +176,7 @@ class DiffOptions:
 
 
 class Difference(NamedTuple):
-    """A message, or a unit of a queue, that is not the same on both sides; places are -1 where no messages."""
+    """A message or a queue entry that differs; ``place_a`` and ``place_b`` are -1 without a message on that side."""
 
     kind: Kind
     queue: Queue | None
@@ -185,7 +187,7 @@ class Difference(NamedTuple):
 
 
 class QueueDigest(NamedTuple):
-    """What one queue says on both sides, as one digest over its messages in order; None where there is no queue."""
+    """The digests of one queue on both sides, over its messages in order; None on a side without the queue."""
 
     topic: str
     queue_id: int
@@ -204,7 +206,7 @@ class ByteRange(NamedTuple):
 
 @dataclass
 class Differences:
-    """What a comparison came to."""
+    """The result of a comparison."""
 
     by: By
     rows: list[Difference] = field(default_factory=list)
@@ -214,21 +216,21 @@ class Differences:
     notes: list[str] = field(default_factory=list)
 
     def count(self, kind: Kind) -> int:
-        """Return how many messages differ in one way."""
+        """Return how many messages differ in this way."""
         return sum(row.kind is kind for row in self.rows)
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, as far as it could be read."""
+        """Whether no difference was found in what could be read."""
         return not self.rows
 
     @property
     def complete(self) -> bool:
-        """Whether all was compared: damage that both sides have alike hides nothing from one of them only."""
+        """Whether everything was compared. Damage that both sides have alike hides no difference."""
         return self.damages[0] == self.damages[1]
 
     def ranges(self) -> list[ByteRange]:
-        """Return the bytes of the log that differ, neighbours joined, in order."""
+        """Return the bytes of the log that differ, in order, adjacent ones joined."""
         found: list[ByteRange] = []
         for start, size in sorted((max(row.place_a, row.place_b), row.size) for row in self.rows):
             if found and start <= found[-1].end:
@@ -239,7 +241,7 @@ class Differences:
 
 
 class Side:
-    """One of the two stores being compared; it is read through once for each pass."""
+    """One of the two stores. It is read through once for each pass."""
 
     def __init__(self, store: Store, options: DiffOptions, source: QueueSource, numbers: dict[Queue, int]) -> None:
         self.store = store
@@ -251,7 +253,7 @@ class Side:
         self.messages = 0
 
     def items(self, effort: Effort) -> Iterator[Items]:
-        """Yield what is compared of this store, in pieces."""
+        """Yield the items of this store, in pieces."""
         self.damages.clear()
         self.messages = 0
         if self.options.by is not By.QUEUE:
@@ -274,7 +276,7 @@ class Side:
 
     @cached_property
     def _end(self) -> int:
-        """Where the log ends: a start of a broker cuts off what queues have behind it."""
+        """The end of the log: a broker's start cuts off what queues have after it."""
         queues = self.store.listing.queues(FileKind.CONSUME_QUEUE)
         files = [ConsumeQueueFiles(*item) for item in queues.items()]
         return find_log_end(self.store.commit_log, files, dledger=self.store.is_dledger).physical_offset
@@ -284,8 +286,8 @@ class Side:
         return b"" if record is None else self.store.commit_log.read(physical_offset, record.total_size)
 
     def _pieces(self, effort: Effort) -> Iterator[Digests]:
-        """Yield the digests of the log's messages, in its order."""
-        # A queue may serve messages of other topics: of light queues, or wrongly.
+        """Yield the digests of the log's messages, in order."""
+        # Queues can serve messages of other topics: light queues do, and damaged ones.
         topics = parse_patterns(()) if self.options.by is By.QUEUE else self.options.topics
         selection = Selection(topics=topics)
         plan = plan_of(self.store, selection)
@@ -303,7 +305,6 @@ def _sense(by: By) -> Sense:
 
 
 def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> Differences:
-    """Compare two stores."""
     options, notes = _settled(a, b, options)
     numbers: dict[Queue, int] = {}
     sides = [Side(store, options, source, numbers) for store, source in zip((a, b), options.sources, strict=True)]
@@ -323,7 +324,7 @@ def compare_stores(a: Store, b: Store, options: DiffOptions, effort: Effort) -> 
 
 
 def _settled(a: Store, b: Store, options: DiffOptions) -> tuple[DiffOptions, list[str]]:
-    """Return what can be compared when queues are asked for, and what to say about it."""
+    """Return how the stores can be compared, and notes about it: without queues, by message."""
     if options.by is not By.QUEUE:
         return options, []
     without = [store.root for store in (a, b) if not has_queues(store)]
@@ -333,7 +334,7 @@ def _settled(a: Store, b: Store, options: DiffOptions) -> tuple[DiffOptions, lis
 
 
 def _other_bytes(a: Store, b: Store, damages: tuple[list[Damage], list[Damage]]) -> Iterator[Difference]:
-    """Yield damage that lies at the same place on both sides and holds other bytes there."""
+    """Yield damage that is at the same offset on both sides and has different bytes."""
     files = {store.root: {store_file.name: store_file for store_file in _files(store)} for store in (a, b)}
     for damage in sorted(set(damages[0]) & set(damages[1]), key=lambda one: (one.file, one.file_offset)):
         file = files[a.root].get(damage.file)
@@ -381,7 +382,7 @@ def _rows(a: Items, b: Items, queues: dict[int, Queue]) -> Iterator[Difference]:
 
 
 def _kind(row_a: int, row_b: int, place_a: int, place_b: int) -> Kind:
-    """Return what differs. A unit that leads to no message has none, whatever stands on the other side."""
+    """Return the kind of a difference. An entry that points to no message counts as missing."""
     if row_a < 0 or (place_a < 0 <= place_b):
         return Kind.ONLY_B
     return Kind.ONLY_A if row_b < 0 or (place_b < 0 <= place_a) else Kind.DIFFERENT
@@ -394,7 +395,7 @@ def _queue_digests(a: dict[Queue, tuple[int, str]], b: dict[Queue, tuple[int, st
 
 
 def iter_json_rows(found: Differences, a: Store, b: Store) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the contract, each with the messages that there are."""
+    """Yield the rows of docs/contract.md, with the messages of both sides."""
     sides: tuple[tuple[str, Store, Callable[[Difference], int]], ...] = (
         ("a", a, lambda row: row.place_a),
         ("b", b, lambda row: row.place_b),
@@ -412,7 +413,7 @@ def iter_json_rows(found: Differences, a: Store, b: Store) -> Iterator[dict[str,
 
 
 def diff_head(found: Differences, stores: tuple[Store, Store], *, topics: bool) -> dict[str, Any]:
-    """Return the object of the contract without its rows; with ``topics`` the counts of each."""
+    """Return the object of docs/contract.md without its rows; with ``topics``, counts by topic."""
     head: dict[str, Any] = {
         "same": found.same,
         "complete": found.complete,
@@ -444,17 +445,17 @@ _MASK = (1 << 64) - 1
 
 
 class UnitSource(Protocol):
-    """The units of one queue from ``first`` to before ``end``, read by queue offset."""
+    """The entries of one queue from ``first`` to before ``end``, read by queue offset."""
 
     first: int
     end: int
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Return ``count`` units from ``queue_offset`` on."""
+        """Return ``count`` entries from ``queue_offset`` on."""
 
 
 class HeldUnits:
-    """Units that are in memory already, with queue offsets of their own."""
+    """Entries in memory, with their own queue offsets."""
 
     def __init__(self, offsets: Ints, units: Units) -> None:
         self.first, self.end = 0, len(offsets)
@@ -462,12 +463,12 @@ class HeldUnits:
         self._units = units
 
     def read(self, queue_offset: int, count: int) -> Units:
-        """Return units by their number."""
+        """Return entries by their number."""
         return self._units[queue_offset : queue_offset + count]
 
 
 class UnitStream:
-    """The units of a queue, one after the other."""
+    """The entries of a queue, taken in order."""
 
     def __init__(self, source: UnitSource) -> None:
         self._source = source
@@ -475,7 +476,7 @@ class UnitStream:
         self._waiting = np.zeros(0, UNIT)
 
     def take(self, below: int) -> Iterator[tuple[Ints, Units]]:
-        """Yield queue offsets and units up to the first that leads to ``below`` or behind."""
+        """Yield queue offsets and entries up to the first that points to ``below`` or later."""
         while True:
             if not len(self._waiting):
                 count = min(_AT_ONCE, self._source.end - self._at)
@@ -495,11 +496,11 @@ class UnitStream:
 
 
 class QueueJoin:
-    """Joins the units of all queues with the messages of the log, which comes piece by piece.
+    """Joins the entries of all queues with the messages of the log, which comes in pieces.
 
-    ``read`` returns the bytes of the sound record at a place. A unit that leads outside of ``log`` is no item: its
-    message has expired, or was never there. ``hashes`` are the digests over what each queue says, ``messages`` how many
-    of its units lead to one.
+    ``read`` returns the bytes of the sound record at an offset. An entry that points outside of ``log`` is not an item:
+    its message has expired, or never existed. ``hashes`` are digests over what each queue serves, ``messages`` the
+    number of its entries that point to a message.
     """
 
     def __init__(
@@ -513,11 +514,11 @@ class QueueJoin:
         self.messages = dict.fromkeys(streams, 0)
 
     def take(self, digests: Digests) -> Items:
-        """Return the units that lead to a piece of the log or before."""
+        """Return the items for entries that point to a piece of the log or before."""
         return self._items(int(digests.places[-1]) + 1, digests) if len(digests) else join_items(())
 
     def finish(self) -> Items:
-        """Return the units that are left: they lead behind what was read."""
+        """Return the items for the remaining entries, which point past everything that was read."""
         return self._items(_FAR, None)
 
     def _items(self, below: int, digests: Digests | None) -> Items:
@@ -542,7 +543,7 @@ class QueueJoin:
         return Items(identities, lows, highs, found, sizes, np.full(len(offsets), number, np.int64), offsets)
 
     def _words(self, places: Ints, sizes: Ints, digests: Digests | None) -> tuple[Hashes, Hashes, Ints]:
-        """Return what the messages at some places say; those that are not among ``digests`` are read one by one."""
+        """Return the digests of the messages at some offsets; those not among ``digests`` are read one by one."""
         lows, highs = np.zeros(len(places), np.uint64), np.zeros(len(places), np.uint64)
         found, hit = np.full(len(places), -1, np.int64), np.zeros(len(places), np.bool_)
         if digests is not None:

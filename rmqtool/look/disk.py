@@ -15,12 +15,14 @@ from rmqtool.findings import Finding, Place, Severity, new_finding
 from rmqtool.formats import paths
 from rmqtool.store.open import Store
 
-# Settings beyond these are taken as these.
+# Brokers limit the settings to these ranges, in percent.
 _NORMAL_RANGE, _WARNING_RANGE, _FORCIBLE_RANGE = (10, 95), (35, 90), (30, 85)
 
 
 class DiskUse(NamedTuple):
-    """The fullest disk that counts: the one of ``path``. ``consequence``: what a broker does, None below all levels."""
+    """The fullest disk that counts, that of ``path``. ``consequence`` is what a broker does; None
+    below all thresholds.
+    """
 
     path: str
     space: Space
@@ -28,22 +30,21 @@ class DiskUse(NamedTuple):
     severity: Severity = Severity.NOTICE
 
     def as_json(self) -> dict[str, object]:
-        """Return the object of the contract."""
+        """Return the object of docs/contract.md."""
         shown: dict[str, object] = {"path": self.path, "usedRatio": round(self.space.used_ratio, 4)}
         return shown if self.consequence is None else {**shown, "consequence": self.consequence}
 
 
 def measure(path: str) -> Space:
-    """Return the space of the disk that a directory is on."""
     found = os.statvfs(path)
     return Space(found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 def read_disk_use(store: Store) -> DiskUse | None:
-    """Return how full the disks are; None where the store lies on none that tells.
+    """Return how full the disks are, or None if the store is not on a disk.
 
-    Of several directories of the log the one with most room counts, as a broker has it; and the root of the store,
-    where queues and index are.
+    A broker looks at the directory of the log with the most free space. The root is looked at too: it has queues and
+    index.
     """
     log = [directory for directory in store.config.commit_log_dirs if os.path.isdir(directory)]
     try:
@@ -51,7 +52,7 @@ def read_disk_use(store: Store) -> DiskUse | None:
         roomiest = min(spaces, key=lambda path: spaces[path].used_percent, default=None)
         places = {} if roomiest is None else {roomiest: spaces[roomiest]}
         places.setdefault(os.path.realpath(store.root), measure(store.root))
-    except OSError:  # the disk of what was named is gone since, or a store that is not a directory
+    except OSError:  # a disk that was removed, or a store that is not a directory
         return None
     path = max(places, key=lambda one: places[one].used_percent)
     severity, consequence = _judge(store.config, places[path].used_percent)
@@ -76,7 +77,7 @@ def _judge(config: StoreConfig, used: int) -> tuple[Severity, str | None]:
 
 
 def check_disk(use: DiskUse | None) -> Iterator[Finding]:
-    """Yield what is to be said of how full the disk is."""
+    """Yield a finding if the disk is so full that a broker acts."""
     if use is not None and use.consequence is not None:
         text = f"the disk of {use.path} is {use.space.used_percent} % full"
         place = Place(paths.COMMIT_LOG)

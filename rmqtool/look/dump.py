@@ -1,8 +1,7 @@
-"""Dump: the regions of any file of a store, by what its place says it is, else by its first bytes.
+"""Dump: the regions of any file of a store, by its path, else by its first bytes; and what points at a record.
 
-What a person asked to see byte by byte: a file, a span of it, or the record at an offset of a store's log.
-
-Who points at a record: the queues, the index, the timer log. Looked up, not scanned for.
+A target is a file, a span of it, the record at a physical offset of a store, or a RocksDB database, whose rows are
+shown. The references of a record are looked up in queues, index and timer log, not searched for.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _SMALL_KINDS = frozenset(
 
 
 class Dump(NamedTuple):
-    """A file and its regions; they are made as they are asked for, a large file is never held whole."""
+    """A file and its regions, which are made while they are iterated: a large file is never in memory."""
 
     file: str
     size: int
@@ -70,7 +69,7 @@ class Dump(NamedTuple):
 
 
 def dump_file(file: ReadableFile, what: StorePath, hints: Sequence[Geometry] = ()) -> Dump:
-    """Return the dump of an open file; ``hints`` are geometries of index files that the settings or neighbours tell."""
+    """Return the dump of an open file; ``hints`` are geometries of index files from settings or other files."""
     if what.kind is FileKind.UNKNOWN:
         what = guess_kind(file)
     size = file.size()
@@ -78,7 +77,7 @@ def dump_file(file: ReadableFile, what: StorePath, hints: Sequence[Geometry] = (
 
 
 def guess_kind(file: ReadableFile) -> StorePath:
-    """Return what the first bytes of a file say it is; only a commit log says so for certain."""
+    """Return the kind of a file by its first bytes; only a commit log is certain."""
     head = file.pread(layouts.DLEDGER_ENTRY_HEAD.size, 0)
     if len(head) >= layouts.RECORD_START.size:
         start = layouts.RECORD_START.decode(head)
@@ -143,7 +142,7 @@ _SPAN = re.compile(r"(.+)@(\d+)(?:(-|\+)(\d+))?", re.DOTALL)
 
 
 class Target(NamedTuple):
-    """A path, and the part of it: ``start`` and ``end`` are None for all; without ``end`` the thing at ``start``."""
+    """A path, and the span in it. Without ``start`` all of it; without ``end`` the record or region at ``start``."""
 
     path: str
     start: int | None = None
@@ -151,7 +150,7 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """Take ``PATH``, ``PATH@OFFSET``, ``PATH@START-END`` or ``PATH@START+LENGTH`` apart. A path may contain ``@``."""
+    """Split ``PATH``, ``PATH@OFFSET``, ``PATH@START-END`` or ``PATH@START+LENGTH``. The path may contain ``@``."""
     if os.path.exists(text):
         return Target(text)
     match = _SPAN.fullmatch(text)
@@ -168,9 +167,9 @@ def parse_target(text: str) -> Target:
 
 @dataclass
 class Shown:
-    """What a target came to: the dump, the bytes behind it, and the message when it is one record of a store.
+    """An opened target: the dump, the file, and the message if it is one record of a store.
 
-    A database has ``rows`` instead: its files are RocksDB's own.
+    A database has ``rows`` instead, because its files are in RocksDB's own format.
     """
 
     dump: Dump
@@ -182,7 +181,6 @@ class Shown:
 
 @contextmanager
 def open_target(target: Target) -> Iterator[Shown]:
-    """Open what a target names."""
     if os.path.isdir(target.path):
         if target.start is None and (found := _find_database(target.path)) and found.store:
             try:
@@ -211,7 +209,7 @@ def open_target(target: Target) -> Iterator[Shown]:
 
 
 def _find_database(path: str) -> Shown | None:
-    """Return the rows of the database that a directory of a store holds, None when it holds none."""
+    """Return the rows of the database in a directory of a store, or None if it does not contain one."""
     if not os.path.exists(os.path.join(path, "CURRENT")):
         return None
     parts = os.path.abspath(path).split("/")
@@ -226,7 +224,7 @@ def _find_database(path: str) -> Shown | None:
 
 
 def _neighbour_geometries(filesystem: ReadableFileSystem, what: StorePath) -> Sequence[Geometry]:
-    """Return the geometry that the settings of a store give its index files."""
+    """Return the geometry of index files by the settings of their store."""
     if what.kind is not FileKind.INDEX or not isinstance(filesystem, PosixReadableFileSystem):
         return ()
     with_settings = open_store(filesystem.root)
@@ -266,7 +264,7 @@ def _record(store: Store, physical_offset: int) -> Shown:
 
 
 def _dledger_record(file: ReadableFile, segment: Segment, physical_offset: int) -> tuple[Region | None, Message | None]:
-    """Find the record of a DLedger log: its place lies within an entry, not where a record is due."""
+    """Return the record of a DLedger log: it is inside an entry, not where records of a plain log begin."""
     for entry in walk_dledger(file, segment.base_offset):
         place = entry.record
         if segment.base_offset + place.file_offset == physical_offset and isinstance(place.what, Message):
@@ -275,7 +273,7 @@ def _dledger_record(file: ReadableFile, segment: Segment, physical_offset: int) 
 
 
 class Reference(NamedTuple):
-    """One place that points, or should point, at a record; ``right`` is None where nothing is there to agree."""
+    """A place that points at a record or should; ``right`` is None where nothing can be compared."""
 
     file: str
     file_offset: int | None
@@ -330,7 +328,7 @@ def _index_references(store: Store, message: Message) -> Iterator[Reference]:
 
 
 def _timer_references(store: Store, message: Message) -> Iterator[Reference]:
-    """Search the timer log: its units are few, and nothing leads from a record to them."""
+    """Search the timer log, which is small: a record does not say where its entry is."""
     if message.topic != TIMER_TOPIC:
         return
     pattern = layouts.LONG.packer.pack(message.physical_offset)
@@ -348,7 +346,7 @@ KeyDecoder = Callable[[bytes], Any]
 
 
 class DatabaseRow(NamedTuple):
-    """One row: key and value as decoded (text for what is not known), and as stored."""
+    """One row: key and value decoded, as text if unknown, and as stored."""
 
     family: str
     key: dict[str, Any] | str
@@ -357,7 +355,6 @@ class DatabaseRow(NamedTuple):
     raw_value: bytes
 
     def as_json(self) -> dict[str, object]:
-        """Return the row as plain values."""
         return {
             "family": self.family,
             "key": self.key,
@@ -368,7 +365,7 @@ class DatabaseRow(NamedTuple):
 
 
 def iter_database_rows(store: Store, directory: str) -> Iterator[DatabaseRow]:
-    """Yield every row of the database in ``directory``, family by family, in the order of the keys."""
+    """Yield the rows of the database in ``directory``, family by family, in the order of their keys."""
     with open_database(store, directory) as database:
         for family in database.families:
             decode_key, layout = _DECODERS.get((directory, family), (_text_key, None))
@@ -382,7 +379,7 @@ def _text_key(key: bytes) -> str:
 
 def _plain_key(key: bytes, decode: KeyDecoder) -> dict[str, Any] | str:
     decoded = decode(key)
-    if isinstance(decoded, Flaw):  # a row of bookkeeping has a plain name
+    if isinstance(decoded, Flaw):  # a bookkeeping row, which has a plain name
         return decode_text(key)
     if isinstance(decoded, str):
         return decoded
@@ -397,7 +394,7 @@ def _named(value: Any) -> dict[str, Any]:
 
 
 def _value(key: bytes, value: bytes, layout: Layout[Any] | None) -> Any:
-    """Return a value by its layout, as one number, as JSON, or as text."""
+    """Return a value by its layout, as a number, as JSON, or as text."""
     for known in (layout, layouts.LONG):
         if known is not None and len(value) == known.size:
             decoded = decode_row_value(known, value)

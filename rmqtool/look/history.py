@@ -1,10 +1,8 @@
-"""What happened to a message: every record that a broker made of it, who decided, who popped, who has read it.
+"""The history of a message: all records that a broker made of it, and who decided, popped, and read it.
 
-One thing that happened to a message, and where the record of it lies.
-
-Who popped a message, and what became of it: from the check points and acks that a broker keeps as messages.
-
-A group that pops in order makes no such records: a file of the configuration holds what it has in flight.
+A delayed, transactional, retried or popped message is stored several times, in topics of the broker and in its own. The
+records of one unique key, in the order of the log, are its *story*. POP keeps its check points and acks as messages of
+the revive topic; a group that pops in order has its messages in flight in ``consumerOrderInfo.json`` instead.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ from rmqtool.store.open import Store
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened, by the record that shows it. ``about`` are further facts, by the names of the contract.
+    """An event, and the record that shows it. ``about`` are further facts, by the names of docs/contract.md.
 
-    A ``timestamp`` among them is when it happened, where that is not when the record was stored; None: not known.
+    A ``timestamp`` in ``about`` is the time of the event if that is not the store time; None if it is unknown.
     """
 
     event: str
@@ -57,7 +55,7 @@ class Event:
     about: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the event of the contract."""
+        """Return the event object of docs/contract.md."""
         return {
             "event": self.event,
             "timestamp": self.message.store_timestamp,
@@ -73,7 +71,7 @@ _TAGS = frozenset(tag.value for tag in PopTag)
 
 
 def is_pop_topic(topic: str) -> bool:
-    """Return whether check points and acks lie there: they wait in the timer topic first."""
+    """Return whether a topic contains check points and acks. They can be in the timer topic first."""
     return topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
 
 
@@ -83,9 +81,10 @@ def is_pop_mark(message: Message) -> bool:
 
 
 def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: int) -> Iterator[Event]:
-    """Yield who popped, renewed and acked the message at a place in a queue; ``records`` are in the order of the log.
+    """Yield who popped, renewed and acked the message at an offset of a queue; ``records`` come in the order of the
+    log.
 
-    A consumer that wants more time gets a check point of its own for the message, and the broker acks the old one.
+    A consumer that needs more time gets a new check point for the message, and the broker acks the old one.
     """
     seen: set[str] = set()
     popped: dict[str, int] = {}  # group -> time of the pop that holds the message
@@ -105,10 +104,10 @@ def iter_pop_events(records: Iterable[Message], queue: QueueId, queue_offset: in
 
 
 def iter_ordered_pops(in_flight: Mapping[str, Any], message: Message) -> Iterator[Event]:
-    """Yield who has popped ``message`` in order and what became of it, from the ``table`` of consumerOrderInfo.json.
+    """Yield the pops of ``message`` in order, from the ``table`` of consumerOrderInfo.json.
 
-    That tells of the last pop of a queue only, and not when a message was acked or got more time.
-    Upstream: ``ConsumerOrderInfoManager.OrderInfo``.
+    The file has only the last pop of a queue, and not when a message was acked or got more time. Upstream:
+    ``ConsumerOrderInfoManager.OrderInfo``.
     """
     for name, queues in sorted(in_flight.items()):
         topic, _, group = name.partition("@")
@@ -131,16 +130,18 @@ def _iter_in_flight(order: Mapping[str, Any], at: int, group: str, message: Mess
 
 
 def _offsets_of(order: Mapping[str, Any]) -> list[int]:
-    """Return the queue offsets that were popped: the first is written whole, the others count from it.
+    """Return the queue offsets that were popped. The first is stored whole, the others as distances from it.
 
-    5.0.0 had other names, and did not keep the time of the pop: nothing can be told from it.
+    5.0.0 used other names and did not store the time of the pop, so its entries are not read.
     """
     offsets = order.get("o") or [] if order.get("popTime") else []
     return [*offsets[:1], *(offsets[0] + offset for offset in offsets[1:])]
 
 
 def _find_body(record: Message, queue: QueueId, seen: set[str]) -> dict[str, Any] | None:
-    """Return the fields of a check point or an ack for this queue that was not seen before."""
+    """Return the fields of a check point or an ack for this queue, or None if it is another record
+    or was seen before.
+    """
     key = record.uniq_key or ""
     if record.tags not in _TAGS or key in seen or not key.startswith(f"{queue.topic}@{queue.queue_id}@"):
         return None
@@ -153,9 +154,9 @@ def _find_body(record: Message, queue: QueueId, seen: set[str]) -> dict[str, Any
     return body if all(name in body for name in needed) else None
 
 
-# So many different messages have their story told at once.
+# Stories told in one answer.
 MOST_STORIES = 20
-# The topics of half messages, and those of the op records that decide them.
+# Topics of half messages, and the topics of the op records that decide them.
 HALF_TOPICS = {
     topics.HALF_TOPIC: topics.OP_HALF_TOPIC,
     topics.ROCKSDB_HALF_TOPIC: topics.ROCKSDB_OP_HALF_TOPIC,
@@ -163,7 +164,7 @@ HALF_TOPICS = {
 
 
 class Position(NamedTuple):
-    """Where a group stands relative to a message; a group that committed the next offset has passed it."""
+    """The committed offset of a group in the queue of a message."""
 
     group: str
     topic: str
@@ -173,11 +174,10 @@ class Position(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the group has taken the message."""
+        """Whether the group has consumed the message."""
         return self.committed > self.queue_offset
 
     def as_json(self) -> dict[str, Any]:
-        """Return the position for programs."""
         return {
             "group": self.group,
             "topic": self.topic,
@@ -190,7 +190,7 @@ class Position(NamedTuple):
 
 @dataclass
 class Story:
-    """What happened to one message, in the order of the log, how it stands now, and which groups have read it."""
+    """All events of one message in the order of the log, its state after them, and the groups that read its queue."""
 
     uniq_key: str | None
     events: list[Event] = field(default_factory=list)
@@ -198,19 +198,18 @@ class Story:
     state: str = ""
 
     def events_json(self) -> list[dict[str, Any]]:
-        """Return the events for programs."""
         return [event.as_json() for event in self.events]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the rest of the story for programs."""
+        """Return the story without its events."""
         positions = [position.as_json() for position in self.positions]
         return {"uniqKey": self.uniq_key, "events": len(self.events), "state": self.state, "positions": positions}
 
 
 def tell_stories(store: Store, messages: Iterable[Message], group: str | None = None) -> list[Story]:
-    """Return the story of each of ``messages``; records of one unique key are one story.
+    """Return the stories of ``messages``; records with one unique key are one story.
 
-    ``group`` narrows the positions to one group.
+    ``group`` limits the positions to one group.
     """
     try:
         configs = read_configs(store, tolerant=True)
@@ -254,7 +253,7 @@ def _find_records(store: Store, message: Message) -> list[Message]:
 
 
 def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, Any]]:
-    """Return what a record of a message shows."""
+    """Return the event that a record of a message shows."""
     properties, topic = record.properties, record.topic
     if topic in HALF_TOPICS:
         times = properties.get(TRANSACTION_CHECK_TIMES)
@@ -279,7 +278,7 @@ def _name_event(record: Message, store: Store) -> tuple[str, Message, dict[str, 
 
 
 def due_time(store: Store, record: Message) -> int:
-    """Return when a delayed message is due: its unit tells what the broker's own levels were."""
+    """Return when a delayed message is due. Its queue entry has the time, computed with the levels of that broker."""
     try:
         unit = find_in_queue(store, QueueId(record.topic, record.queue_id), record.queue_offset)
     except ReadFailed:  # the record says the same, unless the levels of its day were others
@@ -290,12 +289,12 @@ def due_time(store: Store, record: Message) -> int:
 
 
 def _number(text: str | None) -> int | None:
-    """Return the Java long of a property, None when it is none."""
+    """Return the Java long in a property, or None."""
     return None if text is None else parse_long(text)
 
 
 def _decisions(store: Store, records: list[Message]) -> Iterator[Event]:
-    """Yield the op records that decide the half messages among ``records``, until each is decided."""
+    """Yield the op records that decide the half messages among ``records``."""
     halves = {
         (HALF_TOPICS[record.topic], record.queue_id, record.queue_offset): record
         for record in records
@@ -323,12 +322,12 @@ def _decided_by(op: Message) -> Iterator[tuple[str, int, int]]:
 
 
 def _trans_offset(op: Message) -> str | None:
-    """Return the place of the half message in the log, which 5.4's op records name instead."""
+    """Return the physical offset of the half message, which 5.4's op records for RocksDB have."""
     return op.properties.get(TRANS_OFFSET) if op.topic == topics.ROCKSDB_OP_HALF_TOPIC else None
 
 
 def _cancellations(store: Store, records: list[Message]) -> Iterator[Event]:
-    """Yield the records that want a timer among ``records`` cancelled, and whether a broker heeds them."""
+    """Yield the records that cancel a timer among ``records``, and whether a broker accepts them."""
     timers = {_number(record.properties.get(TIMER_OUT_MS)): record for record in records if record.topic == TIMER_TOPIC}
     own = {record.physical_offset for record in records}
     if not timers:
@@ -345,14 +344,14 @@ def _cancellations(store: Store, records: list[Message]) -> Iterator[Event]:
 
 
 def is_cancelled_by(store: Store, timer: Message, cancel: Message) -> bool:
-    """Return whether a broker takes ``cancel`` for this timer: for its key, and due in the same second."""
+    """Return whether a broker takes ``cancel`` as being for this timer: it has the timer's key and the same second."""
     named = cancel.properties.get(TIMER_DEL_UNIQKEY, "")
     same_time = timer.properties.get(TIMER_OUT_MS) == cancel.properties.get(TIMER_OUT_MS)
     return same_time and cancel is not timer and _is_heeded(store, named, timer)
 
 
 def _is_heeded(store: Store, named: str, timer: Message) -> bool:
-    """Return whether a broker cancels ``timer``: 5.3 wants its topic before the key, 5.4 the key alone or behind it."""
+    """Return whether a broker cancels ``timer``: 5.3 needs the topic before the key, 5.4 accepts the key alone too."""
     whole = f"{timer.properties.get(REAL_TOPIC)}+{timer.uniq_key}"
     return named == whole or (store.version is Version.V5_4 and named == timer.uniq_key)
 
@@ -366,7 +365,7 @@ def _iter_positions(configs: Configs, record: Message) -> Iterator[Position]:
 
 
 def _state(events: list[Event]) -> str:
-    """Return how the message stands after the last event."""
+    """Return the state of the message after the last event."""
     names = [event.event for event in events]
     reached = {"stored", "delivered", "committed", "retry", "revived"} & set(names)
     if "dlq" in names:

@@ -1,10 +1,8 @@
 """Messages by key, unique key or tag: from the index as far as it can be trusted, from the log for the rest.
 
-Keys looked up in the index files, as a broker does it, and with an eye on what is wrong with them.
-
-5.4's index in RocksDB: rows by hour, topic and key.
-
-What a broker answers to a query by key, and what its client then shows.
+A store has index files, or 5.4's index in RocksDB. An answer from index files is trusted while nothing about them looks
+wrong. The log is searched for what the index does not cover, and entirely if nothing was found, because only the log
+can prove that. ``query_message`` gives the answer of a broker, with its limits and after its client's selection.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ from rmqtool.store.rocksdb import Database, has_rows, open_database
 
 
 class OpenIndex(NamedTuple):
-    """An index file that can be looked into."""
+    """An index file that can be searched."""
 
     path: str
     opened: IndexFile
@@ -60,10 +58,9 @@ class OpenIndex(NamedTuple):
 
 @dataclass
 class Indexes:
-    """The index files of a store, oldest first; ``findings`` say why one could not be used or trusted.
+    """The index files of a store, oldest first; ``findings`` say why one could not be used.
 
-    ``sound`` is False as soon as anything was seen that a broker's own index does not have: then an answer may lack
-    messages, and only the log can tell.
+    ``sound`` becomes False when something is wrong with the files: then an answer may lack messages.
     """
 
     store: Store
@@ -73,7 +70,7 @@ class Indexes:
     _opened: list[ReadableFile] = field(default_factory=list)
 
     def open_all(self) -> None:
-        """Open every file; one whose neighbours have the same size has their geometry."""
+        """Open all files. A file is likely to have the geometry of the one before it."""
         config = self.store.config
         hints = [Geometry(config.max_hash_slot_num, config.max_index_num)]
         for file in self.store.listing.of_kind(FileKind.INDEX):
@@ -106,7 +103,7 @@ class Indexes:
         return opened
 
     def complain(self, code: str, path: str, text: str, file_offset: int) -> None:
-        """Remember that an index file is not as a broker leaves it."""
+        """Record a defect of an index file."""
         self.sound = False
         consequence = "a broker answers key queries from it wrongly; the log is searched instead"
         finding = Finding(code, Severity.WARNING, text, file=path, offset=file_offset, consequence=consequence)
@@ -114,7 +111,7 @@ class Indexes:
             self.findings.append(finding)
 
     def iter_hits(self, file: OpenIndex, key_hash: int) -> Iterator[Chain]:
-        """Yield the entries of this hash in a file, newest first; what is wrong on the way becomes a finding."""
+        """Yield the entries of this hash in a file, newest first; defects on the way become findings."""
         for link in iter_links(file.opened, key_hash):
             if isinstance(link, Flaw):
                 self.complain(link.code, file.path, link.message, link.at)
@@ -122,17 +119,15 @@ class Indexes:
                 yield link
 
     def close(self) -> None:
-        """Close the files."""
         while self._opened:
             with suppress(ReadFailed):
                 self._opened.pop().close()
 
 
 def iter_broker_hits(indexes: Indexes, key_hash: int, begin: int, end: int) -> Iterator[int]:
-    """Yield the physical offsets that a broker finds for this window, newest file first, newest entry first.
+    """Yield the physical offsets that a broker finds for a window, newest file and newest entry first.
 
-    Both ends belong to the window, which is compared with times cut to the second.
-    upstream: IndexService.queryOffset
+    Both ends belong to the window; it is compared with times cut to seconds. upstream: IndexService.queryOffset
     """
     for file in reversed(indexes.files):
         if is_time_matched(file.opened, begin, end):
@@ -146,19 +141,19 @@ def iter_broker_hits(indexes: Indexes, key_hash: int, begin: int, end: int) -> I
 
 
 _FAMILY = "default"
-# A query by key of one kind asks for rows of these, as a broker does.
+# The kinds of rows that a broker reads for each kind of query.
 _ROW_KINDS = {QuestionKind.UNIQ_KEY: "U", QuestionKind.KEY: "KU", QuestionKind.TAG: "T"}
 
 
 def has_database_index(store: Store) -> bool:
-    """Return whether the message database of 5.4 can hold rows."""
+    """Return whether 5.4's message database can have rows."""
     return paths.ROCKSDB_STORE in store.listing.databases() and has_rows(store, paths.ROCKSDB_STORE)
 
 
 def find_in_database(store: Store, kind: QuestionKind, text: str, topics: Iterable[str]) -> list[int]:
-    """Return the physical offsets that the database leads to, in order. Raises ``OptionalMissing`` without the extra.
+    """Return the physical offsets in the database for a key. Raises ``OptionalMissing`` without the extra.
 
-    Nothing in a row escapes ``@``, so what is returned still has to be compared with the messages.
+    ``@`` is not escaped in a row, so callers compare the result with the messages.
     """
     wanted = [encode_text(f"@{topic}@{letter}@{text}@") for topic in topics for letter in _ROW_KINDS[kind]]
     found = set()
@@ -173,7 +168,7 @@ def find_in_database(store: Store, kind: QuestionKind, text: str, topics: Iterab
 
 
 def _iter_hours(database: Database) -> Iterator[bytes]:
-    """Yield the hours that have rows, as their keys begin, without reading the rows."""
+    """Yield the hours that have rows, without reading the rows."""
     size = layouts.LONG.size
     start = bytes(size)
     while (key := database.find_key(_FAMILY, start)) is not None:
@@ -181,16 +176,16 @@ def _iter_hours(database: Database) -> Iterator[bytes]:
         if key[size : size + 1] == b"@":
             yield key[:size]
             start = layouts.LONG.packer.pack(hour + rocksdb_rows.HOUR_MS)
-        else:  # a row of bookkeeping, with a plain name
+        else:  # a bookkeeping row, which has a plain name
             start = key + b"\0"
 
 
-# So often a broker asks its index again, when it found nothing that can be read.
+# A broker queries its index this many times if the results cannot be read.
 _ROUNDS = 3
 
 
 class BrokerAnswer(NamedTuple):
-    """The records of an answer in the order of the log, and how many more the client drops as hash collisions."""
+    """The messages of an answer in the order of the log, and how many more the client drops as hash collisions."""
 
     messages: list[Message]
     collisions: int
@@ -199,10 +194,10 @@ class BrokerAnswer(NamedTuple):
 def query_message(
     indexes: Indexes, read: Callable[[int], Message | None], text: str, max_num: int, window: tuple[int, int]
 ) -> BrokerAnswer:
-    """Return what a broker answers for the key ``text`` (``topic#key``), at most ``max_num``, in a closed window.
+    """Return a broker's answer for the key ``text`` (``topic#key``): at most ``max_num`` messages, in a closed window.
 
-    A broker takes whatever has the hash, also for the count; a client drops what has another key.
-    upstream: DefaultMessageStore.queryMessage, MQAdminImpl.queryMessage
+    A broker takes all entries with the hash, and counts them; the client drops messages with another key. upstream:
+    DefaultMessageStore.queryMessage, MQAdminImpl.queryMessage
     """
     begin, end = window
     most = min(max_num, indexes.store.config.max_msgs_num_batch)
@@ -220,7 +215,7 @@ def query_message(
     return BrokerAnswer([], 0)
 
 
-# How far a key may be from the one that is looked for, to be named when nothing is found.
+# A key is near another if they differ in at most this many characters.
 _NEAR = 2
 _MOST_NEAR = 1000
 
@@ -229,9 +224,8 @@ _MOST_NEAR = 1000
 class KeySearch:
     """One search for the messages of a key, a unique key or a tag.
 
-    ``found`` are places in the log. The index is trusted for what it covers as long as nothing is wrong with it; what
-    lies before, between and behind its files is read from the log, and so is everything when nothing was found: only
-    the log proves that.
+    ``found`` has physical offsets. The index is trusted for what it covers as long as nothing is wrong with it. The log
+    is read before, between and after its files; all of it if nothing was found.
     """
 
     store: Store
@@ -251,7 +245,6 @@ class KeySearch:
     near: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Search."""
         topics = find_topics(self.store, self.wanted.topics)
         indexes = Indexes(self.store)
         indexes.open_all()
@@ -286,7 +279,7 @@ class KeySearch:
             self._ask_log_beside(indexes)
 
     def _index_hits(self, indexes: Indexes, topic: str) -> Iterator[Message]:
-        """Yield the messages of one topic that the index leads to, newest first."""
+        """Yield the messages of one topic that the index has for the key, newest first."""
         if self.as_broker and self._is_cut:
             yield from self._broker_hits(indexes, topic)
             return
@@ -309,18 +302,18 @@ class KeySearch:
 
     @property
     def _is_indexed(self) -> bool:
-        """Whether the index has entries for what is looked for: tags only get some from 5.4 on."""
+        """Whether the index has entries for the kind of question: tags have some only from 5.4 on."""
         return self.kind is not QuestionKind.TAG or self.store.dispatch_rules.tag_entries
 
     @property
     def _is_cut(self) -> bool:
-        """Whether a broker may answer otherwise than the log would: a window or a limit cuts, or its own limit does."""
+        """Whether a broker's answer can differ from the log: a window or a limit applies."""
         if self.as_broker and self.kind is QuestionKind.KEY:
             return True
         return any(bound is not None for bound in (self.wanted.begin, self.wanted.end, self.wanted.limit))
 
     def _broker_hits(self, indexes: Indexes, topic: str) -> Iterator[Message]:
-        """Yield the messages that a broker answers with and its client keeps."""
+        """Yield the messages of a broker's answer that its client keeps."""
         most = self.wanted.limit if self.wanted.limit is not None else self.store.config.max_msgs_num_batch
         end = LONG_MAX if self.wanted.end is None else self.wanted.end - 1
         window = (self.wanted.begin or 0, end)
@@ -339,7 +332,7 @@ class KeySearch:
         indexes.complain("IX-AHEAD" if ahead else "IX-WRONG", file.path, text, place)
 
     def _count_collision(self, indexes: Indexes, file: OpenIndex, number: int, message: Message, hashed: int) -> None:
-        """Count a message of another key whose hash is the same; an entry whose message has no such hash is wrong."""
+        """Count a message of another key with the same hash; if its hash differs, the entry is wrong."""
         texts = [*iter_index_texts(message, self.store.dispatch_rules)]
         texts += [index.tag_key_text(message.topic, message.tags)] if message.tags else []
         if any(index.key_hash(text) == hashed for text in texts):
@@ -352,9 +345,10 @@ class KeySearch:
         indexes.complain("IX-WRONG", file.path, text, place)
 
     def _ask_log_beside(self, indexes: Indexes) -> None:
-        """Search what lies before the first index file, between two of them and behind the last.
+        """Search the log before the first index file, between two of them and after the last.
 
-        What a recovery left out between two files a broker never finds; what lies behind the last it dispatches.
+        A broker never finds messages that a recovery left out between two files; those after the last it dispatches
+        again.
         """
         log = self.store.commit_log
         start, known = log.min_offset, -1
@@ -369,12 +363,12 @@ class KeySearch:
                 text = f"{file.path} ends with the message at {header.end_phy_offset}, where there is no whole message"
                 indexes.complain("IX-AHEAD", file.path, text, 0)
                 return
-            if last is not None:  # from itself on: it tells what is older behind it, and so no part of the log
+            if last is not None:  # beginning at this record, because its time shows which records after it are stale
                 start = known = max(start, last.physical_offset)
         self._search(start, log.end_offset, known)
 
     def _ask_database(self, topics: list[str]) -> None:
-        """Ask 5.4's database. It has no rows for messages without a unique key."""
+        """Query 5.4's database. It has no rows for messages without a unique key."""
         try:
             places = find_in_database(self.store, self.kind, self.text, topics)
         except OptionalMissing:
@@ -391,19 +385,19 @@ class KeySearch:
             self.complete = self.kind is QuestionKind.UNIQ_KEY
 
     def _ask_log(self, trusted: bool) -> None:
-        """Search the whole log: nothing else answers, or nothing was found and that is to be proven."""
+        """Search the whole log: there is no index, or nothing was found and that must be proven."""
         before = set(self.found)
         self._search(self.store.commit_log.min_offset, self.store.commit_log.end_offset, near=not before)
-        # An index that a broker before 5.4 began has tags from the upgrade on: none is missed there.
+        # An index that was begun before 5.4 has tags only since the upgrade, so no entry is missing.
         if trusted and self.found - before and self.kind is not QuestionKind.TAG:
             place = min(self.found - before)
             text = f"the message at {place} has no entry for this key, but the index covers its time"
             self.findings.append(Finding("IX-MISSING", Severity.WARNING, text, file="index"))
 
     def _search(self, start: int, end: int, known: int = -1, *, near: bool = False) -> None:
-        """Search a range of the log; of the message at ``known`` everything is known already.
+        """Search a range of the log. The message at ``known`` was looked at already.
 
-        ``near``: also for keys that are like the one that is looked for.
+        ``near``: also report keys that are similar to the wanted one.
         """
         before = len(self.found)
         raw = encode_text(self.text)
@@ -428,7 +422,7 @@ class KeySearch:
         return index.key_text(topic, self.text)
 
     def _is_named_by(self, message: Message) -> bool:
-        """Return whether the message has what is looked for. No broker indexes a record of a rollback."""
+        """Return whether the message has the wanted key or tag. Rollbacks are not indexed."""
         if transaction_type(message.sys_flag) is TransactionType.ROLLBACK:
             return False
         if self.kind is QuestionKind.TAG:
@@ -438,7 +432,7 @@ class KeySearch:
         return self.kind is QuestionKind.KEY and self.text in key_tokens(message.properties)
 
     def _takes(self, message: Message) -> bool:
-        """Take a message that lies within what was asked for; remember where those that do not lie."""
+        """Take a message that the question allows; else remember its topic or its time for the reasons."""
         if not self.wanted.allows_queue(message.topic, message.queue_id):
             self.elsewhere[message.topic] += 1
             return False
@@ -458,7 +452,7 @@ def _keys_of(message: Message) -> Iterable[str]:
 
 
 def _topics_named_by(message: Message) -> Iterator[str]:
-    """Yield where else the message may have been: its own topic, the ones it was meant for or came from."""
+    """Yield the topics under which the message may be indexed: its own, the one it waits for, the one it came from."""
     yield message.topic
     for name in (REAL_TOPIC, RETRY_TOPIC):
         topic = message.properties.get(name)
@@ -467,7 +461,7 @@ def _topics_named_by(message: Message) -> Iterator[str]:
 
 
 def is_near(wanted: str, key: str) -> bool:
-    """Return whether two keys differ only in case, or only in a place of at most two characters."""
+    """Return whether two keys differ only in case, or in one place of at most two characters."""
     if wanted.casefold() == key.casefold():
         return True
     longest, shortest = max(len(wanted), len(key)), min(len(wanted), len(key))
@@ -478,5 +472,5 @@ def is_near(wanted: str, key: str) -> bool:
 
 
 def _same(one: str, other: str) -> int:
-    """Return how many characters two texts have in common from their start."""
+    """Return the length of the common beginning of two texts."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

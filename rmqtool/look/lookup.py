@@ -1,7 +1,4 @@
-"""Where is this message? One question in, one answer out, with what proves it.
-
-The object that an answer of ``query`` is, apart from its messages.
-"""
+"""The answer to one question: where the message is, and what proves it."""
 
 from __future__ import annotations
 
@@ -40,18 +37,18 @@ if TYPE_CHECKING:
     from rmqtool.log.ranges import Effort
     from rmqtool.look.time_query import TimeLookup
 
-# So many of the messages found are compared with their queues.
+# Messages of an answer that are compared with their queues.
 _COMPARED = 100
-# So many queues are named where none is meant.
+# Queues that an answer names at most.
 _NAMED = 16
 
 
 @dataclass
 class Answer:
-    """What was found: places in the log, which structures led there, what was searched, and what is wrong with them.
+    """An answer: physical offsets, the structures that led there, what was searched, and findings about them.
 
-    ``reasons`` say why nothing was found, or what else there is. ``complete`` is False when the answer may lack
-    messages: part of what had to be searched cannot be read.
+    ``reasons`` say why nothing was found, or what else exists. ``complete`` is False if messages may be missing from
+    the answer because part of what had to be searched cannot be read.
     """
 
     question: Question
@@ -67,11 +64,11 @@ class Answer:
 
     @property
     def is_found(self) -> bool:
-        """Whether there is something to show."""
+        """Whether the answer has messages or queue offsets."""
         return bool(self.places or self.queue_offsets)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of the contract without its messages."""
+        """Return the object of docs/contract.md without its messages."""
         shown: dict[str, Any] = {
             "query": self.question.text,
             "kind": self.kind.value,
@@ -93,7 +90,7 @@ class Answer:
         return shown
 
     def iter_messages(self, store: Store) -> Iterator[Message]:
-        """Yield the messages, in the order of the log."""
+        """Yield the messages in the order of the log."""
         for place in self.places:
             message = read_record(store.commit_log, place)
             if message is not None:
@@ -104,8 +101,8 @@ class Answer:
 class Lookup:
     """Answers questions about one store.
 
-    ``as_broker``: a query by key takes window and limit as a broker of the store's version does, to the second and
-    with the collisions counted; else as they are meant. ``effort`` makes how hard a search of the log works.
+    ``as_broker``: a query by key has the window, the limit and the seconds of a broker's query, and counts hash
+    collisions. ``effort`` returns how many processes search the log.
     """
 
     store: Store
@@ -115,7 +112,7 @@ class Lookup:
     effort: Callable[[], Effort] | None = None
 
     def find(self, question: Question) -> Answer:
-        """Answer: the first kind that the question can be and that is found."""
+        """Answer a question with the first of its kinds that is found."""
         log = LogSearch(self.store, self.effort)
         answers: list[Answer] = []
         for kind in question.kinds:
@@ -167,7 +164,7 @@ class Lookup:
             answer.near += [f"@{offset}" for offset in found.near]
 
     def _is_of_host(self, answer: Answer, message: Message) -> bool:
-        """Return whether the host in an id is the one that stored the message: else the id is of another broker."""
+        """Return whether the host in an offset message id stored the message; else the id is of another broker."""
         if answer.kind is not QuestionKind.OFFSET_MSG_ID:
             return True
         named = decode_offset_msg_id(answer.question.text)
@@ -263,7 +260,7 @@ class Lookup:
         answer.places = sorted(set(answer.places))
 
     def _tell_no_queue(self, answer: Answer, queue: QueueId) -> None:
-        """Say which queues the topic has; where it has none, which topics are named like it."""
+        """Add the queues that the topic has as a reason; without any, add topics with similar names."""
         numbers = [str(one.queue_id) for one in sorted(self._times().bounds) if one.topic == queue.topic]
         there_is_none = f"there is no queue {queue.topic}/{queue.queue_id}"
         if numbers:
@@ -275,7 +272,7 @@ class Lookup:
         answer.near += near_topics(self.store, queue.topic)
 
     def _times(self) -> TimeLookup:
-        # Imported where it is needed: it brings the configuration along, and most questions are for a key.
+        # Imported when needed: it loads the configuration, and most questions are for a key.
         from rmqtool.look.time_query import TimeLookup
 
         return TimeLookup(self.store)
@@ -312,7 +309,7 @@ def _find_body_flaw(message: Message) -> Finding | None:
 def answer_head(
     store: Store, answer: Answer, now: int, *, history: bool = False, group: str | None = None
 ) -> dict[str, Any]:
-    """Return it; with what the question's id says by itself, and with ``history`` what happened to the messages."""
+    """Return the answer for JSON, with what the id says by itself; with ``history``, the stories of the messages."""
     first = next(answer.iter_messages(store), None)
     head = answer.as_json()
     decoded = decoded_json(answer.question.text, now=now, near=first.born_timestamp if first else None)

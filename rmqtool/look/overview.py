@@ -1,4 +1,4 @@
-"""A store at a glance: from names, sizes, headers, first and last records. No message in between is read."""
+"""A store at a glance, from names, sizes, headers, and first and last records. No message in between is read."""
 
 from __future__ import annotations
 
@@ -44,13 +44,15 @@ class IndexOverview(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many entries it holds."""
+        """The number of entries."""
         return max(self.header.index_count - 1, 0)
 
 
 @dataclass
 class TopicOverview:
-    """A topic and its queues on disk; ``configured`` is how many it may have, None where nothing says."""
+    """A topic and its queues on disk. ``configured`` is how many queues it may have, None if no
+    configuration says it.
+    """
 
     kind: TopicKind
     queues: dict[int, QueueBounds] = field(default_factory=dict)
@@ -58,7 +60,7 @@ class TopicOverview:
 
 
 class GroupQueue(NamedTuple):
-    """A group's place in a queue."""
+    """The committed offset of a group in a queue, and its lag."""
 
     committed: int
     lag: int
@@ -66,13 +68,13 @@ class GroupQueue(NamedTuple):
 
 @dataclass
 class Attempts:
-    """Parts of a store, each read as far as it can be: what cannot is a finding, and the glance goes on."""
+    """Reads parts of a store. A part that cannot be read becomes a finding, and the overview continues."""
 
     root: str
     findings: list[Finding] = field(default_factory=list)
 
     def get(self, read: Callable[[], T], otherwise: T) -> T:
-        """Return what ``read`` returns, or ``otherwise`` where it fails to read."""
+        """Return what ``read`` returns, or ``otherwise`` if reading fails."""
         try:
             return read()
         except ReadFailed as error:
@@ -84,7 +86,7 @@ class Attempts:
 
 @dataclass
 class Overview:
-    """Everything ``info`` knows."""
+    """Everything that ``info`` shows."""
 
     store: str
     layout: str
@@ -107,7 +109,7 @@ class Overview:
     findings: list[Finding]
     disk: DiskUse | None = None
     missing: OptionalMissing | None = None
-    # None where some of the store could not be read: what is absent is not judged then.
+    # None if part of the configuration could not be read: missing queues are not judged then.
     configs: Configs | None = None
     attempts: Attempts = field(default_factory=lambda: Attempts(""))
 
@@ -118,7 +120,7 @@ class Overview:
         return None if last is None else (format_address(last.store_host_ip), last.store_host_port)
 
     def as_json(self) -> dict[str, object]:
-        """Return the object of the contract."""
+        """Return the object of docs/contract.md."""
         last = self.log_end.last
         log: dict[str, object] = {
             "files": self.log_files,
@@ -185,7 +187,7 @@ def _checkpoint_json(checkpoint: StoreCheckpoint | None) -> dict[str, int] | Non
 
 
 def read_overview(store: Store) -> Overview:
-    """Look at a store. Without the extra for RocksDB everything else is there, and ``missing`` says what is not."""
+    """Read the overview of a store. Without the extra for RocksDB, ``missing`` says what could not be read."""
     attempts = Attempts(store.root)
     log, dledger = store.commit_log, store.is_dledger
     queues = [queue for queue in simple_queues(store) if attempts.get(partial(_is_readable, queue), otherwise=False)]
@@ -229,12 +231,12 @@ def read_overview(store: Store) -> Overview:
 
 
 def _is_readable(queue: ConsumeQueueFiles) -> bool:
-    """Return True for a queue whose edges can be read; raises ``ReadFailed`` for others."""
+    """Return True for a queue whose first and last entries can be read; raise ``ReadFailed`` for others."""
     return (queue.first_offset, queue.last_unit, queue.max_offset) is not None
 
 
 def _lock_state(store: Store) -> LockState | None:
-    """Return who holds the lock; None where it is no file that can be opened."""
+    """Return the state of the lock, or None if its file cannot be opened."""
     try:
         return store.filesystem.lock_state()
     except ReadFailed:
@@ -261,7 +263,7 @@ def _topics(configs: Configs, bounds: dict[QueueId, QueueBounds]) -> dict[str, T
 
 
 def _configured_queues(configs: Configs, topic: str) -> int | None:
-    """Return the larger of the two numbers of queues: a broker makes no others, and serves no others."""
+    """Return the larger of the two numbers of queues; a broker creates and serves no others."""
     config = configs.topics.get(topic, {})
     counts = [config.get(name) for name in ("readQueueNums", "writeQueueNums")]
     return max((count for count in counts if isinstance(count, int)), default=None)

@@ -1,10 +1,7 @@
-"""Messages by their place in the log.
+"""Messages by physical offset, by queue offset, by time, and by topic; and searches through the log itself.
 
-The log searched through, for what no queue and no index leads to.
-
-Messages by their place in a queue: from the queue, and from the log where the queue does not lead there.
-
-The messages of a topic's queues, from a place in the log on.
+A queue answers if its entry points to the right message. Otherwise ``LogSearch`` reads the log, and remembers what it
+read and what it could not read, so that an answer can say what it is based on.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
     from rmqtool.log.read import Damage
     from rmqtool.log.select import Selection
 
-# So many messages are looked at one by one before columns are worth their start.
+# Messages that are walked one by one before columns are started.
 _WALKED = 2000
 
 
@@ -50,10 +47,10 @@ class LogRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Hint:
-    """What the wanted messages have in common, so that most others need not be looked at.
+    """Facts about the wanted messages that exclude most others.
 
-    Their properties hold ``needle``; ``key`` is one of their keys, ``tag`` their tag, ``queue_offset`` a queue offset
-    they may have. Some that hold one of ``near`` are given too.
+    Their properties contain ``needle``; ``key`` is one of their keys, ``tag`` their tag, ``queue_offset`` an offset
+    they may have. Some messages that contain one of ``near`` are returned too.
     """
 
     needle: bytes
@@ -65,8 +62,9 @@ class Hint:
 
 @dataclass
 class LogSearch:
-    """What was searched of a log, and what of it could not be read. ``effort`` makes how hard is
-    worked, and who watches, when it is needed."""
+    """The searched ranges of a log, and what could not be read in them. ``effort`` returns how many processes may
+    search.
+    """
 
     store: Store
     effort: Callable[[], Effort] | None = None
@@ -79,9 +77,9 @@ class LogSearch:
         return sum(end - start for start, end in self.ranges)
 
     def iter_messages(self, start: int, end: int, hint: Hint | None = None) -> Iterator[Message]:
-        """Yield the valid messages from ``start``, where a record is due, to ``end``.
+        """Yield the valid messages from ``start``, where a record is expected, to ``end``.
 
-        With a hint not all of those that the hint excludes.
+        With a hint, messages that it excludes can be left out.
         """
         if start >= end:
             return
@@ -129,7 +127,7 @@ class LogSearch:
                     self._miss_record(place)
 
     def miss_all(self, damages: list[Damage]) -> None:
-        """Remember damage that others met."""
+        """Remember damage that another search found."""
         for damage in damages:
             self._miss(damage.code, damage.file, damage.file_offset, damage.length, damage.message)
 
@@ -185,7 +183,7 @@ def plan_of(store: Store, selection: Selection) -> Plan:
 
 
 def is_at(message: Message, queue: QueueId, queue_offset: int, rules: DispatchRules) -> bool:
-    """Return whether a message has this place in a queue: its own, or an extra target's."""
+    """Return whether a message has this offset in a queue, its own or a further one."""
     if message.sys_flag & SysFlag.INNER_BATCH and has_queue_unit(message.sys_flag):
         unit = batch_unit(message, rules.delays)
         own = (message.topic, message.queue_id) == queue
@@ -198,7 +196,7 @@ def is_at(message: Message, queue: QueueId, queue_offset: int, rules: DispatchRu
 
 @dataclass
 class QueueSearch:
-    """One search for the message at a place in a queue."""
+    """One search for the message at an offset of a queue."""
 
     store: Store
     queue: QueueId
@@ -210,7 +208,6 @@ class QueueSearch:
     expired: bool = False
 
     def run(self) -> None:
-        """Search."""
         unit, is_read = None, True
         try:
             unit = find_in_queue(self.store, self.queue, self.queue_offset)
@@ -258,7 +255,7 @@ def _unit_finding(code: str, queue: QueueId, queue_offset: int, text: str) -> Fi
 
 
 def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
-    """Yield where a queue in files does not lead to one of ``messages`` that should stand in it."""
+    """Yield findings where a queue's entry does not point to one of ``messages``."""
     queues = store.listing.queues(FileKind.CONSUME_QUEUE)
     for message in messages:
         for entry in queue_entries(message, store.dispatch_rules):
@@ -277,9 +274,9 @@ def check_units(store: Store, messages: Iterable[Message]) -> Iterator[Finding]:
 
 
 def find_in_queue(store: Store, queue: QueueId, queue_offset: int) -> ConsumeQueueUnit | None:
-    """Return the unit that a queue has for an offset; of a batch queue the one of the batch that holds it.
+    """Return the entry that a queue has for an offset; in a batch queue, the batch that contains it.
 
-    None where there is no such unit, and where the queue lies in a database that cannot be opened.
+    None if there is no entry, or if the queue is in a database that cannot be opened.
     """
     segments = store.listing.queues(FileKind.CONSUME_QUEUE).get(queue)
     if segments is not None:
@@ -303,12 +300,12 @@ def _find_in_database(store: Store, queue: QueueId, queue_offset: int) -> Consum
     return ConsumeQueueUnit(row.physical_offset, row.size, row.tags_code) if row is not None else None
 
 
-# A segment of more bytes is not walked record by record.
+# Larger segments are not walked record by record.
 _NEAR_WALKED = 8 << 20
 
 
 class PlaceAnswer(NamedTuple):
-    """What stands at a physical offset: a message, or why there is none."""
+    """The message at a physical offset, or the reason why there is not one."""
 
     message: Message | None
     reason: str | None = None
@@ -316,7 +313,7 @@ class PlaceAnswer(NamedTuple):
 
 
 def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
-    """Return what stands at ``physical_offset``. Damage there is remembered by ``log``."""
+    """Return the message at ``physical_offset``, or the reason why there is not one. ``log`` records damage."""
     segments = store.commit_log
     segment = segments.find(physical_offset)
     if segment is None:
@@ -339,7 +336,7 @@ def find_at(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
 
 
 def _scan_for(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer:
-    """Find the neighbours of an offset in a segment too large to be walked."""
+    """Return the neighbours of an offset in a segment that is too large for a walk."""
     from rmqtool.log.ranges import Effort
     from rmqtool.log.search import find_neighbours
     from rmqtool.log.select import Selection
@@ -366,7 +363,7 @@ def _between(physical_offset: int, before: Message | None, after: Message | None
 
 
 def before_the_log(store: Store) -> str:
-    """Say where the log begins, and from when its first message is: what was before is deleted when it expires."""
+    """Return where the log begins and with which time, as text: earlier messages were deleted by retention."""
     log = store.commit_log
     first = first_record(log, dledger=store.is_dledger)
     when = None if first is None else time_words(first.store_timestamp)
@@ -386,9 +383,9 @@ def _outside(store: Store, physical_offset: int) -> str:
 
 
 def find_first_since(store: Store, timestamp: int, latest_before: bool, log: LogSearch) -> Message | None:
-    """Return the first message stored at ``timestamp`` or later; ``latest_before``: the last one not later.
+    """Return the first message stored at ``timestamp`` or later; with ``latest_before``, the last one not later.
 
-    The segments are told apart by their first messages, so the one that holds the time is read, and no other.
+    The first messages of the segments tell which segment has the time; only that one is read.
     """
     segments = store.commit_log.segments
     chosen = 0

@@ -1,4 +1,4 @@
-"""What somebody has in hand and wants to find: told apart from its form, and taken apart as far as that goes."""
+"""Questions of ``query``: recognized by the form of the text, and decoded as far as the text alone allows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rmqtool.formats.topics import RETRY_PREFIX, pop_retry_topic
 
 _QUEUE_OFFSET = re.compile(r"(?P<topic>[^/\s]+)/(?P<queue_id>\d{1,9}) ?@ ?(?P<offset>\d{1,18})", re.ASCII)
 _PHYSICAL_OFFSET = re.compile(r"@(?P<offset>\d{1,18})", re.ASCII)
-# What nobody would take for a key: a day, or more of a time behind it; a span back from now.
+# Times, which are not likely to be keys: a day, perhaps with a time after it; or a span before now.
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}([T #].*)?|-(\d+(\.\d+)?(ms|[smhdw]))+", re.ASCII)
 
 
 class QuestionKind(StrEnum):
-    """The kinds of things that can be looked for; a tag only when asked for as one."""
+    """The kinds of questions. A tag must be asked for as one."""
 
     OFFSET_MSG_ID = IdKind.OFFSET_MSG_ID.value
     UNIQ_KEY = IdKind.UNIQ_KEY.value
@@ -34,7 +34,7 @@ class QuestionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is looked for. ``kinds`` are tried in their order; ``reasons`` say why they are these."""
+    """A question. Its ``kinds`` are tried in order; ``reasons`` say how they were recognized."""
 
     text: str
     kinds: tuple[QuestionKind, ...]
@@ -51,7 +51,9 @@ class NoSuchQuestion(ValueError):
 
 
 def guess_question(text: str, parse_time: Callable[[str], int]) -> Question:
-    """Return what ``text`` asks for by its form. ``parse_time`` raises what it likes for texts that are no time."""
+    """Return the question that the form of ``text`` suggests. ``parse_time`` raises an error of its own for other
+    texts.
+    """
     place = _QUEUE_OFFSET.fullmatch(text)
     if place:
         return _queue_question(text, place["topic"], int(place["queue_id"]), int(place["offset"]))
@@ -87,9 +89,9 @@ def ask(text: str, kind: QuestionKind, parse_time: Callable[[str], int]) -> Ques
 
 
 def find_receipt(text: str, topic: str | None, group: str | None) -> Question | None:
-    """Return the place that a POP receipt names; None when ``text`` is no receipt.
+    """Return the queue offset that a POP receipt names as a question; None if ``text`` is not a receipt.
 
-    A receipt knows the queue and the offset; which topic its number stands for only who popped it knows.
+    A receipt has the queue and the offset. Which topic it is for, only its consumer knows.
     """
     receipt = ids.decode_pop_receipt(text)
     if receipt is None or receipt.queue_offset is None:
@@ -123,7 +125,7 @@ def _with_id(question: Question) -> Question:
 def decoded_json(text: str, *, now: int, near: int | None = None) -> dict[str, Any]:
     """Return what a text says by itself, under each kind that it can be.
 
-    A unique key holds no month: its time is told as a client does at ``now``, or nearest to ``near``, a known time.
+    A unique key does not have the month: its time is computed as a client does at ``now``, or nearest to ``near``.
     """
     found: dict[str, Any] = {}
     guess = ids.guess_id(text)

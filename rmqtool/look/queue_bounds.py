@@ -1,4 +1,4 @@
-"""Where the queues of a store begin and end: what a broker would answer for each."""
+"""The bounds of a store's queues: the first and the next offset that a broker would answer for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqtool.store.rocksdb import QueueRow, has_database_queues, iter_queue_rows
 
 
 class QueueBounds(NamedTuple):
-    """What a broker would answer for a queue; ``first_available`` where the first unit on disk lies elsewhere."""
+    """The bounds of a queue; ``first_available`` is set if the first entry on disk is for another offset."""
 
     min_offset: int
     max_offset: int
@@ -26,17 +26,17 @@ class QueueBounds(NamedTuple):
 
 
 def simple_queues(store: Store) -> list[ConsumeQueueFiles]:
-    """Return the simple queues that lie in files."""
+    """Return the simple queues in files."""
     return [ConsumeQueueFiles(*item) for item in store.listing.queues(FileKind.CONSUME_QUEUE).items()]
 
 
 def iter_file_bounds(
     store: Store, queues: list[ConsumeQueueFiles], end: LogEnd
 ) -> Iterator[tuple[QueueId, QueueBounds]]:
-    """Yield the bounds of the queues that lie in files; ``queues`` are the simple ones, all of them."""
+    """Yield the bounds of the queues in files; ``queues`` must be all simple ones."""
     log_min = store.commit_log.min_offset
     greatest = greatest_end(queues)
-    # A clean start cuts queues that reach beyond the log; what a start after a crash does is the business of recover.
+    # A clean start cuts queues that point past the end of the log. After a crash, ``recover`` tells what a start does.
     clean = store.listing.find(paths.ABORT) is None
     cut = greatest >= end.physical_offset and clean and end.last is not None
     for queue in queues:
@@ -50,7 +50,7 @@ def iter_file_bounds(
 
 
 def greatest_end(queues: Iterable[ConsumeQueueFiles]) -> int:
-    """Return where the last message ends that a queue names; -1 where none names any."""
+    """Return the end of the last record that a queue entry points to; -1 without any."""
     return max(map(_queue_end, queues), default=-1)
 
 
@@ -60,7 +60,7 @@ def _queue_end(queue: ConsumeQueueFiles) -> int:
 
 
 def read_database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
-    """Return the bounds that a RocksDB queue database holds for queues without files."""
+    """Return the bounds of queues in RocksDB that have no files."""
     if not has_database_queues(store):
         return {}
     known = store.listing.queues(FileKind.CONSUME_QUEUE)
@@ -69,16 +69,16 @@ def read_database_bounds(store: Store) -> dict[QueueId, QueueBounds]:
 
 
 def read_database_queue(store: Store, queue: QueueId) -> list[QueueRow]:
-    """Return the units of a RocksDB queue whose records the log still has; expired rows linger in a database."""
+    """Return the entries of a queue in RocksDB whose records the log still has; a database keeps expired ones."""
     log_min = store.commit_log.min_offset
     with open_database(store, paths.CONSUME_QUEUE) as database:
         return [row for row in iter_queue_rows(database, queue) if row.value.physical_offset >= log_min]
 
 
 def count_messages(store: Store, topics: TopicPatterns, queue_id: int | None) -> int | None:
-    """Return how many messages the queues of some topics hold; None where that cannot be told.
+    """Return how many messages the queues of some topics have, or None if that is unknown.
 
-    A message of a light queue is one of its topic's, so light queues count only where they are asked for.
+    A message of a light queue belongs to its topic too, so light queues count only if they are asked for.
     """
     queues = simple_queues(store)
     try:

@@ -1,6 +1,8 @@
-"""Regions: the bytes of a file, named. The top regions of a file tile it; children lie within their parent, sorted.
+"""Regions: the bytes of every kind of file, named.
 
-Regions of small files: checkpoints, markers, configuration, states.
+The top regions of a file cover it without gaps; the regions inside a region are sorted. Each has a kind, a label, a
+value where it is a field, the value in words, and, where something can be computed, whether it is right. Bytes that
+belong to no known structure are regions of the kind ``unknown``.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.index_files import Geometry, IndexFile, find_geometries, read_header
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_TIME = 253_402_300_799_999  # the last millisecond a calendar of four-digit years has
+_LAST_TIME = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A span of a file: what it is, its value, that value in words, and whether a computed check agrees."""
+    """A span of a file: kind, label, value, value in words, and whether a computed check agrees."""
 
     offset: int
     length: int
@@ -44,11 +46,11 @@ class Region:
 
     @property
     def end(self) -> int:
-        """Where the next region begins."""
+        """The file offset after the region."""
         return self.offset + self.length
 
     def as_json(self) -> dict[str, object]:
-        """Return the Region object of the contract."""
+        """Return the Region object of docs/contract.md."""
         found: dict[str, object] = {
             "offset": self.offset,
             "length": self.length,
@@ -64,14 +66,14 @@ class Region:
 
 
 def time_words(time_ms: int) -> str | None:
-    """Return a time of the store in ISO form, None for zero and for what no calendar has."""
+    """Return a time in ISO form; None for zero and for times beyond the calendar."""
     if not 0 < time_ms <= _LAST_TIME:
         return None
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def field_regions(layout: Layout[Any], data: Buffer, at: int, base: int) -> list[Region]:
-    """Return a region per field of the unit at ``at`` of ``data``; ``base`` is where ``data`` begins in the file."""
+    """Return a region for each field of the layout at ``at`` of ``data``; ``base`` is the file offset of ``data``."""
     return [
         _field_region(part, value, base + at)
         for part, value in zip(layout.fields, layout.unpack_from(data, at), strict=True)
@@ -91,7 +93,7 @@ def _field_region(part: Field, value: Any, at: int) -> Region:
 
 
 def explain(regions: Iterable[Region], **told: tuple[str | None, bool | None]) -> list[Region]:
-    """Return ``regions`` with words and check marks for those called by the keywords (upstream's names)."""
+    """Return ``regions`` with words and check marks for the fields that the keywords name, in upstream's spelling."""
     return [
         replace(region, words=told[region.label][0] or region.words, right=told[region.label][1])
         if region.label in told
@@ -101,7 +103,7 @@ def explain(regions: Iterable[Region], **told: tuple[str | None, bool | None]) -
 
 
 def tile(regions: Iterable[Region], size: int) -> Iterator[Region]:
-    """Yield ``regions`` and a region ``unknown`` for the bytes between and behind them that nobody named."""
+    """Yield ``regions``, and a region ``unknown`` for each span that none of them covers."""
     at = 0
     for region in regions:
         if region.offset > at:
@@ -133,7 +135,7 @@ def iter_page_regions(data: bytes, layout: Layout[Any], label: str) -> Iterator[
 
 
 def text_region(what: StorePath, data: bytes) -> Region:
-    """Return the one region of a text file: its value, or why it has none."""
+    """Return the one region of a text file: its value, or a damage."""
     decoded = _decode(what, data)
     if isinstance(decoded, Flaw):
         shown = decode_text(data[:TEXT_SHOWN])
@@ -170,12 +172,10 @@ def _plain(value: Any) -> Any:
 
 
 def iter_checkpoint_regions(data: bytes) -> Iterator[Region]:
-    """Yield the regions of ``checkpoint``."""
     return iter_page_regions(data, layouts.STORE_CHECKPOINT, "checkpoint")
 
 
 def iter_timer_check_regions(data: bytes) -> Iterator[Region]:
-    """Yield the regions of ``timercheck``."""
     return iter_page_regions(data, layouts.TIMER_CHECKPOINT, "timer checkpoint")
 
 
@@ -183,7 +183,7 @@ BODY_SHOWN = 64
 
 
 def iter_log_regions(file: ReadableFile, base_offset: int | None, *, compacted: bool = False) -> Iterator[Region]:
-    """Yield the regions of a segment whose first byte lies at ``base_offset`` of its log."""
+    """Yield the regions of a segment; ``base_offset`` is the physical offset of its first byte."""
     walk = SegmentWalk(file, base_offset, compacted=compacted)
     for place in walk.places():
         yield place_region(file, place, base_offset, compacted=compacted)
@@ -203,7 +203,7 @@ def place_region(file: ReadableFile, place: Place, base_offset: int | None, *, c
     data = file.pread(message.total_size, at)
     flaws = list(check_record(message, data, 0, _plus(base_offset, at), compacted=compacted))
     region = record_region(message, data, at, flaws)
-    # A record whose size is wrong may reach into the next one: it ends where that begins.
+    # A record with a wrong size may reach into the next one, so it is cut where that begins.
     within = [child for child in region.children if child.end <= at + length]
     return region if message.total_size <= length else replace(region, length=length, children=within)
 
@@ -221,7 +221,7 @@ def _blank_region(file: ReadableFile, at: int, length: int) -> Region:
 
 
 def record_region(message: Message, data: bytes, at: int, flaws: list[Flaw]) -> Region:
-    """Return the region of a message record with a child per field."""
+    """Return the region of a message record, with a region for each field."""
     host_bits = message.sys_flag & HOST_BITS
     prefix = PREFIXES[host_bits]
     wrong = {flaw.code for flaw in flaws}
@@ -278,7 +278,7 @@ def _body_words(inflated: Inflated) -> str:
 
 
 def properties_region(block: bytes, base: int) -> Region:
-    """Return the region of a property block, a child per piece of it."""
+    """Return the region of a property block, with a region for each piece."""
     pieces = [
         Region(
             base + piece.name_offset,
@@ -299,7 +299,7 @@ def _piece_words(piece: Piece) -> str | None:
 
 
 def iter_dledger_regions(file: ReadableFile, base_offset: int) -> Iterator[Region]:
-    """Yield the regions of a DLedger data file: entries, each with the record inside."""
+    """Yield the regions of a DLedger data file: entries, each with its record inside."""
     at, size = 0, file.size()
     while at < size:
         head_bytes = file.pread(dledger.HEAD_SIZE, at)
@@ -334,9 +334,10 @@ _ZEROS = bytes(_PIECE)
 
 
 def iter_runs(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """Yield (offset, length, bytes) of runs of whole units; the bytes are None for a run of zero units.
+    """Yield offset, length and bytes of runs of entries; for a run of zero entries, None instead of bytes.
 
-    Neighbouring zero runs are one. A rest shorter than an entry is left out; holes are not read.
+    ``unit`` is the size of an entry. Adjacent zero runs are one. A rest shorter than an entry is ignored; holes are not
+    read.
     """
     end -= (end - start) % unit
     zeros_from = at = start
@@ -351,7 +352,7 @@ def iter_runs(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[t
 
 
 def _iter_pieces(file: ReadableFile, start: int, end: int, unit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (offset, bytes) of pieces of whole units that are not all zero."""
+    """Yield offset and bytes of pieces of whole entries that are not all zero."""
     piece_size = _PIECE - _PIECE % unit
     at = start
     for extent in file.iter_data(start, end):
@@ -364,7 +365,7 @@ def _iter_pieces(file: ReadableFile, start: int, end: int, unit: int) -> Iterato
 
 
 def _split_zeros(data: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the runs of units that are not zero."""
+    """Yield the runs of entries that are not zero."""
     at = 0
     while at < len(data):
         rest = data[at:].lstrip(b"\0")
@@ -376,7 +377,7 @@ def _split_zeros(data: bytes, unit: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _zero_unit(data: bytes, start: int, unit: int) -> int:
-    """Return where the first zero unit from ``start`` on begins, or the end."""
+    """Return the offset of the first zero entry from ``start`` on, or the end."""
     zero = bytes(unit)
     at = data.find(zero, start)
     while at >= 0:
@@ -388,7 +389,7 @@ def _zero_unit(data: bytes, start: int, unit: int) -> int:
 
 
 def unit_region(layout: Layout[Any], data: Buffer, at: int, base: int, kind: str, label: str) -> Region:
-    """Return the region of the unit at ``at`` of ``data``."""
+    """Return the region of the entry at ``at`` of ``data``."""
     return Region(base + at, layout.size, kind, label, children=field_regions(layout, data, at, base))
 
 
@@ -398,7 +399,7 @@ Describe = Callable[[Any, int, Region], Region]
 def iter_unit_regions(
     file: ReadableFile, layout: Layout[Any], kind: str, number_from: int, describe: Describe
 ) -> Iterator[Region]:
-    """Yield the regions of a file of units; ``describe`` adds words and marks to one."""
+    """Yield the regions of a file of entries; ``describe`` adds words and check marks to each."""
     size = file.size()
     at_end = 0
     for at, length, data in iter_runs(file, 0, size, layout.size):
@@ -420,7 +421,7 @@ def _replace(region: Region, words: str | None, right: bool | None, children: li
 
 
 def describe_queue_unit(unit: layouts.ConsumeQueueUnit, _number: int, region: Region) -> Region:
-    """Tell fillers, ext addresses and units that are not valid."""
+    """Mark fillers, extension addresses and invalid entries."""
     tags = None
     if consume_queue.is_ext_address(unit.tags_code):
         tags = f"extension entry at {consume_queue.ext_offset(unit.tags_code)}"
@@ -432,7 +433,7 @@ def describe_queue_unit(unit: layouts.ConsumeQueueUnit, _number: int, region: Re
 
 
 def describe_batch_unit(unit: layouts.BatchConsumeQueueUnit, _number: int, region: Region) -> Region:
-    """Tell the range of queue offsets, and the end of a sparse file."""
+    """Add the range of queue offsets; mark the end of a sparse file."""
     if unit == consume_queue.SPARSE_END:
         return _replace(region, "end of the file", None, list(region.children))
     words = f"queue offsets {unit.msg_base_offset} to {unit.msg_base_offset + unit.batch_size - 1}"
@@ -440,18 +441,17 @@ def describe_batch_unit(unit: layouts.BatchConsumeQueueUnit, _number: int, regio
 
 
 def describe_timer_slot(slot: layouts.TimerSlot, _number: int, region: Region) -> Region:
-    """Tell a slot's delivery time."""
+    """Add the delivery time of a slot."""
     words = time_words(slot.time * 1000)
     return _replace(region, words, None, list(region.children))
 
 
 def describe_plain(_unit: Any, _number: int, region: Region) -> Region:
-    """Leave a unit as it is."""
+    """Return the region unchanged."""
     return region
 
 
 def iter_timer_log_regions(file: ReadableFile) -> Iterator[Region]:
-    """Yield the regions of a timer log file."""
     size, at = file.size(), 0
     while at < size:
         data = file.pread(timer.UNIT_SIZE, at)
@@ -480,7 +480,6 @@ def _timer_rest(data: bytes, found: layouts.TimerLogBlank | Nothing | Flaw, at: 
 
 
 def iter_ext_regions(file: ReadableFile) -> Iterator[Region]:
-    """Yield the regions of a queue extension file."""
     size, at = file.size(), 0
     data = file.pread(size, 0)
     while at < size:

@@ -1,7 +1,4 @@
-"""What waits, what was never decided, what is tried again: counted from the messages a broker keeps its books with.
-
-What a broker deletes next, and who has not read it yet.
-"""
+"""Reports of ``stat`` about a broker's own records: delays, transactions, retries, and retention."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Tally:
-    """Counts of one row of a report."""
+    """The counts of one row of a report."""
 
     messages: int = 0
     bytes: int = 0
@@ -51,7 +48,6 @@ class Tally:
     more: dict[str, Any] = field(default_factory=dict)
 
     def take(self, message: Message) -> None:
-        """Count a message."""
         time = message.store_timestamp
         self.messages += 1
         self.bytes += message.total_size
@@ -60,11 +56,9 @@ class Tally:
         self.last = time if self.last is None else max(self.last, time)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Count something more."""
         self.more[name] = self.more.get(name, 0) + amount
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures of a row."""
         return {
             "messages": self.messages,
             "bytes": self.bytes,
@@ -76,7 +70,7 @@ class Tally:
 
 
 class Tallies:
-    """The rows of a report, by what they are called."""
+    """The rows of a report by their names, and its total."""
 
     def __init__(self, by: tuple[str, ...], **counts: Any) -> None:
         self.by = by
@@ -85,7 +79,7 @@ class Tallies:
         self.found = Statistics(by, [], 0)
 
     def row(self, *names: Any) -> Tally:
-        """Return the row of these names, a new one with its counts at their start."""
+        """Return the row with these names; a new one begins with the counts of the report."""
         return self.rows.setdefault(names, Tally(more=dict(self.counts)))
 
     def take(self, message: Message, *names: Any) -> Tally:
@@ -109,7 +103,7 @@ class Tallies:
 def _pick(
     store: Store, asked: tuple[Selection, Effort], tallies: Tallies, wanted: Callable[[str], bool], sys_flag: int = 0
 ) -> list[Message]:
-    """Return the messages that a report is made of; what is damaged goes into its books."""
+    """Return the messages that a report is about; damage goes into the report."""
     from rmqtool.log.search import iter_picked
 
     selection, effort = asked
@@ -123,11 +117,11 @@ def _pick(
 
 
 def report_delays(store: Store, selection: Selection, effort: Effort, now: int) -> Statistics:
-    """Count delayed messages by level and timers: delivered, waiting, and late.
+    """Count delayed messages by level, and timers: delivered, waiting, late.
 
-    A level's progress is its offset in ``delayOffset.json``, the timer wheel's the time in ``timercheck``; without
-    them what was due when the log ended counts as delivered. Late is what waits and was due before ``now``: a broker
-    that is not running delivers nothing, and its clock does not stop.
+    The progress of a level is its offset in ``delayOffset.json``, that of the timer the time in ``timercheck``. Without
+    them, messages that were due when the log ended count as delivered. A message is late if it waits and was due before
+    ``now``.
     """
     tallies = Tallies(
         ("delay",), delivered=0, waiting=0, late=0, rolled=0, cancels=0, cancelled=0, nextDueTimestamp=None
@@ -164,9 +158,9 @@ def _count_delay(row: Tally, due: int, *, done: bool, late: bool) -> None:
 
 
 def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: tuple[int, int]) -> None:
-    """Count each timer once, by its last record: one that rolled is stored again.
+    """Count each timer once, by its last record, because a rolled timer is stored again.
 
-    ``times``: when the log ended, and now.
+    ``times`` are the end of the log and now.
     """
     ended, now = times
     data = store.read_file(paths.config_path(paths.TIMER_CHECK), checkpoints.PAGE_SIZE)
@@ -193,14 +187,14 @@ def _count_timers(store: Store, tallies: Tallies, timers: list[Message], times: 
 
 
 def _timer_key(message: Message) -> tuple[str, ...]:
-    """Return what a timer keeps when it rolls and is stored again."""
+    """Return the properties that stay the same when a timer is rolled."""
     names = (REAL_TOPIC, TIMER_OUT_MS, TIMER_DEL_UNIQKEY)
     told = (message.properties.get(name, "") for name in names)
     return (message.uniq_key or str(message.physical_offset), *told)
 
 
 def report_transactions(store: Store, selection: Selection, effort: Effort) -> Statistics:
-    """Count transactions by producer group: decided how, given up, or still open since when."""
+    """Count transactions by producer group: how they were decided, or since when they are open."""
     counts = {"transactions": 0, "checks": 0, "committed": 0, "rolledBack": 0, "givenUp": 0, "undecided": 0}
     tallies = Tallies(("group",), **counts, oldestUndecidedTimestamp=None)
     books = {*HALF_TOPICS, *HALF_TOPICS.values(), topics.CHECK_MAX_TIME_TOPIC}
@@ -241,7 +235,7 @@ def report_transactions(store: Store, selection: Selection, effort: Effort) -> S
 
 
 def report_retries(store: Store, selection: Selection, effort: Effort) -> Statistics:
-    """Count messages that are tried again, and those given up, by consumer group and topic."""
+    """Count retries and dead letters by consumer group and topic."""
     tallies = Tallies(("group", "topic"), retries=0, revived=0, deadLetters=0, most=0)
     picked = _pick(
         store, (selection, effort), tallies, lambda topic: topic_kind(topic) in (TopicKind.RETRY, TopicKind.DLQ)
@@ -260,7 +254,7 @@ def report_retries(store: Store, selection: Selection, effort: Effort) -> Statis
 
 
 def _pop_names(retry_topic: str, group: str) -> tuple[str, str | None]:
-    """Return group and topic of POP's retry topic; in the naming with an underscore the name alone cannot tell."""
+    """Return group and topic of POP's retry topic. With an underscore between them, the two cannot be separated."""
     if "+" in retry_topic:
         return group, retry_topic.rpartition("+")[2]
     return group, None
@@ -272,7 +266,7 @@ _HOUR_MS = 3_600_000
 def report_retention(store: Store, selection: Selection, effort: Effort) -> Statistics:
     """Count messages by segment, the next one to be deleted first: when it expires, and which groups still need it.
 
-    A broker deletes a segment so many hours after it was last written to, and earlier when the disk is nearly full.
+    A broker deletes a segment fileReservedTime hours after its last write, and earlier if the disk is nearly full.
     """
     (found,) = read_statistics(store, selection, [Wish(("segment",))], effort)
     reserved = store.config.file_reserved_time * _HOUR_MS
@@ -287,7 +281,7 @@ def report_retention(store: Store, selection: Selection, effort: Effort) -> Stat
 
 
 def _unread(store: Store, start: int, end: int) -> list[dict[str, Any]]:
-    """Return how many messages of a part of the log each group has not read, by topic."""
+    """Return how many messages of a span of the log each group has not read, by topic."""
     try:
         offsets = read_configs(store, tolerant=True).offsets
     except OptionalMissing:

@@ -1,4 +1,4 @@
-"""Who, what, when, how much: messages counted by what they have in common."""
+"""Statistics: messages of a store counted in groups; and the map of the log, a picture of which kinds are where."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from rmqtool.log.read import Damage
     from rmqtool.log.select import Selection
 
-# Of these the rows stand in the order of their values, not of their size.
+# Rows by one of these are in the order of their values, others by size.
 _ORDERED = frozenset({"queue", "hour", "day", "size", "segment"})
 
 
 @dataclass
 class Statistics:
-    """Groups of messages, all of them together, and what is damaged and so in no group."""
+    """Groups of messages, their total, and the damage, which is in no group."""
 
     by: tuple[str, ...]
     rows: list[dict[str, Any]]
@@ -41,11 +41,11 @@ class Statistics:
 
     @property
     def damaged_bytes(self) -> int:
-        """How many bytes no message could be read from."""
+        """How many bytes of the log are damaged."""
         return sum(damage.length for damage in self.damages)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of the contract."""
+        """Return the object of docs/contract.md."""
         return {
             "by": list(self.by),
             "rows": self.rows,
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def own_names(store: Store) -> frozenset[str]:
-    """Return the names of cluster and broker, as far as the configuration gives them away."""
+    """Return the names of cluster and broker, if the configuration reveals them."""
     try:
         return find_own_names(read_configs(store, tolerant=True).topics)
     except OptionalMissing:
@@ -70,10 +70,10 @@ def own_names(store: Store) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is counted how: the largest ``top`` groups (None: all) of at least ``least`` messages each.
+    """What to count: the largest ``top`` groups (None: all) of at least ``least`` messages each.
 
-    ``normal_only`` leaves out all topics but the ordinary ones: brokers store the messages of the others repeatedly.
-    ``span`` is how many bytes of the log count as a segment; None: what its segments have.
+    ``normal_only`` leaves out all but ordinary topics, because brokers store messages of the others repeatedly.
+    ``span`` is the number of bytes of log that count as one segment; None: the size of its segments.
     """
 
     by: tuple[str, ...]
@@ -85,7 +85,7 @@ class Wish:
 
 
 def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], effort: Effort) -> list[Statistics]:
-    """Count the messages of a store, in several ways at once."""
+    """Count the messages of a store in several ways, with one reading of the log."""
     from rmqtool.log.group import Grouping, Groups, GroupWork
     from rmqtool.log.ranges import Answered, nominal_ranges, run_ranges
     from rmqtool.log.read import Damage
@@ -118,7 +118,7 @@ def read_statistics(store: Store, selection: Selection, wishes: Sequence[Wish], 
 
 
 def _rows(store: Store, wish: Wish, grouping: Grouping, groups: Groups) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows that are wished for, and how many groups there are."""
+    """Return the wanted rows, and the number of all groups."""
     from rmqtool.log.group import join_tables
 
     largest, count = [], 0
@@ -134,7 +134,7 @@ def _rows(store: Store, wish: Wish, grouping: Grouping, groups: Groups) -> tuple
 
 
 def _mark_repeated(plan: Plan, selection: Selection, grouping: Grouping, effort: Effort) -> bytes:
-    """Return marks of the groups that may have several messages: most have one, and need not be held."""
+    """Return marks of groups that may have several messages. Most groups have one message and need not be kept."""
     from rmqtool.log.group import GroupWork, Marks
     from rmqtool.log.ranges import Answered, nominal_ranges, run_ranges
 
@@ -147,7 +147,7 @@ def _mark_repeated(plan: Plan, selection: Selection, grouping: Grouping, effort:
 
 
 def _totals(whole: GroupTable) -> tuple[int, int, int | None, int | None]:
-    """Return how many messages there are, their bytes, and the first and last store time."""
+    """Return the number of messages, their bytes, and the first and last store time."""
     if not len(whole):
         return 0, 0, None, None
     return int(whole.messages[0]), int(whole.bytes[0]), int(whole.first[0]), int(whole.last[0])
@@ -182,7 +182,7 @@ _MOST_LINES = 40
 
 @dataclass(frozen=True)
 class LogMap:
-    """The log as lines of cells: what most of a cell's bytes are, None where no message starts here.
+    """The log as lines of cells: the kind with the most bytes in each cell, None if no message begins there.
 
     Each line is ``span * CELLS`` bytes of the log from its offset on.
     """
@@ -193,7 +193,7 @@ class LogMap:
 
 
 def read_log_map(store: Store, selection: Selection, effort: Effort) -> LogMap:
-    """Look at where the kinds of messages lie. A line is a segment, or several where there are many."""
+    """Read the map of a log. A line is one segment, or several if there are many."""
     log = store.commit_log
     per_line = -(-len(log) // _MOST_LINES) or 1
     line = max(log.segment_size, 1) * per_line
@@ -224,5 +224,5 @@ def _take(most: dict[tuple[int, int], tuple[int, str]], row: dict[str, Any], lin
 
 
 def _place(segments: Any, file: str, file_offset: int) -> int | None:
-    """Return where in the log a byte of a file lies."""
+    """Return the physical offset of a byte of a file."""
     return next((segment.base_offset + file_offset for segment in segments if segment.path == file), None)

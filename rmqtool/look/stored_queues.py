@@ -1,6 +1,6 @@
-"""The queues of a store as consumers ask for them: bounds, units, messages. No broker is needed, and no lock.
+"""The queues of a store for consumers without a broker: bounds, entries, messages. They take no lock.
 
-What a live broker adds is seen after ``refresh``.
+Messages that a live broker adds are visible after ``refresh``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rmqtool.store.time_search import Boundary
 _PERCENT = 100
 _EMPTY = QueueBounds(0, 0)
 
-# What a queue says of one record: its queue offset, its place in the log, the hash of its tag where that is known, and
-# how many messages it holds.
+# An entry as consumers need it: queue offset, physical offset, hash of the tag if it is known, and how many
+# messages the record has.
 StoredUnit: TypeAlias = tuple[int, int, int | None, int]
 _Queue: TypeAlias = ConsumeQueueFiles | BatchQueueFiles | list[QueueRow]
 
 
 class StoredQueues:
-    """Answers for the store that ``open_store`` opens, as it was at the last look."""
+    """Answers from a store, as it was at the last ``refresh``; ``open_store`` opens it."""
 
     def __init__(self, open_store: Callable[[], Store]) -> None:
         self._open_store = open_store
@@ -44,25 +44,24 @@ class StoredQueues:
         self._queues: dict[QueueId, _Queue] = {}
 
     def refresh(self) -> None:
-        """Look at the store again."""
+        """Open the store again."""
         previous, self.store = self.store, self._open_store()
         previous.close()
         self._look()
 
     def close(self) -> None:
-        """Close the store."""
         self.store.close()
 
     def queues(self) -> set[tuple[str, int]]:
-        """Return the queues that ever held a message."""
+        """Return all queues that ever had a message."""
         return {(queue.topic, queue.queue_id) for queue in self._lookup.bounds}
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first message there is; 0 of a queue that never had one."""
+        """Return the offset of the first message; 0 for a queue that never had one."""
         return max(self._bounds(topic, queue_id).min_offset, 0)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset that the next message will have."""
+        """Return the offset of the next message."""
         return self._bounds(topic, queue_id).max_offset
 
     def _bounds(self, topic: str, queue_id: int) -> QueueBounds:
@@ -73,7 +72,7 @@ class StoredQueues:
         return self._lookup.find(QueueId(topic, queue_id), timestamp, Boundary.LOWER)
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool | None:
-        """Return whether a message is older than what a broker takes for in memory; None: it is not there."""
+        """Return whether a broker takes a message for being on disk, not in memory; None if it does not exist."""
         unit = next(self.units(topic, queue_id, queue_offset, queue_offset + 1), None)
         if unit is None:
             return None
@@ -82,7 +81,7 @@ class StoredQueues:
         return self._lookup.log_end - unit[1] > memory * ratio // _PERCENT
 
     def units(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[StoredUnit]:
-        """Yield the units of a queue from an offset to before another one."""
+        """Yield the entries of a queue from ``begin`` to before ``end``."""
         files = self._find(QueueId(topic, queue_id))
         if isinstance(files, ConsumeQueueFiles):
             end = min(end, self._bounds(topic, queue_id).max_offset)
@@ -115,11 +114,11 @@ class StoredQueues:
         return read_database_queue(self.store, queue) if has_database_queues(self.store) else []
 
     def read(self, physical_offset: int) -> Message | None:
-        """Return the message at a place of the log, None where none stands."""
+        """Return the message at a physical offset, or None."""
         return read_record(self.store.commit_log, physical_offset)
 
     def offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
-        """Return the offset of the first message of a queue that lies at a place of the log or behind."""
+        """Return the queue offset of the first message at or after a physical offset."""
         files, end = self._find(QueueId(topic, queue_id)), self.max_offset(topic, queue_id)
         if isinstance(files, ConsumeQueueFiles):
             return min(files.find_offset(physical_offset), end)

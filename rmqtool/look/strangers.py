@@ -1,7 +1,7 @@
-"""What lies in a store and no broker put there: links, and files and directories with other names.
+"""Names in a store that no broker gives: links, and files and directories with other names.
 
-Whether a broker minds depends on where it finds them and which it is; ``recover`` runs the whole start, and says the
-same. Upstream: ``MappedFileQueue.doLoad``, ``IndexService.load``.
+Whether a broker accepts them depends on the directory and on its version; ``recover`` runs the whole start and agrees.
+Upstream: ``MappedFileQueue.doLoad``, ``IndexService.load``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqtool.store.segments import usual_size
 
 _IGNORED = "brokers ignore it"
 _UNLINK = "put what it leads to in its place, or mount it there: only links of the commit log are followed"
-# Files that have one place each; a directory there is in the way.
+# Files with one place each; a directory of that name prevents them.
 _SINGLE_FILES = (
     paths.CHECKPOINT,
     *(join(paths.CONFIG, f"{name}{end}") for name in paths.CONFIG_FILES for end in ("", ".bak")),
@@ -30,7 +30,7 @@ _QUEUE_KINDS = (FileKind.CONSUME_QUEUE, FileKind.BATCH_CONSUME_QUEUE)
 
 
 def iter_strangers(store: Store) -> Iterator[Finding]:
-    """Yield a finding for everything that does not belong into the store, and for every link."""
+    """Yield a finding for every name that does not belong in a store, and for every link."""
     for link in store.listing.followed:
         text = f"{link.path} is a symbolic link to {link.target}"
         why = "commands that read follow it; commands that write need --conf storePathCommitLog=DIR"
@@ -55,14 +55,14 @@ def iter_strangers(store: Store) -> Iterator[Finding]:
 
 
 def _in_the_way(path: str) -> Finding:
-    """Return the finding of a directory that has the name of a file."""
+    """Return the finding for a directory with the name of a file."""
     why = "the file can neither be read nor made there"
     text = f"{path} is a directory"
     return new_finding("ST-FOREIGN", text, Place(path), severity=Severity.ERROR, consequence=why)
 
 
 def _linked(store: Store) -> Iterator[Finding]:
-    """Yield a finding for each file that has several names in the store."""
+    """Yield a finding for each file with several names in the store."""
     for names in store.listing.iter_linked():
         shown = store.listing.filesystem.shown(names[1])
         own = quote(f"{shown}.own")
@@ -77,7 +77,7 @@ def _linked(store: Store) -> Iterator[Finding]:
 
 
 def _file_sizes(store: Store) -> dict[str, int]:
-    """Return how large a broker takes the files of each directory of the log and of the queues to be."""
+    """Return the size that a broker expects of the files in each directory of the log and the queues."""
     sizes = dict.fromkeys(store.listing.log_directories or [paths.COMMIT_LOG], store.commit_log.segment_size)
     for kind in _QUEUE_KINDS:
         queues = store.listing.queues(kind)
@@ -87,7 +87,9 @@ def _file_sizes(store: Store) -> dict[str, int]:
 
 
 def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
-    """Return the finding of a stranger; ``size`` is that of its neighbours where a broker loads what it finds."""
+    """Return the finding for a foreign name; ``size`` is the expected size if a broker loads all files of the
+    directory.
+    """
     path, kind = stranger
     directory, name = split(path)
     text = f"{path} is not a file of a store" if kind is Kind.FILE else f"{path} is a {kind}"
@@ -116,5 +118,5 @@ def _harmless(text: str, path: str, consequence: str) -> Finding:
 
 
 def _is_last(store: Store, directory: str, name: str) -> bool:
-    """Return whether a broker finds no other name after this one."""
+    """Return whether this name is the last of its directory."""
     return max(entry.name for entry in store.filesystem.listdir(directory)) == name

@@ -1,8 +1,6 @@
-"""Which queue offset a broker answers for a time. The versions answer differently, and some not as one would think.
+"""The queue offset that a broker of the store's version answers for a time, for queues of every kind.
 
-Upstream: ``ConsumeQueue.getOffsetInQueueByTime`` and ``MappedFileQueue.getMappedFileByTime`` (4.9),
-``ConsumeQueue.binarySearchInQueueByTime`` (5.x), ``RocksDBConsumeQueueTable.binarySearchInCQByTime``,
-``BatchConsumeQueue.getOffsetInQueueByTime``.
+``store.time_search`` has the searches of the versions; here they get the queues, their bounds and the end of the log.
 """
 
 from __future__ import annotations
@@ -62,12 +60,12 @@ class TimeLookup:
 
     @property
     def log_end(self) -> int:
-        """Where the last valid record of the log ends."""
+        """The end of the last valid record."""
         return self._end.physical_offset
 
     @cached_property
     def bounds(self) -> dict[QueueId, QueueBounds]:
-        """The bounds of every queue there is; without the extra for RocksDB only of those in files."""
+        """The bounds of every queue; without the extra for RocksDB, of the queues in files."""
         found = dict(iter_file_bounds(self.store, list(self._simple.values()), self._end))
         try:
             return {**read_database_bounds(self.store), **found}
@@ -75,9 +73,10 @@ class TimeLookup:
             return found
 
     def find(self, queue: QueueId, timestamp: int, boundary: Boundary) -> int:
-        """Return what a broker of the store's version answers. 4.9 knows no boundary.
+        """Return what a broker of the store's version answers. 4.9 ignores the boundary.
 
-        For a queue that is not there that is 0: a broker makes it. Raises ``OptionalMissing`` without the extra.
+        The answer is 0 for a queue that does not exist, because a broker creates it. Raises ``OptionalMissing`` without
+        the extra.
         """
         if queue in self._simple:
             end = self._end.physical_offset
@@ -93,7 +92,7 @@ class TimeLookup:
 def _find_in_files(
     store: Store, queue: ConsumeQueueFiles, bounds: QueueBounds, log_end: int, timestamp: int, boundary: Boundary
 ) -> int:
-    """Return what a broker of the store's version answers for a simple queue; 4.9 knows no boundary."""
+    """Return what a broker answers for a simple queue."""
     times = StoreTimes(store.commit_log, log_end)
     files = _queue_files(store, queue, bounds.max_offset)
     if store.version is Version.V4_9:
@@ -108,7 +107,7 @@ def _queue_files(store: Store, queue: ConsumeQueueFiles, max_offset: int) -> lis
     for segment in queue.segments:
         first = segment.base_offset // _UNIT.size
         if first >= max_offset and files:
-            break  # a broker deletes the files behind the end
+            break  # a broker deletes the files after the end
         count = min(segment.size // _UNIT.size, max(max_offset - first, 0))
         data = queue.segments.open(segment).pread(count * _UNIT.size, 0)
         files.append(QueueFile(first, mtimes[segment.path], list(_UNIT.iter_decode(data))))
@@ -118,6 +117,6 @@ def _queue_files(store: Store, queue: ConsumeQueueFiles, max_offset: int) -> lis
 def _find_in_batches(
     files: Sequence[Sequence[BatchConsumeQueueUnit]], bounds: QueueBounds, timestamp: int, boundary: Boundary
 ) -> int:
-    """Return what a broker answers for a batch queue; ``files`` holds the units of each file."""
+    """Return what a broker answers for a batch queue; ``files`` has the entries of each file."""
     found = search_batches([file for file in files if file], timestamp, boundary)
     return min(max(found, bounds.min_offset), bounds.max_offset)

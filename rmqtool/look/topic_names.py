@@ -1,4 +1,4 @@
-"""The topics a store knows, from its queues and its configuration."""
+"""The topics of a store, from its queues and its configuration, and help with names that are not among them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from rmqtool.formats.paths import FileKind
 from rmqtool.formats.topics import LMQ_PREFIX, TopicKind, topic_kind
 from rmqtool.store.open import Store
 
-# So many topics are named where none is meant.
+# Topics that a text names at most.
 _MOST_NAMED = 8
-# A number of queues beyond this is damage.
+# A larger number of queues is damage.
 _MOST_QUEUES = 1 << 16
 
 
 def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
-    """Return the topics that are meant; None when not all are known.
+    """Return the topics that match; None if not all topics are known.
 
-    The one that is named in full is taken as it is. A light queue is left out: its messages are those of another topic.
+    A topic without wildcards is returned without a look at the store. Light queues are left out: their messages belong
+    to other topics.
     """
     if patterns.exact is not None:
         return [patterns.exact]
@@ -33,7 +34,7 @@ def find_topics(store: Store, patterns: TopicPatterns) -> list[str] | None:
 
 
 def _iter_known(store: Store) -> Iterator[str]:
-    # Imported where they are needed: a topic that is named in full needs neither queues nor configuration.
+    # Imported when needed: a topic that is named in full needs neither queues nor configuration.
     from rmqtool.look.queue_bounds import read_database_bounds
     from rmqtool.store.config_files import read_configs
 
@@ -44,7 +45,7 @@ def _iter_known(store: Store) -> Iterator[str]:
 
 
 def near_topics(store: Store, topic: str) -> list[str]:
-    """Return known topics whose names are like ``topic``."""
+    """Return known topics with similar names."""
     from difflib import get_close_matches
 
     try:
@@ -54,9 +55,9 @@ def near_topics(store: Store, topic: str) -> list[str]:
 
 
 def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
-    """Return what is to be said of patterns that mean no topic of the store; None where each means one.
+    """Return a text about patterns that match no topic of the store; None if each matches one.
 
-    Neither where the store knows no topic, or cannot tell: messages of any may then be in its log.
+    None too if the store has no known topic: messages of any topic may be in its log.
     """
     from difflib import get_close_matches
 
@@ -78,9 +79,9 @@ def describe_unknown(store: Store, patterns: TopicPatterns) -> str | None:
 
 
 def describe_unknown_queue(store: Store, patterns: TopicPatterns, queue_id: int) -> str | None:
-    """Return what is to be said where no wanted topic has this queue; None where one has, or nobody can tell.
+    """Return a text if no wanted topic has this queue; None if one has it, or if the queues are unknown.
 
-    A topic that is named has the queues that its configuration says, and those that are on disk.
+    A topic has the queues of its configuration and those on disk.
     """
     from rmqtool.look.queue_bounds import read_database_bounds
     from rmqtool.store.config_files import read_configs
