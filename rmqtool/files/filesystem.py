@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol, Self
 
 from rmqtool.errors import FileMissing, ReadFailed, WriteFailed
 
+# Limits of the kernel: bytes of a name, and the largest file offset.
 _NAME_LIMIT = 255
 _OFFSET_LIMIT = 2**63 - 1
 _VANISHED = "if a broker is running, it may have removed it: run the command again"
@@ -70,11 +71,6 @@ class Status(NamedTuple):
     ctime_ns: int
     device: int
     inode: int
-
-    @property
-    def identity(self) -> tuple[int, int, int, int, int]:
-        """A value that is equal at two times only if it is the same file with the same bytes."""
-        return (self.device, self.inode, self.size, self.mtime_ns, self.ctime_ns)
 
 
 class Attributes(NamedTuple):

@@ -26,6 +26,7 @@ from rmqtool.files.filesystem import Closable, LockState, WritableFile
 
 LOCK_CONTENT = b"lock"
 
+# The span that FileChannel.tryLock(0, 1, false) locks.
 _START, _LENGTH = 0, 1
 
 

@@ -224,6 +224,7 @@ class Content:
         return number
 
 
+# Changed bytes kept in memory; more go into a temporary file.
 _MEMORY_LIMIT = 64 << 20
 _CHUNK = 1 << 20
 

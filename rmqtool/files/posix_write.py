@@ -28,6 +28,7 @@ from rmqtool.files.posix import READ, PosixReadableFile, PosixReadableFileSystem
 
 _WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Modes at creation, until the new file gets the attributes of its neighbours.
 _PRIVATE_FILE, _PRIVATE_DIRECTORY = 0o600, 0o700
 # Offsets up to here need no check: no buffer is large enough to reach the largest file offset from there.
 _TRUSTED_OFFSET = 1 << 62

@@ -24,6 +24,7 @@ from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFile, PosixWritableFileSystem
 
 NEW = "new"
+# Arguments of renameat2(2), which Python does not offer.
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 # A leftover of a killed run is removed when it is this old, in seconds.

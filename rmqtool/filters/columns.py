@@ -57,8 +57,10 @@ if TYPE_CHECKING:
     States: TypeAlias = npt.NDArray[np.uint8]
     Places: TypeAlias = npt.NDArray[np.integer[Any]]
 
+# Texts that Arrow converts to the same numbers as Java; all other texts are converted one by one.
 _PLAIN_INTEGER = r"^-?[0-9]{1,18}$"
 _PLAIN_DOUBLE = r"^-?[0-9]+(?:\.[0-9]+)?$"
+# Flipping all bits but the sign gives negative doubles the order of integers.
 _LOW_BITS = 0x7FFFFFFFFFFFFFFF
 
 

@@ -26,6 +26,7 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.java import int64
 from rmqtool.formats.layout import Buffer, Layout
 
+# A broker maps one page, and writes and syncs the whole of it.
 PAGE_SIZE = 4096
 
 # Upstream subtracts this from the times: a message can be on disk a little later than its store time says.

@@ -34,6 +34,7 @@ FILLER_SIZE = 0x7FFFFFFF
 # A tags code at or below this limit is not a hash but an address in the queue's extension file. A hash has 32 bits, so
 # no hash is this small.
 MAX_EXT_ADDRESS = -(1 << 31) - 1
+# The tags code is the address minus this, far below any hash.
 EXT_ADDRESS_BASE = 1 << 63
 
 
@@ -54,6 +55,7 @@ class SysFlag(IntFlag, boundary=KEEP):
 
 # Which of the two hosts of a record have 16-byte addresses. These bits decide how long the fixed part of the record is.
 HOST_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+# The bits of the transaction type, and those of the body's codec.
 TRANSACTION_MASK = 0x00C
 COMPRESSION_MASK = 0x700
 COMPRESSION_SHIFT = 8

@@ -117,6 +117,7 @@ class FastjsonError(ValueError):
         self.position = position
 
 
+# No broker writes deeper texts or longer numbers. The limits keep damaged files from using up stack and time.
 MAX_DEPTH = 100
 MAX_DIGITS = 400
 

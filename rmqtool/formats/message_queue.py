@@ -25,6 +25,7 @@ from rmqtool.formats.java import INT_MAX, INT_MIN, decode_text, encode_text, has
 _MESSAGE_QUEUE = Bean({"brokerName": BeanField(STRING), "queueId": BeanField(INT), "topic": BeanField(STRING)})
 # The shape of the file after its keys were put in quotes.
 _OFFSETS = Bean({"offsetTable": BeanField(Table(LONG))})
+# The initial size of upstream's map; it doubles when three quarters are full.
 _BINS = 16
 
 # An object that contains no object, and the colon that makes it a key.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 
 _MASK = (1 << 64) - 1
+# The multipliers of MurmurHash3_x64_128.
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
 _BLOCK = struct.Struct("<QQ")

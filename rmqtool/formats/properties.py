@@ -32,6 +32,7 @@ MAX_PROPERTIES_LENGTH = 32767
 BUILT_BINS = 16
 DECODED_BINS = 128
 
+# The largest checksum of 31 bits has ten digits; smaller ones get leading zeros.
 CRC_DIGITS = 10
 CRC_BLOCK_LENGTH = len(PROPERTY_CRC32) + 1 + CRC_DIGITS + 1
 

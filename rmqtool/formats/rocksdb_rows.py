@@ -32,6 +32,7 @@ from rmqtool.formats.layout import Buffer, Layout, LayoutError
 
 SEPARATOR = b"\x01"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+# The first number in a key of the index is the store time rounded down to this.
 HOUR_MS = 3_600_000
 
 # Bookkeeping rows, which are among the others under a plain name.

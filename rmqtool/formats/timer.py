@@ -24,12 +24,14 @@ from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layout import Buffer, bytes_left
 from rmqtool.formats.layouts import TimerLogBlank, TimerLogUnit, TimerSlot
 
+# Two laps of seven days, a slot for each second.
 WHEEL_SLOTS = 2 * 7 * 24 * 3600
 SLOT_SIZE = layouts.TIMER_SLOT.size
 WHEEL_SIZE = WHEEL_SLOTS * SLOT_SIZE
 UNIT_SIZE = layouts.TIMER_LOG_UNIT.size
 BLANK_SIZE = layouts.TIMER_LOG_BLANK.size
 
+# Bits of the magic of a timer log entry.
 MAGIC_DEFAULT = 1
 MAGIC_ROLL = 2
 MAGIC_DELETE = 4

@@ -35,6 +35,7 @@ SYNC_MEMBER_PREFIX = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 
+# Limits of names, in characters; which one applies depends on the broker's version.
 MAX_TOPIC_LENGTH = 127
 MAX_RETRY_TOPIC_LENGTH = 255
 MAX_GROUP_LENGTH = 120
@@ -191,11 +192,13 @@ def check_group_name(group: str, version: str) -> str | None:
     return None
 
 
+# Bits of ``perm`` in the configuration of a topic.
 PERM_PRIORITY = 0x8
 PERM_READ = 0x4
 PERM_WRITE = 0x2
 PERM_INHERIT = 0x1
 
+# One queue for each level of the default messageDelayLevel.
 SCHEDULE_QUEUES = 18
 
 

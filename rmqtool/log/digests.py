@@ -194,10 +194,12 @@ def _identities(records: Records, digests: list[bytes]) -> Iterator[bytes]:
         yield blake2b(named, digest_size=_WORD).digest()
 
 
+# Sums of this many buckets take 1.5 MiB for each side.
 BUCKETS = 1 << 16
 # Limit for the items of both sides in memory.
 MOST_ITEMS = 1 << 21
 
+# Multiplying by 2**64 divided by the golden ratio spreads similar numbers; the upper 16 bits are the bucket.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(48)
 

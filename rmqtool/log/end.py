@@ -31,10 +31,12 @@ REACH = 8 << 20
 # Limits of entries read: over all queues, and a minimum for each queue.
 _UNITS = 10_000
 _FEWEST = 50
+# Entries of a queue read in the first step back; each further step reads this many times more.
 _FIRST_UNITS = 16
 # Up to this size a gap is walked record by record; beyond it by columns, because importing numpy takes
 # as long as that walk.
 STROLL = 1 << 20
+# Bytes of records found by columns at once.
 PIECE = 8 << 20
 
 

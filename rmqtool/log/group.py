@@ -36,6 +36,7 @@ from rmqtool.log.read import Damage, Part, Range, RangeReader
 from rmqtool.log.select import Selection
 from rmqtool.log.workers import Write
 
+# 2**25 buckets: 32 MiB while counting, 4 MiB as marks.
 _BITS = 25
 _TWICE = 2
 
@@ -219,6 +220,7 @@ _HOUR = 3_600_000
 # Offsets of all time zones are multiples of a quarter of an hour, by today's laws.
 _QUARTER = 900_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Multiplying by 2**64 divided by the golden ratio, so that the order of the values matters.
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 # Combinations are numbered without looking whether they occur, as long as they are at most this many per message.

@@ -34,6 +34,7 @@ COLUMNS = 5
 TOPIC, QUEUE, RANK, PLACE, SIZE = range(COLUMNS)
 # Keys that are sorted together in memory, about 20 MiB.
 RUN = 1 << 19
+# Keys yielded at once.
 _BLOCK = 4096
 
 

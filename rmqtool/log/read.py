@@ -52,6 +52,7 @@ WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
 # Largest range that is read in one call: a window minus room for the record that ends the range.
 ONE_READ = WINDOW - _SMALL_WINDOW
+# The factor by which a small window grows while no further break is found.
 _GROWTH = 4
 # Rows per batch. Columns derived from them are several times larger than the rows.
 MOST_ROWS = 8192

@@ -34,6 +34,7 @@ from rmqtool.formats.dledger import HEAD_SIZE, DLedgerBlank, decode_entry_head
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import DLedgerEntryHead
 
+# Bytes of a file that a walk reads at once.
 WINDOW = 1 << 20
 # Bytes read for a single record, unless it is larger.
 RECORD_WINDOW = 4096

@@ -28,6 +28,7 @@ from rmqtool.store.segments import Segment, SegmentQueue
 _SAMPLE = 4 << 20
 _SAMPLED_FILES = 64
 _LEAST = 64 << 10
+# Topics that a finding names at most.
 _NAMED = 6
 
 # A store that was just created has messages before its first queue entry reaches the disk; a minute is plenty.

@@ -438,8 +438,11 @@ def diff_head(found: Differences, stores: tuple[Store, Store], *, topics: bool) 
 
 Queue = tuple[str, int]
 
+# Entries of a queue that are read at once.
 _AT_ONCE = 4096
+# A physical offset past the end of any log.
 _FAR = 1 << 62
+# Mixes queue and offset into one identity; multiplying by it spreads similar numbers.
 _MIX = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 

@@ -45,6 +45,7 @@ from rmqtool.store.queues import ConsumeQueueFiles
 from rmqtool.store.rocksdb import open_database
 from rmqtool.store.segments import Segment
 
+# A small file that is larger than this is damaged, and its text is not decoded.
 _SMALL = 16 << 20
 _SMALL_KINDS = frozenset(
     {
@@ -273,7 +274,7 @@ def _dledger_record(file: ReadableFile, segment: Segment, physical_offset: int) 
 
 
 class Reference(NamedTuple):
-    """A place that points at a record or should; ``right`` is None where nothing can be compared."""
+    """A place that points at a record or should; without anything to compare, ``right`` is not set."""
 
     file: str
     file_offset: int | None

@@ -114,6 +114,7 @@ def tile(regions: Iterable[Region], size: int) -> Iterator[Region]:
         yield Region(at, size - at, "unknown", "unused bytes")
 
 
+# Bytes of a damaged text that its region shows.
 TEXT_SHOWN = 4096
 
 
@@ -179,6 +180,7 @@ def iter_timer_check_regions(data: bytes) -> Iterator[Region]:
     return iter_page_regions(data, layouts.TIMER_CHECKPOINT, "timer checkpoint")
 
 
+# Characters of a body that its region shows.
 BODY_SHOWN = 64
 
 

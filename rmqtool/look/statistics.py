@@ -176,6 +176,7 @@ def _row(store: Store, grouping: Grouping, table: GroupTable, number: int) -> di
     }
 
 
+# Cells of a line, and lines of a map: what fits on a screen.
 CELLS = 64
 _MOST_LINES = 40
 

@@ -17,6 +17,7 @@ from rmqtool.formats import index, layouts
 from rmqtool.formats.flaws import Flaw
 from rmqtool.formats.layouts import IndexEntry, IndexHeader
 
+# Entries that are tested to confirm a geometry.
 _SAMPLE = 64
 _PIECE = 1 << 20
 _PHY_OFFSET_AT = layouts.INDEX_ENTRY.field("phy_offset").offset

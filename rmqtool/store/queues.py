@@ -21,6 +21,7 @@ from rmqtool.store.segments import Segment, SegmentQueue
 RECOVERED_FILES = 3
 # Queue files up to this size are read whole, so that a hole in the middle ends the queue as it does for a broker.
 READ_WHOLE = 1 << 20
+# With fewer entries left than this, a search reads them one after the other.
 _HALVING_STOPS = 20
 _UNIT = layouts.CONSUME_QUEUE_UNIT
 _BATCH = layouts.BATCH_CONSUME_QUEUE_UNIT

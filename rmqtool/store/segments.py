@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 
+# A store can have more segments than the system allows open files.
 _OPEN_FILES = 16
 
 

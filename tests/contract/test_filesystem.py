@@ -385,14 +385,14 @@ class OverlayMachine(FileSystemMachine):
 
     def make(self, base: WritableFileSystem) -> WritableFileSystem:
         self.below = self.stack.enter_context(PosixReadableFileSystem(self.root))
-        self.below_before = {path: self.below.stat(path).identity for path, _ in iter_tree(self.below)}
+        self.below_before = {path: self.below.stat(path) for path, _ in iter_tree(self.below)}
         return self.stack.enter_context(OverlayFileSystem(self.below, memory_limit=self.memory_limit))
 
     def prove(self) -> None:
         """Nothing beneath was touched; the changes are the difference; the whole can be written out."""
         assert isinstance(self.files, OverlayFileSystem)
         assert read_tree(self.below) == self.before
-        assert {path: self.below.stat(path).identity for path, _ in iter_tree(self.below)} == self.below_before
+        assert {path: self.below.stat(path) for path, _ in iter_tree(self.below)} == self.below_before
         before = {path: data for path, data in self.before.items() if data is not None}
         after = {path: data for path, data in as_bytes(self.model).items() if data is not None}
         expected = {}
