@@ -61,7 +61,7 @@ def units_unpacker(count: int) -> Callable[[bytes], tuple[Any, ...]]:
 
 
 def is_written(unit: ConsumeQueueUnit) -> bool:
-    """Return whether a broker takes an entry for one of the queue; the first entry that is not one ends the queue."""
+    """Return whether a broker counts an entry as part of the queue; the first other entry ends the queue."""
     return unit.physical_offset >= 0 and unit.size > 0
 
 
@@ -76,7 +76,7 @@ def are_fillers(places: Any, sizes: Any) -> Any:
 
 
 def is_batch_written(unit: BatchConsumeQueueUnit) -> bool:
-    """Return whether a broker takes a batch entry for one of the queue."""
+    """Return whether a broker counts a batch entry as part of the queue."""
     return unit.physical_offset >= 0 and unit.size > 0 and unit.msg_base_offset >= 0 and unit.batch_size > 0
 
 

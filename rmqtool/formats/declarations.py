@@ -158,7 +158,7 @@ TIMER_SLOT = Struct(
 
 TIMER_LOG_UNIT = Struct(
     "size" / Int32sb * "52",
-    "prev_pos" / Int64sb * "Unit before this one in the slot, -1 at the end",
+    "prev_pos" / Int64sb * "Entry before this one in the slot, -1 at the end",
     "magic" / Int32sb * "1 default, 2 rolled, 4 cancels",
     "write_time" / Int64sb * "Time of the wheel when written, ms",
     "delay" / Int32sb * "Delivery time less write time, ms",
@@ -272,19 +272,19 @@ TIERED_CODA = Struct(
 FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
     "RecordStart": (RECORD_START, "The first bytes of any commit log record"),
     "BlankRecord": (BLANK, "End of a commit log segment"),
-    "ConsumeQueueUnit": (CONSUME_QUEUE_UNIT, "Unit of a simple consume queue"),
+    "ConsumeQueueUnit": (CONSUME_QUEUE_UNIT, "Entry of a simple consume queue"),
     "ConsumeQueueExtHead": (CONSUME_QUEUE_EXT_HEAD, "Head of an entry of the queue's extension file"),
-    "BatchConsumeQueueUnit": (BATCH_CONSUME_QUEUE_UNIT, "Unit of a batch or sparse consume queue"),
+    "BatchConsumeQueueUnit": (BATCH_CONSUME_QUEUE_UNIT, "Entry of a batch or sparse consume queue"),
     "IndexHeader": (INDEX_HEADER, "Head of an index file"),
     "IndexSlot": (INDEX_SLOT, "Slot of an index file"),
     "IndexEntry": (INDEX_ENTRY, "Entry of an index file"),
     "StoreCheckpoint": (STORE_CHECKPOINT, "The fields of checkpoint; zeros fill the page"),
     "TimerSlot": (TIMER_SLOT, "Slot of the timer wheel"),
-    "TimerLogUnit": (TIMER_LOG_UNIT, "Unit of the timer log"),
+    "TimerLogUnit": (TIMER_LOG_UNIT, "Entry of the timer log"),
     "TimerLogBlank": (TIMER_LOG_BLANK, "End of a timer log file"),
     "TimerCheckpoint": (TIMER_CHECKPOINT, "The fields of timercheck; zeros fill the page"),
     "DLedgerEntryHead": (DLEDGER_ENTRY_HEAD, "Head of a DLedger entry"),
-    "DLedgerIndexUnit": (DLEDGER_INDEX_UNIT, "Unit of the DLedger index"),
+    "DLedgerIndexUnit": (DLEDGER_INDEX_UNIT, "Entry of the DLedger index"),
     "RocksDBQueueValue": (ROCKSDB_QUEUE_VALUE, "Value of a RocksDB queue row"),
     "RocksDBQueueKeyTail": (ROCKSDB_QUEUE_KEY_TAIL, "The rest of a RocksDB queue row's key, after the topic"),
     "RocksDBOffsetValue": (ROCKSDB_OFFSET_VALUE, "Value of a RocksDB queue bound"),
@@ -303,7 +303,7 @@ FIXED: dict[str, tuple[Construct[Any, Any], str]] = {
 VARIABLE: dict[str, tuple[Construct[Any, Any], str]] = {
     "MessageRecord": (MESSAGE, "A message of the commit log"),
     "BatchItem": (BATCH_ITEM, "A message of a batch, as clients send it"),
-    "ConsumeQueueExtUnit": (CONSUME_QUEUE_EXT_UNIT, "Unit of the queue's extension"),
+    "ConsumeQueueExtUnit": (CONSUME_QUEUE_EXT_UNIT, "Entry of the queue's extension"),
 }
 
 LAYOUTS = FIXED | VARIABLE

@@ -195,7 +195,7 @@ BLANK_RECORD = Layout(
 
 
 class ConsumeQueueUnit(NamedTuple):
-    """Unit of a simple consume queue."""
+    """Entry of a simple consume queue."""
 
     physical_offset: int
     size: int
@@ -204,7 +204,7 @@ class ConsumeQueueUnit(NamedTuple):
 
 CONSUME_QUEUE_UNIT = Layout(
     "ConsumeQueueUnit",
-    "Unit of a simple consume queue",
+    "Entry of a simple consume queue",
     (
         Field("physical_offset", 0, 8, "i64", "Place of the message in the commit log"),
         Field("size", 8, 4, "i32", "Its total size; 2147483647 in a filler entry"),
@@ -237,7 +237,7 @@ CONSUME_QUEUE_EXT_HEAD = Layout(
 
 
 class BatchConsumeQueueUnit(NamedTuple):
-    """Unit of a batch or sparse consume queue."""
+    """Entry of a batch or sparse consume queue."""
 
     physical_offset: int
     size: int
@@ -251,7 +251,7 @@ class BatchConsumeQueueUnit(NamedTuple):
 
 BATCH_CONSUME_QUEUE_UNIT = Layout(
     "BatchConsumeQueueUnit",
-    "Unit of a batch or sparse consume queue",
+    "Entry of a batch or sparse consume queue",
     (
         Field("physical_offset", 0, 8, "i64", "Place of the record in the commit log; -1 ends a sparse file"),
         Field("size", 8, 4, "i32", "Its total size"),
@@ -379,7 +379,7 @@ TIMER_SLOT = Layout(
 
 
 class TimerLogUnit(NamedTuple):
-    """Unit of the timer log."""
+    """Entry of the timer log."""
 
     size: int
     prev_pos: int
@@ -394,10 +394,10 @@ class TimerLogUnit(NamedTuple):
 
 TIMER_LOG_UNIT = Layout(
     "TimerLogUnit",
-    "Unit of the timer log",
+    "Entry of the timer log",
     (
         Field("size", 0, 4, "i32", "52"),
-        Field("prev_pos", 4, 8, "i64", "Unit before this one in the slot, -1 at the end"),
+        Field("prev_pos", 4, 8, "i64", "Entry before this one in the slot, -1 at the end"),
         Field("magic", 12, 4, "i32", "1 default, 2 rolled, 4 cancels"),
         Field("write_time", 16, 8, "i64", "Time of the wheel when written, ms"),
         Field("delay", 24, 4, "i32", "Delivery time less write time, ms"),
@@ -491,7 +491,7 @@ DLEDGER_ENTRY_HEAD = Layout(
 
 
 class DLedgerIndexUnit(NamedTuple):
-    """Unit of the DLedger index."""
+    """Entry of the DLedger index."""
 
     magic: int
     pos: int
@@ -502,7 +502,7 @@ class DLedgerIndexUnit(NamedTuple):
 
 DLEDGER_INDEX_UNIT = Layout(
     "DLedgerIndexUnit",
-    "Unit of the DLedger index",
+    "Entry of the DLedger index",
     (
         Field("magic", 0, 4, "i32", "1"),
         Field("pos", 4, 8, "i64", "Place of the entry"),
