@@ -186,7 +186,6 @@ CALLED_LATER: dict[str, str] = {
 COMMENTS: dict[str, int] = {
     "columns": 101,
     "kernel": 4,
-    "look": 116,
 }
 # Of what users read: words and subordinate clauses per sentence, and the share of sentences of more than 30 words.
 READABILITY: dict[str, tuple[float, float, float]] = {
