@@ -37,7 +37,7 @@ class ShownSetting(NamedTuple):
     about: str | None
 
 
-class _NotTaken(Exception):
+class _NotAccepted(Exception):
     """A broker would not accept a text as the value of a setting; the argument says what it expects."""
 
 
@@ -90,7 +90,7 @@ class StoreConfig(Settings):
                 continue
             try:
                 values[name] = _from_java_text(row, text, self.version)
-            except _NotTaken as wanted:
+            except _NotAccepted as wanted:
                 message = f"{name} = {text!r} is not {wanted}; a broker ignores the line and keeps {self.value(name)}"
                 findings.append(Finding(CODE, Severity.WARNING, message, file=file))
             else:
@@ -135,7 +135,7 @@ class StoreConfig(Settings):
                 raise UsageError(f"{name}={text} is neither true nor false", hint=f"--conf {name}=true")
             try:
                 values[name] = _from_java_text(row, text, self.version)
-            except _NotTaken as wanted:
+            except _NotAccepted as wanted:
                 hint = f"the default is {row.defaults[self.version]}"
                 raise UsageError(f"{name}={text} is not {wanted}", hint=hint) from None
         return self.with_values(values, origin)
@@ -239,18 +239,18 @@ def _from_java_text(row: Setting, text: str, version: Version) -> object:
         bits = 63 if row.is_long else 31
         if not _JAVA_INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < 1 << bits:
             blank = " (without blanks around it)" if text != text.strip() else ""
-            raise _NotTaken(f"a whole number of {bits + 1} bits{blank}")
+            raise _NotAccepted(f"a whole number of {bits + 1} bits{blank}")
         return int(text)
     if row.kind is float:
         match = _JAVA_DOUBLE.fullmatch(text)
         if match is None:
-            raise _NotTaken("a number")
+            raise _NotAccepted("a number")
         return float(match[1])
     if version > Version.V4_9:
         text = text.strip()
     if issubclass(row.kind, StrEnum):
         if text not in row.kind.__members__:
-            raise _NotTaken("one of " + ", ".join(row.kind.__members__))
+            raise _NotAccepted("one of " + ", ".join(row.kind.__members__))
         return row.kind[text]
     return text
 

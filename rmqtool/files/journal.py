@@ -58,7 +58,7 @@ class JournalledFileSystem(WritableFileSystem):
                 hint="name an empty directory for the journal",
             )
         self._files = files
-        self._told = Journal()
+        self._journal = Journal()
         self._guard = threading.RLock()
         self._locks: set[str] = set()
         self._old_end = 0
@@ -69,7 +69,7 @@ class JournalledFileSystem(WritableFileSystem):
         except BaseException:
             self._log.close()
             raise
-        self._tell([begin_entry(about)])
+        self._record([begin_entry(about)])
         journal.fsync_dir()
 
     def finish(self) -> None:
@@ -81,7 +81,7 @@ class JournalledFileSystem(WritableFileSystem):
         with self._guard:
             left: dict[str, list[int] | None] = {}
             directories = set()
-            for path, original in self._told.originals.items():
+            for path, original in self._journal.originals.items():
                 if path in self._locks:
                     continue  # an undo takes the lock itself
                 status = self._files.find_stat(path)
@@ -97,7 +97,7 @@ class JournalledFileSystem(WritableFileSystem):
             for directory in sorted(directories):
                 if self._files.is_directory(directory):
                     self._files.fsync_dir(directory)
-            self._tell([{"done": left}])
+            self._record([{"done": left}])
 
     def close(self) -> None:
         """Close the journal. The file system below stays open: it belongs to the caller."""
@@ -160,7 +160,7 @@ class JournalledFileSystem(WritableFileSystem):
 
     def set_attributes(self, path: str, attributes: Attributes) -> None:
         with self._guard:
-            self._tell(self._unknown(path))
+            self._record(self._unknown(path))
         self._files.set_attributes(path, attributes)
 
     # -- what is written down
@@ -170,7 +170,7 @@ class JournalledFileSystem(WritableFileSystem):
         require_range(self.shown(path), 0 if end is None else end - file_offset, file_offset, WriteFailed)
         with self._guard:
             entries = self._unknown(path)
-            self._tell([*entries, *self._save(path, entries, file_offset, end)])
+            self._record([*entries, *self._save(path, entries, file_offset, end)])
 
     def _before_creating(self, path: str) -> None:
         path_parts(path, WriteFailed)
@@ -199,12 +199,12 @@ class JournalledFileSystem(WritableFileSystem):
                 if path not in known:
                     mine = self._unknown(path)
                     entries += [*mine, *self._save(path, mine, 0, None, taken=True)]
-            self._tell(entries)
+            self._record(entries)
 
     def _unknown(self, path: str) -> list[JournalEntry]:
         """Return the entry for the state of a name, unless it is recorded already."""
         path_parts(path, WriteFailed)
-        if path in self._told.originals:
+        if path in self._journal.originals:
             return []
         status = self._files.find_stat(path)
         if status is not None and status.kind not in (Kind.FILE, Kind.DIRECTORY):
@@ -215,9 +215,9 @@ class JournalledFileSystem(WritableFileSystem):
         self, path: str, entries: list[JournalEntry], file_offset: int, end: int | None, *, taken: bool = False
     ) -> list[JournalEntry]:
         """Copy the blocks of a span that are not saved yet into ``old-bytes``; return their entries."""
-        told = Journal()
-        told.learn(entries)
-        original = self._told.originals.get(path) or told.originals.get(path)
+        new = Journal()
+        new.learn(entries)
+        original = self._journal.originals.get(path) or new.originals.get(path)
         if original is None or original.kind is not Kind.FILE or original.taken:
             return []
         end = original.size if end is None else min(end, original.size)
@@ -247,7 +247,7 @@ class JournalledFileSystem(WritableFileSystem):
             raise
         self._old_end += len(data)
 
-    def _tell(self, entries: list[JournalEntry]) -> None:
+    def _record(self, entries: list[JournalEntry]) -> None:
         """Make old bytes and entries durable. The change may begin when this returns."""
         if not entries:
             self._require_journal()
@@ -256,11 +256,11 @@ class JournalledFileSystem(WritableFileSystem):
         try:
             if any("bytes" in entry for entry in entries):
                 self._old.fdatasync()
-            self._told.end = append_line(self._log, self._told.end, entries)
+            self._journal.end = append_line(self._log, self._journal.end, entries)
         except BaseException:
             self._failed = True
             raise
-        self._told.learn(entries)
+        self._journal.learn(entries)
 
     def _require_journal(self) -> None:
         if self._failed:

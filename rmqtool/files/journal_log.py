@@ -165,7 +165,7 @@ def append_line(log: WritableFile, end: int, entries: list[JournalEntry]) -> int
 
 def read_journal(journal: ReadableFileSystem) -> Journal:
     """Read a journal without its old bytes."""
-    return _told(_read_lines(journal))
+    return _journal_of(_read_lines(journal))
 
 
 def read_verified_journal(journal: ReadableFileSystem) -> Journal:
@@ -178,10 +178,10 @@ def read_verified_journal(journal: ReadableFileSystem) -> Journal:
                     # Old bytes are durable before the line that refers to them, so this is damage and not a torn write.
                     if digest(old.pread(piece.length, piece.at)) != piece.digest:
                         raise _damaged(old, piece.at, "old bytes do not match their digest")
-    return _told(lines)
+    return _journal_of(lines)
 
 
-def _told(lines: list[JournalLine]) -> Journal:
+def _journal_of(lines: list[JournalLine]) -> Journal:
     found = Journal()
     for line in lines:
         found.learn(line.entries)
@@ -223,8 +223,8 @@ def _iter_lines(text: bytes) -> Iterator[JournalLine | None]:
     start = 0
     while start < len(text):
         end = text.find(b"\n", start) + 1 or len(text)
-        told, _, body = text[start:end].removesuffix(b"\n").partition(b" ")
-        whole = text[end - 1 : end] == b"\n" and told == digest(body).encode()
+        stated, _, body = text[start:end].removesuffix(b"\n").partition(b" ")
+        whole = text[end - 1 : end] == b"\n" and stated == digest(body).encode()
         yield JournalLine(start, end, json.loads(body)) if whole else None
         start = end
 
@@ -257,23 +257,25 @@ def undo(files: WritableFileSystem, journal: WritableFileSystem) -> Undone:
     """
     if not require_undoable(files, journal):
         return Undone()
-    told = read_verified_journal(journal)
-    made = {path for path, original in told.originals.items() if original.kind is None and files.exists(path)}
+    recorded = read_verified_journal(journal)
+    made = {path for path, original in recorded.originals.items() if original.kind is None and files.exists(path)}
     with journal.open_write(LOG) as log, journal.open_read(OLD_BYTES) as old:
-        log.truncate(told.end)
-        end = append_line(log, told.end, [{"undoing": True}])
-        _Restoration(files, told, old).run()
+        log.truncate(recorded.end)
+        end = append_line(log, recorded.end, [{"undoing": True}])
+        _Restoration(files, recorded, old).run()
         append_line(log, end, [{"undone": True}])
-    return Undone([path for path in sorted(told.originals) if told.originals[path].kind is not None], sorted(made))
+    return Undone(
+        [path for path in sorted(recorded.originals) if recorded.originals[path].kind is not None], sorted(made)
+    )
 
 
 def require_undoable(files: ReadableFileSystem, journal: ReadableFileSystem) -> bool:
     """Return whether there is anything to undo; raise Refused if the files changed after the completed change."""
-    told = read_journal(journal)
-    if told.undone or not told.originals:
+    recorded = read_journal(journal)
+    if recorded.undone or not recorded.originals:
         return False
-    if told.done is not None and not told.undoing:
-        _require_as_left(files, told.done)
+    if recorded.done is not None and not recorded.undoing:
+        _require_as_left(files, recorded.done)
     return True
 
 
@@ -291,9 +293,9 @@ def _require_as_left(files: ReadableFileSystem, done: dict[str, tuple[int, int] 
 class _Restoration:
     """One run over the original states. Each step looks at the present state first, so steps can be repeated."""
 
-    def __init__(self, files: WritableFileSystem, told: Journal, old: ReadableFile) -> None:
+    def __init__(self, files: WritableFileSystem, recorded: Journal, old: ReadableFile) -> None:
         self._files = files
-        self._originals = sorted(told.originals.items())
+        self._originals = sorted(recorded.originals.items())
         self._old = old
 
     def run(self) -> None:

@@ -184,9 +184,9 @@ class Content:
         """Yield the spans that may hold something other than zeros."""
         end = min(end, self.size)
         shown_end = min(end, self.base_size)
-        shining = below().iter_data(file_offset, shown_end) if file_offset < shown_end else iter(())
+        visible = below().iter_data(file_offset, shown_end) if file_offset < shown_end else iter(())
         changed = self.iter_pages(file_offset, end)
-        return merged(heapq.merge(shining, changed, key=lambda extent: extent.file_offset))
+        return merged(heapq.merge(visible, changed, key=lambda extent: extent.file_offset))
 
     def _iter_bytes(self, position: int, end: int, below: Below) -> Iterator[bytes]:
         numbers = self._numbers
@@ -197,11 +197,11 @@ class Content:
                 yield self._pages.read(numbers[index], start, length)
             else:
                 length = self._unchanged_until(index, end) - position
-                shining = max(0, min(length, self.base_size - position))
-                if shining:
-                    yield below().pread_exactly(shining, position)
-                if shining < length:
-                    yield bytes(length - shining)
+                visible = max(0, min(length, self.base_size - position))
+                if visible:
+                    yield below().pread_exactly(visible, position)
+                if visible < length:
+                    yield bytes(length - visible)
             position += length
 
     def _unchanged_until(self, index: int, end: int) -> int:
@@ -216,8 +216,8 @@ class Content:
         number = self._numbers.get(index)
         if number is None:
             start = index * PAGE
-            shining = max(0, min(PAGE, self.base_size - start)) if length < PAGE else 0
-            found = below().pread_exactly(shining, start) if shining else b""
+            visible = max(0, min(PAGE, self.base_size - start)) if length < PAGE else 0
+            found = below().pread_exactly(visible, start) if visible else b""
             number = self._pages.take()
             self._pages.write(number, 0, found + _ZEROS[len(found) :])
             self._numbers[index] = number

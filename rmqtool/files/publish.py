@@ -28,7 +28,7 @@ NEW = "new"
 _AT_FDCWD: Final = -100
 _RENAME_EXCHANGE: Final = 2
 # A leftover of a killed run is removed when it is this old, in seconds.
-_FORGOTTEN = 86_400
+_LEFTOVER_AGE = 86_400
 _CHUNK = 1 << 18
 _ZEROS = bytes(_CHUNK)
 # The unit of st_blocks.
@@ -72,7 +72,7 @@ def _clear(place: str) -> None:
     shutil.rmtree(os.path.join(place, NEW), ignore_errors=True)
     for entry in os.scandir(place):
         with suppress(OSError):
-            if time.time() - entry.stat().st_mtime > _FORGOTTEN:
+            if time.time() - entry.stat().st_mtime > _LEFTOVER_AGE:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -119,7 +119,7 @@ class ClonedFileSystem(PosixWritableFileSystem):
         super().set_attributes(path, attributes)
 
     def lock(self, path: str = "lock") -> Closable:  # noqa: ARG002
-        return _Held()
+        return _LockOfOriginal()
 
     def _make_own(self, path: str) -> None:
         status = self.find_stat(path)
@@ -144,7 +144,7 @@ class ClonedFileSystem(PosixWritableFileSystem):
         return found.st_blocks * _DISK_BLOCK >= found.st_size
 
 
-class _Held(Closable):
+class _LockOfOriginal(Closable):
     """A lock that the original's owner holds."""
 
     def close(self) -> None:

@@ -121,8 +121,8 @@ def decode_value(data: bytes, shape: Shape, dialect: Dialect | None = None) -> D
         value = {}
     try:
         value = _conform(value, shape, "$")
-    except _Misfit as misfit:
-        return Flaw("CF-JSON", str(misfit), 0, len(data))
+    except _WrongType as wrong:
+        return Flaw("CF-JSON", str(wrong), 0, len(data))
     return Decoded(value, oddities, encode_text(text) != data)
 
 
@@ -136,7 +136,7 @@ def _byte_offset(data: bytes, text: str, position: int) -> int:
     return min(offset, len(data))
 
 
-class _Misfit(ValueError):
+class _WrongType(ValueError):
     """A value that does not fit its declared type, so that the whole text does not load."""
 
     def __init__(self, path: str, found: Any, wanted: str) -> None:
@@ -150,10 +150,10 @@ def _conform(value: Any, shape: Shape, path: str) -> Any:
         return _CONVERSIONS[shape.java](value, path)
     if isinstance(shape, Sequence):
         if not isinstance(value, list):
-            raise _Misfit(path, value, "a list")
+            raise _WrongType(path, value, "a list")
         return [_conform(item, shape.items, f"{path}[{at}]") for at, item in enumerate(value)]
     if not isinstance(value, dict):
-        raise _Misfit(path, value, "an object")
+        raise _WrongType(path, value, "an object")
     if isinstance(shape, Table):
         return {_key(key, shape, path): _entry(item, shape, f"{path}.{key}") for key, item in value.items()}
     return {str(key): _field(item, str(key), shape, f"{path}.{key}") for key, item in value.items()}
@@ -165,7 +165,7 @@ def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
         return value
     try:
         return _conform(value, declared.shape, path)
-    except _Misfit:
+    except _WrongType:
         if declared.ignored:
             return value
         raise
@@ -174,7 +174,7 @@ def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
 def _entry(value: Any, shape: Table, path: str) -> Any:
     if value is None:
         if shape.concurrent:
-            raise _Misfit(path, value, "a value")
+            raise _WrongType(path, value, "a value")
         return None
     return _conform(value, shape.values, path)
 
@@ -192,7 +192,7 @@ def _to_number(java: JavaType) -> Callable[[Any, str], int]:
         if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
             value = int(value)
         if not isinstance(value, int | float) or not least <= value <= greatest:
-            raise _Misfit(path, value, f"a number of type {java.value}")
+            raise _WrongType(path, value, f"a number of type {java.value}")
         return int(value)
 
     return convert
@@ -203,7 +203,7 @@ def _to_boolean(value: Any, path: str) -> bool:
     word = value.lower() if isinstance(value, str) else str(value).lower()
     if isinstance(value, bool | int | str) and word in words:
         return words[word]
-    raise _Misfit(path, value, "true or false")
+    raise _WrongType(path, value, "true or false")
 
 
 def _to_string(value: Any, path: str) -> str:
@@ -211,7 +211,7 @@ def _to_string(value: Any, path: str) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise _Misfit(path, value, "a text")
+    raise _WrongType(path, value, "a text")
 
 
 _CONVERSIONS: dict[JavaType, Callable[[Any, str], Any]] = {

@@ -17,7 +17,7 @@ from rmqtool.files.filesystem import ReadableFile
 from rmqtool.formats.layout import Buffer
 
 # glibc raises its mmap threshold when a block of up to this size is freed; for larger blocks it does not.
-_LESSON = 31 << 20
+_LARGEST_FREED = 31 << 20
 
 
 def keep_freed_memory() -> None:
@@ -28,7 +28,7 @@ def keep_freed_memory() -> None:
     """
     import numpy as np
 
-    np.empty(_LESSON, np.uint8)
+    np.empty(_LARGEST_FREED, np.uint8)
 
 
 # A caller that loops over windows still holds the last one while it reads the next.

@@ -31,7 +31,7 @@ _NEAR_UNITS = 4096
 # A range of at most this many entries is read at once instead of being halved again.
 _CLOSE_UNITS = 512
 # The physical offsets before the first entry and after the last one.
-BEFORE, BEHIND = -1, int(np.iinfo(np.int64).max)
+BEFORE, AFTER = -1, int(np.iinfo(np.int64).max)
 
 
 class QueueFile(NamedTuple):
@@ -78,7 +78,7 @@ class NamedPlaces(NamedTuple):
 def read_places(queues: Sequence[QueueFiles], selection: Selection, begin: int, end: int) -> NamedPlaces | None:
     """Return the records with entries from ``begin`` to ``end``; None if entries are out of order."""
     places, sizes, wanted = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
-    preceding, following = BEFORE, BEHIND
+    preceding, following = BEFORE, AFTER
     for queue in queues:
         with _QueueUnits(queue) as opened:
             first = opened.first_from(begin)
@@ -148,7 +148,7 @@ class Named(NamedTuple):
 def read_named(queue: QueueFiles, queue_offset: int) -> Named | None:
     """Return the entry of a simple queue at ``queue_offset``; its last entry if the queue ends before that."""
     with _QueueUnits(queue) as opened:
-        index = min(opened.index_of(queue_offset), opened.first_from(BEHIND) - 1)
+        index = min(opened.index_of(queue_offset), opened.first_from(AFTER) - 1)
         if index < 0 or queue.is_batch:
             return None
         (unit,) = opened.read(index, index + 1)
@@ -208,16 +208,16 @@ class _QueueUnits:
         return self.decode(b"".join(pieces))
 
     def physical_offset(self, index: int) -> int:
-        """Return the physical offset of an entry; ``BEFORE`` or ``BEHIND`` for a number outside of the queue."""
+        """Return the physical offset of an entry; ``BEFORE`` or ``AFTER`` for a number outside of the queue."""
         if index < 0:
             return BEFORE
         if index >= self.count:
-            return BEHIND
+            return AFTER
         number = bisect_right(self._first_numbers, index) - 1
         file = self.segments.open(self.segments.segments[number])
         at = (index - self._first_numbers[number]) * self.unit_size
         unit = self.layout.decode(file.pread_exactly(self.unit_size, at))
-        return int(unit.physical_offset) if unit.size > 0 and unit.physical_offset >= 0 else BEHIND
+        return int(unit.physical_offset) if unit.size > 0 and unit.physical_offset >= 0 else AFTER
 
     @cached_property
     def written(self) -> int:
@@ -231,7 +231,7 @@ class _QueueUnits:
     def _places(self, first: int, last: int) -> Ints:
         units = self.read(first, last)
         offsets = units["physical_offset"].astype(np.int64)
-        found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, BEHIND)
+        found: Ints = np.where((units["size"] > 0) & (offsets >= 0), offsets, AFTER)
         return found
 
     def first_from(self, physical_offset: int, near: int = 0) -> int:

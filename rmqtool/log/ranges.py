@@ -21,7 +21,7 @@ from rmqtool.formats.commit_log import PREFIXES
 from rmqtool.formats.dledger import HEAD_SIZE
 from rmqtool.formats.layout import Buffer
 from rmqtool.log.files import LogFile, LogKind
-from rmqtool.log.queue_entries import BEHIND, QueueFiles, count_units, find_extent
+from rmqtool.log.queue_entries import AFTER, QueueFiles, count_units, find_extent
 from rmqtool.log.read import ONE_READ, STALE, TORN, UNWRITTEN, Damage, Note, Range, is_damage
 from rmqtool.log.select import Selection
 from rmqtool.log.workers import Write, run_in_order
@@ -59,12 +59,12 @@ class Plan:
     live: bool = False
     witnesses: Sequence[QueueFiles] = ()
 
-    def has_records_behind(self, file: LogFile) -> bool:
+    def has_records_after(self, file: LogFile) -> bool:
         """Return whether a later file than ``file`` has records."""
-        behind = self.files.index(file) + 1
-        return any(time is not None for time in self.first_times[behind:])
+        first = self.files.index(file) + 1
+        return any(time is not None for time in self.first_times[first:])
 
-    def find_extent(self, begin: int, end: int = BEHIND) -> int | None:
+    def find_extent(self, begin: int, end: int = AFTER) -> int | None:
         """Return where the last record ends that queues point to from ``begin`` to ``end``, where the log itself has
         none.
         """
@@ -182,7 +182,7 @@ class Answer(Protocol):
 
 A = TypeVar("A", bound=Answer)
 
-_UNSEEN = NoProgress()
+_NO_PROGRESS = NoProgress()
 
 
 def nominal_ranges(plan: Plan, physical_from: int = 0, size: int = RANGE) -> list[Range]:
@@ -196,7 +196,7 @@ def iter_answers(
     ranges: Sequence[Range],
     read: Callable[[Range], A],
     ahead: Iterator[A] | None = None,
-    progress: Progress = _UNSEEN,
+    progress: Progress = _NO_PROGRESS,
 ) -> Iterator[A | Damage | Note]:
     """Yield the answers to all ``ranges`` in order, and what is between files.
 
@@ -243,7 +243,7 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
     """Yield damage or a note for what comes after the last record of a file, or nothing if it is normal."""
     place = f"{left_over.file}@{left_over.file_offset}"
     begin = file.base_offset + left_over.file_offset
-    if is_damage(left_over, records_behind=plan.has_records_behind(file), live=plan.live):
+    if is_damage(left_over, records_follow=plan.has_records_after(file), live=plan.live):
         yield left_over
     elif left_over.code == UNWRITTEN:
         extent = plan.find_extent(begin, file.end_offset)
@@ -303,7 +303,7 @@ class Effort:
     """How many threads may work, and who is told how far they are."""
 
     jobs: int = 1
-    progress: Progress = _UNSEEN
+    progress: Progress = _NO_PROGRESS
 
 
 def run_ranges(plan: Plan, ranges: list[Range], work: RangeWork, effort: Effort) -> Iterator[Answered | Damage | Note]:

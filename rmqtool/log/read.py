@@ -373,13 +373,13 @@ class Damage(NamedTuple):
         return {"damage": dict(zip(names, self, strict=True))}
 
 
-def is_damage(left_over: Damage, *, records_behind: bool, live: bool) -> bool:
+def is_damage(left_over: Damage, *, records_follow: bool, live: bool) -> bool:
     """Return whether the bytes after the last record of a file are damage.
 
     They are if records follow in later files. At the end of a log zeros and older records are normal, and a torn record
     is while a broker is writing.
     """
-    return records_behind or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
+    return records_follow or not (left_over.code in (STALE, UNWRITTEN) or (left_over.code == TORN and live))
 
 
 class Note(NamedTuple):

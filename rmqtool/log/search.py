@@ -138,10 +138,10 @@ class Texts:
         at = text.find(needle)
         while at >= 0 and (most is None or len(rows) < most):
             row = int(np.searchsorted(bounds, at, "right")) - 1
-            behind = int(bounds[row + 1])
-            if at + len(needle) <= behind:
+            end = int(bounds[row + 1])
+            if at + len(needle) <= end:
                 rows.append(row)
-                at = text.find(needle, behind)
+                at = text.find(needle, end)
             else:
                 at = text.find(needle, at + 1)
         return np.array(rows, np.int64)
@@ -177,7 +177,7 @@ class Neighbours(NamedTuple):
     """The messages before and after an offset, and the damage met on the way."""
 
     before: int | None
-    behind: int | None
+    after: int | None
     damages: list[Damage]
 
 

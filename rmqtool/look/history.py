@@ -206,7 +206,7 @@ class Story:
         return {"uniqKey": self.uniq_key, "events": len(self.events), "state": self.state, "positions": positions}
 
 
-def tell_stories(store: Store, messages: Iterable[Message], group: str | None = None) -> list[Story]:
+def read_stories(store: Store, messages: Iterable[Message], group: str | None = None) -> list[Story]:
     """Return the stories of ``messages``; records with one unique key are one story.
 
     ``group`` limits the positions to one group.
@@ -222,11 +222,11 @@ def tell_stories(store: Store, messages: Iterable[Message], group: str | None = 
     for message in messages:
         key = message.uniq_key or f"@{message.physical_offset}"
         if key not in stories and len(stories) < MOST_STORIES:
-            stories[key] = _tell(store, configs, in_order, message)
+            stories[key] = _read_story(store, configs, in_order, message)
     return list(stories.values())
 
 
-def _tell(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
+def _read_story(store: Store, configs: Configs, in_order: dict[str, Any], message: Message) -> Story:
     records = _find_records(store, message) if message.uniq_key else [message]
     events = [Event(*_name_event(record, store)) for record in records]
     events += _decisions(store, records)

@@ -345,7 +345,7 @@ def _scan_for(store: Store, physical_offset: int, log: LogSearch) -> PlaceAnswer
     plan = replace(plan, wanted=[file for file in plan.wanted if file.base_offset <= physical_offset < file.end_offset])
     found = find_neighbours(plan, physical_offset, log.effort() if log.effort is not None else Effort())
     log.miss_all(found.damages)
-    places = (found.before, found.behind)
+    places = (found.before, found.after)
     return _between(physical_offset, *(None if at is None else read_record(store.commit_log, at) for at in places))
 
 

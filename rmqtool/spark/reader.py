@@ -42,7 +42,7 @@ class Split(InputPartition):
         self.queues_of = source.log.root if source.plan.queues else None
         self.bounds = (source.choice.physical_begin, source.choice.physical_end)
         self.damages = tuple(damages)
-        self.has_records_behind = source.plan.has_records_behind(asked.file)
+        self.has_records_after = source.plan.has_records_after(asked.file)
         self.live = source.plan.live
         # The queues say how far the last file was written; bytes after that concern only the split that ends the file.
         is_last = asked.file == source.plan.files[-1] and source.choice.physical_end is None
@@ -52,7 +52,7 @@ class Split(InputPartition):
     def judge(self, rest: Damage | None) -> Iterator[Damage]:
         """Yield the damage after the last record of a file, if this split ends it; ``rest`` is that damage."""
         if self.witnesses_of is None:
-            if rest is not None and is_damage(rest, records_behind=self.has_records_behind, live=self.live):
+            if rest is not None and is_damage(rest, records_follow=self.has_records_after, live=self.live):
                 yield rest
             return
         if rest is None and not self.is_end:

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.config import Version
 from rmqtool.filters.wanted import Wanted
-from rmqtool.look.history import tell_stories
+from rmqtool.look.history import read_stories
 from rmqtool.look.lookup import Lookup
 from rmqtool.look.question import QuestionKind, ask
 from rmqtool.store.open import open_store
@@ -19,7 +19,7 @@ def tell(root, name, uniq_key):
     version = Version(truth(name)["read_by"][:3])
     with open_store(str(root), version=version) as opened:
         answer = Lookup(opened, Wanted()).find(ask(uniq_key, QuestionKind.UNIQ_KEY, int))
-        (story,) = tell_stories(opened, answer.iter_messages(opened))
+        (story,) = read_stories(opened, answer.iter_messages(opened))
     return story
 
 
