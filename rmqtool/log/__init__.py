@@ -1,4 +1,4 @@
-"""The commit log as an ordered stream of messages and damage, read in ranges by one process or several.
+"""The commit log as an ordered stream of messages and damage, read in ranges by one thread or several.
 
 A *place* is a span of a file and what the tolerant walk (``walk``) sees there: a message, the blank, nothing, or a
 flaw. A *right* record is one that the walk calls a message: its structure, checksums, offset and time agree. A *stale*

@@ -1,10 +1,8 @@
-"""Memory that windows of files are read into, one after the other.
+"""Memory for windows of a file, used again and again.
 
-A buffer of some MiB that is made anew for each window costs the system as much as reading into it. So each thread keeps
-two, on large pages, and one is filled again as soon as nobody looks at it any more: the map under it counts the views.
-What is made of a window is freed before the next, too: that memory stays ours as well.
-
-Memory of many MiB that is asked for and freed again and again.
+A new buffer of several MiB for each window costs as much as reading into it. So each thread keeps up to two, on large
+pages. A buffer is filled again as soon as no view of it is left; the map below it counts the views. Arrays made from a
+window are freed before the next window, and glibc is made to keep that memory too.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _LEAST = 1 << 20
 
 
 class Buffers(threading.local):
-    """Up to two buffers of ``size`` bytes for each thread, which go with it."""
+    """Up to two buffers of ``size`` bytes for each thread, freed when the thread ends."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -55,7 +53,7 @@ class Buffers(threading.local):
         """Return a view of a buffer that has no other view, or None."""
         for buffer in self._maps:
             with suppress(BufferError):
-                buffer.resize(self.size)  # nothing changes, but with a view of it that is refused
+                buffer.resize(self.size)  # the size stays; this only fails while a view exists
                 return memoryview(buffer)
         if len(self._maps) == _KEPT:
             return None

@@ -1,8 +1,8 @@
-"""Work on every range of a log, here or in several threads, and its answers in the order of the log.
+"""Plans and ranges: which bytes of a log are read, by how many threads, and the answers in the order of the log.
 
-Which bytes of a log are read, in which ranges: decided before anything is read but the first record of each file.
-
-Ranges of a log put together: which answers count, which are asked again, and what is said between the files.
+A plan is made from the first record of each file. Its ranges are read ahead, each from a guessed start. Then the
+answers are put in order: an answer counts if it began where the range before it ended, else its range is read again
+from there. Between files, gaps and leftovers are judged.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rmqtool.log.workers import Write, run_in_order
 from rmqtool.progress import NoProgress, Progress
 from rmqtool.store.listing import LOG_IS_EMPTY
 
-# Ranges of so many bytes are read by one thread at a time; larger ones where queues lead to little of them, up to so
-# many bytes and units: what is made of them is held until its turn comes.
+# Bytes that one thread reads at a time. Ranges read by way of the queues are larger, limited in bytes and in entries,
+# because results are held until it is their turn.
 RANGE = ONE_READ
 COVERED_RANGE = 1 << 30
 _MOST_UNITS = 250_000
@@ -282,9 +282,9 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What work made of a range; see ``RangeReader``.
+    """The result of work on a range; see ``RangeReader``.
 
-    ``found`` is its own value, ``data`` what it wrote, in pieces.
+    ``found`` is the value that the work returned, ``data`` what it wrote, in pieces.
     """
 
     began: int | None
@@ -294,13 +294,13 @@ class Answered:
     data: tuple[Buffer, ...] = ()
 
 
-# One value is asked by several threads at once: it keeps nothing of what it read.
+# Several threads call one value at once, so it must keep nothing of what it read.
 RangeWork = Callable[[Range, Write], Answered]
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many threads may work, and who is told how far they are."""
+    """How many threads may work, and where progress is reported."""
 
     jobs: int = 1
     progress: Progress = _NO_PROGRESS

@@ -1,25 +1,14 @@
-"""Records in a file of which nothing else is known: a piece of a log, a disk image, what a recovery tool left.
+"""Reading a range of a log: right records as columns, everything else as places or damage.
 
-Nobody knows where in a log a byte of the file belongs, so records are not asked for their place. What lies between
-them is no damage: it may be anything.
+Windows of a file are decoded by columns. Where the columns decline (a break in the chain of records), the tolerant walk
+decides one place, and the columns continue after it. The result is the one of the walk alone.
 
-One file of a log as an ordered stream: right records as columns, everything else as places.
+``SegmentScan`` reads segments, ``DLedgerScan`` the records inside the entries of DLedger files; ``RangeReader`` selects
+the wanted messages. A range begins where a record begins and ends at the first right record at or after its stop, so
+that neighbours meet without a gap. ``find_start`` guesses where the next range will begin, and ``reached`` proves it.
 
-Bulk takes the records of a window at once. Where it declines, the tolerant walk has the word, and behind what it names
-bulk goes on. The stream is that of the walk alone.
-
-A file can be scanned in ranges by several threads: a range begins where a record does and ends at the first right
-record at or behind its stop. ``find_start`` guesses where the range behind begins; what a range ``reached`` proves it.
-
-A DLedger data file as the stream that a segment of a plain log gives: the records inside its entries.
-
-An entry's size tells where the next one begins, so the records need not stand back to back. Where no entry can be read
-the next record that is in its right place tells where one begins.
-
-A log as an ordered stream: wanted messages in parts, and what was damaged between them.
-
-What stands behind the last message is told apart from damage: older records that a recovery left there, and, while a
-broker is writing, a record that is not whole yet.
+``iter_carved`` reads records from any bytes: a disk image, a piece of a log, the output of a recovery tool. It does not
+compare their physical offsets, and bytes between records are not damage.
 """
 
 from __future__ import annotations
@@ -47,7 +36,7 @@ from rmqtool.log.files import LogFile, LogKind
 from rmqtool.log.select import Selection
 from rmqtool.log.walk import RECORD_WINDOW, Place, SegmentWalk, Window, find_dledger_entry
 
-# So much of a file is held at once; so little behind a break, where the next one may be near.
+# Bytes of a file in memory at once. After a break the window is small, because the next break may be near.
 WINDOW = 4 << 20
 _SMALL_WINDOW = 64 << 10
 # Largest range that is read in one call: a window minus room for the record that ends the range.
@@ -97,7 +86,7 @@ class SegmentScan:
         self.end = self.walk.end
         self.reached = 0
         self._window = WINDOW
-        # No hole is known to be before.
+        # The end of the data before the next hole, as far as it is known.
         self._data_end = 0
 
     def find_start(self, file_offset: int, before: int | None = None) -> int | None:
@@ -173,7 +162,8 @@ class SegmentScan:
     def _without_hole(self, at: int, length: int) -> int:
         """Return how much to read up to the next hole: reading reserved room would make it look like data."""
         if at + length > self._data_end:
-            # Asked up to the end: on some file systems each question costs as much as the data before the next hole.
+            # Ask up to the end: on some file systems each question costs as much as reading the data
+            # before the next hole.
             extent = next(self.file.iter_data(at, self.end), None)
             if extent is None or extent.file_offset > at:
                 return min(length, _SMALL_WINDOW)

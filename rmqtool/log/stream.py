@@ -41,7 +41,7 @@ _COUNTED_RANGE = 8 * RANGE
 
 
 def iter_parts(plan: Plan, selection: Selection, effort: Effort) -> Iterator[Part | Damage | Note]:
-    """Yield the wanted messages of a log in its order, read by this process."""
+    """Yield the wanted messages of a log in its order, read by this thread."""
     ranges = nominal_ranges(plan, selection.physical_from)
 
     def read(asked: Range) -> RangeReader | CoveredReader:

@@ -102,7 +102,7 @@ class Lookup:
     """Answers questions about one store.
 
     ``as_broker``: a query by key has the window, the limit and the seconds of a broker's query, and counts hash
-    collisions. ``effort`` returns how many processes search the log.
+    collisions. ``effort`` returns how many threads search the log.
     """
 
     store: Store

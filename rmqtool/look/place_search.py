@@ -62,7 +62,7 @@ class Hint:
 
 @dataclass
 class LogSearch:
-    """The searched ranges of a log, and what could not be read in them. ``effort`` returns how many processes may
+    """The searched ranges of a log, and what could not be read in them. ``effort`` returns how many threads may
     search.
     """
 

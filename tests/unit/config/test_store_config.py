@@ -234,7 +234,8 @@ def read_settings() -> set[str]:
     package = Path(rmqtool.__file__).parent
     read: set[str] = set()
     for path in package.rglob("*.py"):
-        if path != package / "config/settings.py":
+        # A client knows brokers by their ids, and no store: its ``broker_id`` is not the setting.
+        if path != package / "config/settings.py" and package / "client" not in path.parents:
             nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             read |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     return {name for name, row in SETTINGS.items() if row.attribute in read}
