@@ -60,13 +60,13 @@ def find_log_end(log: SegmentQueue, queues: Iterable[ConsumeQueueFiles], *, dled
         return _walk_dledger(log)
     try:
         tail = _tail_units(log, [queue for queue in queues if _is_readable(queue)])
-    except ReadFailed:  # a bad sector in a queue: the log itself tells, with a longer walk
+    except ReadFailed:  # a bad sector in a queue: walk the log instead, which takes longer
         tail = []
     return _walk_on(log, tail) if tail else _walk_last(log)
 
 
 def _is_readable(queue: ConsumeQueueFiles) -> bool:
-    """Return whether both ends of a queue can be read. The others lead to the same end of the log."""
+    """Return whether both ends of a queue can be read. The other queues lead to the same end of the log."""
     try:
         return (queue.first_offset, queue.last_unit) is not None
     except ReadFailed:

@@ -134,7 +134,7 @@ class Lookup:
                 answer.findings += check_units(self.store, messages)
             except ReadFailed as error:
                 log.miss_unread(error)
-        self._tell_log(answer, log)
+        self._explain_log(answer, log)
         answer.findings += [finding for message in messages if (finding := _find_body_flaw(message)) is not None]
         return answer
 
@@ -212,7 +212,7 @@ class Lookup:
                 empty = f"the queue is empty; its next offset is {bounds.max_offset}"
                 answer.reasons.append(text if bounds.max_offset > max(bounds.min_offset, 0) else empty)
             else:
-                self._tell_no_queue(answer, queue)
+                self._explain_no_queue(answer, queue)
 
     def _find_key(self, answer: Answer, log: LogSearch) -> None:
         from difflib import get_close_matches
@@ -259,7 +259,7 @@ class Lookup:
         answer.answered_by.append("queue")
         answer.places = sorted(set(answer.places))
 
-    def _tell_no_queue(self, answer: Answer, queue: QueueId) -> None:
+    def _explain_no_queue(self, answer: Answer, queue: QueueId) -> None:
         """Add the queues that the topic has as a reason; without any, add topics with similar names."""
         numbers = [str(one.queue_id) for one in sorted(self._times().bounds) if one.topic == queue.topic]
         there_is_none = f"there is no queue {queue.topic}/{queue.queue_id}"
@@ -277,7 +277,7 @@ class Lookup:
 
         return TimeLookup(self.store)
 
-    def _tell_log(self, answer: Answer, log: LogSearch) -> None:
+    def _explain_log(self, answer: Answer, log: LogSearch) -> None:
         if log.ranges:
             answer.searched["log"] = {
                 "begin": min(start for start, _ in log.ranges),
@@ -316,9 +316,9 @@ def answer_head(
     if decoded:
         head["decoded"] = decoded
     if history:
-        from rmqtool.look.history import tell_stories
+        from rmqtool.look.history import read_stories
 
-        stories = tell_stories(store, answer.iter_messages(store), group)
+        stories = read_stories(store, answer.iter_messages(store), group)
         head["history"] = [event for story in stories for event in story.events_json()]
         head["stories"] = [story.as_json() for story in stories]
     return head

@@ -132,7 +132,7 @@ class LogSearch:
             self._miss(damage.code, damage.file, damage.file_offset, damage.length, damage.message)
 
     def miss_unread(self, error: ReadFailed) -> None:
-        """Remember a file that others could not read."""
+        """Remember a file that another search could not read."""
         finding = unread_finding(self.store.root, error)
         if finding not in self.unread:
             self.unread.append(finding)
@@ -406,9 +406,9 @@ def find_first_since(store: Store, timestamp: int, latest_before: bool, log: Log
 
 
 def iter_messages_since(store: Store, wanted: Callable[[str], bool], physical_offset: int) -> Iterator[Message]:
-    """Yield the messages of the wanted topics that lie at ``physical_offset`` or behind, in the order of the log.
+    """Yield the messages of the wanted topics from ``physical_offset`` on, in the order of the log.
 
-    Their queues lead to them; where there are no queues, or they cannot be read, the log is read.
+    They are found by their queues; without queues that can be read, the log is read.
     """
     if not store.has_file_queues and not has_database_queues(store):
         yield from _iter_log(store, wanted, physical_offset)

@@ -152,7 +152,7 @@ def loads(name: str, text: bytes) -> bool:
 def read_configs(store: Store, *, tolerant: bool = False) -> Configs:
     """Return topics, groups and offsets from the files and the databases there are.
 
-    With ``tolerant`` what cannot be read is a finding, and its table is empty: for who only looks.
+    With ``tolerant``, a file that cannot be read becomes a finding and its table is empty: for commands that only read.
     """
     configs = Configs()
     _add_files(store, configs, tolerant=tolerant)
@@ -330,7 +330,7 @@ def read_batch_topics(files: ReadableFileSystem) -> frozenset[str]:
 
 
 def batch_topics(table: Mapping[str, Any]) -> frozenset[str]:
-    """Return the topics with batch queues of a table of topics."""
+    """Return those topics of a topic table that have batch queues; only 5.x has them."""
     return frozenset(
         topic
         for topic, settings in table.items()

@@ -42,15 +42,16 @@ _ONLY_5 = (FileKind.TIMER_WHEEL, FileKind.TIMER_LOG, FileKind.TIMER_CHECK, FileK
 # A directory with one of these is a store, or the rest of one.
 _MAKE_A_STORE = (FileKind.CONSUME_QUEUE, FileKind.DLEDGER_DATA, FileKind.INDEX, FileKind.CHECKPOINT, FileKind.CONFIG)
 
-# The root of a store has one of these; a directory with two of them is the root of one.
-# The contents of a database that only a backup restores. Queues can be made again from the log.
+# The root of a store has at least one of these names; a directory with two of them is a root.
+_MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
+
+# The loss with each database, in the words of an error; None for queues, which the log can give again.
 _ONLY_THERE = {
     paths.CONSUME_QUEUE: None,
     paths.KV_STORE: "its checkpoints of pop consumption",
     paths.ROCKSDB_STORE: "its timers and open transactions",
 }
 _CONFIGURATION = "what it holds of topics, groups and committed offsets"
-_MARKS = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.CHECKPOINT, BROKER_CONF)
 
 
 @dataclass(repr=False)
@@ -236,7 +237,7 @@ def _refuse_what_is_no_store(root: str) -> None:
         return
     try:
         inside = _directories_in(root)
-    except OSError:  # whoever lists it says why it cannot be read
+    except OSError:  # the listing will report why it cannot be read
         return
     stores = [path for path in inside if _is_marked(path)]
     if not stores and _holds_parts(root, inside):

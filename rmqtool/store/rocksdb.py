@@ -91,7 +91,7 @@ class Database:
             return None
         try:
             value = self._opened.get_column_family(family).get(key)
-        except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
+        except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
             raise _unreadable(self._store, self._directory, error) from error
         return None if value is None else bytes(value)
 
@@ -124,7 +124,7 @@ def _unreadable(store: Listed, directory: str, error: Exception) -> RowsUnread:
 
 
 def _way_out(store: Listed) -> str:
-    """Return the command that needs no database: the log has the messages of every queue."""
+    """Return a command that works without the database, because the log has the messages of all queues."""
     return f"rmqtool copy {quote(store.root)} {quote(store.root)}.new --salvage"
 
 
@@ -157,7 +157,7 @@ def open_database(store: Listed, directory: str) -> Iterator[Database]:
             options = {family: Options(raw_mode=True) for family in families}
             access = AccessType.read_only()
             opened = Rdict(copy, Options(raw_mode=True), column_families=options, access_type=access)
-        except Exception as error:  # rocksdict raises plain Exception for whatever RocksDB says
+        except Exception as error:  # rocksdict raises plain Exception for every error of RocksDB
             said = f"RocksDB cannot open {directory}: {_TEMPORARY.sub('', str(error))}"
             raise DatabaseUnopened(said, file=os.path.join(store.root, directory), hint=_way_out(store)) from error
         try:
