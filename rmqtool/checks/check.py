@@ -1,21 +1,23 @@
-"""One check of a store: runs all parts, yields findings as they are found, and summarises what was verified."""
+"""One check of a store: runs all parts, yields findings as they are found, and summarises what was verified.
+
+The comparison of the log's segments with queues and index is done by one thread or by several.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.checks import compaction, databases, dledger, files, internal, state, timers
+from rmqtool.checks import databases, features, files, state
 from rmqtool.checks.case import Case, Depth, Walk
 from rmqtool.checks.index_files import IndexJudge, check_index_quickly
 from rmqtool.checks.log import LogJudge
 from rmqtool.checks.queues import QueueJudge
-from rmqtool.checks.segments import Working, iter_reports
 from rmqtool.errors import FileMissing, ReadFailed, UsageError
 from rmqtool.filters.patterns import TopicPatterns, parse_patterns
 from rmqtool.findings import FAMILIES, Finding, Severity, broker_text, find_code, is_command
@@ -27,8 +29,61 @@ from rmqtool.store.open import Store
 if TYPE_CHECKING:
     from rmqtool.audit.due import Half
     from rmqtool.audit.extract import LogExtract
-    from rmqtool.audit.reports import Sequence
+    from rmqtool.audit.reports import Queue, SegmentReport, Sequence
     from rmqtool.log.ranges import Effort
+    from rmqtool.store.listing import QueueId
+    from rmqtool.store.segments import Segment, SegmentQueue
+
+
+class Working(NamedTuple):
+    """How reports are made: the effort, and the extract of the log if there is one."""
+
+    effort: Effort | None
+    extract: LogExtract | None = None
+
+
+def iter_reports(case: Case, index: IndexJudge, start: int, work_of: Working) -> Generator[SegmentReport, None, None]:
+    """Yield the report of each segment from ``start`` on, in order. ``index`` gets the reports of its links before."""
+    effort, extract = work_of
+    from rmqtool.audit.due import Inflating, Wanted
+    from rmqtool.audit.reports import IndexFileName, LinkReport, ReportWork, iter_work_reports
+    from rmqtool.log.ranges import Effort
+
+    wanted = Wanted(
+        case.rules,
+        case.batch_topics,
+        Inflating.WHOLE if case.depth is Depth.DEEP else Inflating.HEADS,
+        tag_keys=index.tagged,
+    )
+    has_files = case.store.has_file_queues or paths.CONSUME_QUEUE not in case.store.listing.databases()
+    work = ReportWork(
+        wanted,
+        case.store.filesystem,
+        _segments(case.queues) if has_files else None,
+        _segments(case.exts),
+        _segments(case.batch_queues),
+        [IndexFileName(part.path, part.geometry, part.header, part.runs) for part, _, _ in index.examined],
+        case.store.is_dledger,
+        case.end.physical_offset if case.live else None,
+    )
+    if extract is not None and extract.serves(wanted):
+        work.extract = extract
+    segments = [
+        segment
+        for segment in case.log
+        if segment.base_offset >= start and (work.end is None or segment.base_offset < work.end)
+    ]
+    entries = [examined.examination.entries for examined in index.examined]
+    for report in iter_work_reports(work, segments, entries, effort or Effort()):
+        if isinstance(report, LinkReport):
+            index.take_links(report)
+        else:
+            yield report
+
+
+def _segments(queues: dict[QueueId, SegmentQueue]) -> dict[Queue, tuple[Segment, ...]]:
+    return {(queue.topic, queue.queue_id): segments.segments for queue, segments in queues.items()}
+
 
 _TOKEN = re.compile(r"log:(\d{1,19})")
 
@@ -260,10 +315,10 @@ class Check:
     def _parts(self) -> Iterator[Finding]:
         """Check the parts that only some stores have."""
         for families, check in (
-            (("TM", "CP"), timers.check_timers),
-            (("TX", "PO"), internal.check_internal),
-            (("DL",), dledger.check_dledger),
-            (("CM",), compaction.check_compaction),
+            (("TM", "CP"), features.check_timers),
+            (("TX", "PO"), features.check_internal),
+            (("DL",), features.check_dledger),
+            (("CM",), features.check_compaction),
         ):
             if self.options.wants(*families):
                 yield from self._guarded(check(self.case))
@@ -305,7 +360,7 @@ class Check:
         yield from self._guarded(queues.iter_findings())
         yield from self._guarded(index.iter_findings(walk))
         if self.options.wants("TX"):
-            yield from self._guarded(internal.check_commits(self.case, commits))
+            yield from self._guarded(features.check_commits(self.case, commits))
         self._sequences = queues.sequences if walk.is_whole else None
         self.case.log_queues = frozenset(QueueId(*queue) for queue in queues.sequences)
 

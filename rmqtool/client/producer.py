@@ -16,8 +16,17 @@ from dataclasses import dataclass
 from random import randrange
 from typing import Any, Final
 
-from rmqtool.broker.producer.ids import MAX_MESSAGE_SIZE, Outgoing, UniqKeys, check_batch, check_message, is_retried
-from rmqtool.broker.producer.queue_selection import LeastLatency, RoundRobin, queue_by_key
+from rmqtool.broker.producer.client import (
+    MAX_MESSAGE_SIZE,
+    LeastLatency,
+    Outgoing,
+    RoundRobin,
+    UniqKeys,
+    check_batch,
+    check_message,
+    is_retried,
+    queue_by_key,
+)
 from rmqtool.client.cluster import Cluster
 from rmqtool.client.connection import AnswerLost, Connection, NotSent, Outcome, RequestRefused
 from rmqtool.client.topic_routes import NEW_TOPIC_QUEUES, Route

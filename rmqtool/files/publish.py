@@ -1,22 +1,28 @@
-"""Changing a directory as a whole or not at all: a clone is prepared beside it, and the two exchange their names.
+"""Directories that appear, or change, as a whole or not at all, even if the process is killed.
 
-The clone begins with hard links, so it costs nothing. A file is copied before it is written, so nothing changes in the
-original. If the process is killed at any point, the name belongs to the old directory or to the new one, each whole.
-The other one stays beside it, and the next run removes it.
+A new directory (``staged``) is written in a directory of its own beside its place, made durable there, and renamed. The
+next command for the same place removes what a killed one has left; a lock there tells whether it is still running.
+
+A directory that changes (``held_place``, ``clone``, ``publish``) is cloned beside itself, and the two exchange their
+names. The clone costs nothing: its files are second names of the old ones, and each is copied before its first write.
+So nothing changes in the old directory, and at any time the name is that of one complete directory or the other.
+
+``new_directory`` fills a directory in place, and removes everything again if that fails.
 """
 
 from __future__ import annotations
 
 import ctypes
 import fcntl
+import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import BinaryIO, Final
 
-from rmqtool.errors import Refused, RmqtoolError, WriteFailed
+from rmqtool.errors import NoSpace, Refused, RmqtoolError, StoreInUse, WriteFailed
 from rmqtool.files.failures import os_error, write_failed
 from rmqtool.files.filesystem import Attributes, Closable, Kind, Status, iter_tree
 from rmqtool.files.lock import close_descriptor
@@ -165,11 +171,7 @@ def publish(new: str, directory: str) -> None:
             _exchange(new, directory)
         else:
             os.rename(new, directory)
-        descriptor = os.open(os.path.dirname(directory), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            close_descriptor(descriptor)
+        sync(os.path.dirname(directory))
 
 
 def _exchange(one: str, other: str) -> None:
@@ -226,3 +228,203 @@ def _remove_all(path: str) -> None:
         shutil.rmtree(path)
     else:
         os.unlink(path)
+
+
+_STORE, _LOST = "store", "lost-and-found"
+_RUNNING, _COMPANIONS = "running", "companions.json"
+_READ_BY_OTHERS = 0o044
+
+
+class StagedCopy:
+    """The directory in which one copy is made. Use ``staged``."""
+
+    def __init__(self, target: str) -> None:
+        self.target = os.path.abspath(target)
+        parent, name = os.path.split(self.target)
+        self.parent = parent
+        self.directory = os.path.join(parent, f".{name}.rmqtool-copy")
+        self.store = os.path.join(self.directory, _STORE)
+        self.lost = os.path.join(self.directory, _LOST)
+        self.lost_target = f"{self.target}.{_LOST}"
+        self._companions: list[tuple[str, str, int, int]] = []
+        self._lock: BinaryIO | None = None
+
+    def require_free(self) -> None:
+        """Refuse a target that exists and is not empty."""
+        for path in (self.target, self.lost_target):
+            is_empty = os.path.isdir(path) and not os.path.islink(path) and not os.listdir(path)
+            if os.path.lexists(path) and not is_empty:
+                raise Refused(f"{path} already exists; it was left unchanged", file=path, hint="name another directory")
+        if not os.path.isdir(self.parent):
+            raise Refused(f"{self.parent} is not a directory", file=self.parent, hint=f"mkdir -p {self.parent}")
+
+    def require_room(self, size: int) -> None:
+        """Refuse a copy that will not fit."""
+        with PosixReadableFileSystem(self.parent) as files:
+            available = files.space().available
+        if available < size:
+            raise NoSpace(
+                f"the copy needs up to {size} bytes, but only {available} are free; nothing was written",
+                file=self.parent,
+                hint="name a target on a larger disk, or select less (-t, -b, -e)",
+            )
+
+    def clear_dead(self) -> None:
+        """Remove what a killed copy left."""
+        if os.path.lexists(self.directory):
+            with closing(self._locked()):
+                self.clear()
+
+    def prepare(self, like: str) -> None:
+        """Create the directories, with owner, group and mode of the store ``like``."""
+        wanted = os.stat(like)
+        os.mkdir(self.directory, 0o700)
+        try:
+            self._lock = self._locked()
+            os.mkdir(self.store)
+            # The copy must not be more readable than the store. Files in it take their mode from the directory.
+            os.chmod(self.store, wanted.st_mode & 0o777 & ~(_umask() & _READ_BY_OTHERS) | 0o700)
+            _give(self.store, wanted)
+        except BaseException:
+            self.clear()
+            raise
+
+    def _locked(self) -> BinaryIO:
+        """Take the lock of a running copy; the kernel releases it if the copy is killed."""
+        file = open(os.path.join(self.directory, _RUNNING), "ab")  # noqa: SIM115  (the caller closes it)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise StoreInUse(
+                f"another rmqtool is copying to {self.target}",
+                file=self.directory,
+                hint="wait for it, or name another directory",
+            ) from None
+        return file
+
+    def accompany(self, path: str, place: str) -> None:
+        """Rename ``path`` to ``place`` together with the copy.
+
+        It is recorded first, so that a failed copy leaves neither.
+        """
+        found = os.lstat(path)
+        self._companions.append((path, place, found.st_dev, found.st_ino))
+        note = os.path.join(self.directory, _COMPANIONS)
+        with open(f"{note}.new", "w", encoding="utf-8") as file:
+            json.dump(self._companions, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{note}.new", note)
+        sync(self.directory)
+
+    def appear(self) -> None:
+        """Give the copy its name, after everything in it is durable and its companions have their names."""
+        if os.path.isdir(self.lost):
+            wanted = os.stat(self.store)
+            os.chmod(self.lost, wanted.st_mode & 0o777)
+            _give(self.lost, wanted)
+            _sync_tree(self.lost)
+            self.accompany(self.lost, self.lost_target)
+        _sync_tree(self.store)
+        for path, place, *_ in self._companions:
+            os.rename(path, place)
+            sync(os.path.dirname(place))
+        os.rename(self.store, self.target)
+        sync(self.parent)
+
+    def clear(self) -> None:
+        """Remove the directory. Companions of the copy are removed too, unless the copy has its name."""
+        is_there = not os.path.lexists(self.store)
+        for path, place, device, inode in self._noted():
+            for one in (path,) if is_there else (path, place):
+                with suppress(FileNotFoundError):
+                    found = os.lstat(one)
+                    if (found.st_dev, found.st_ino) == (device, inode):
+                        shutil.rmtree(one) if os.path.isdir(one) else os.unlink(one)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _noted(self) -> list[tuple[str, str, int, int]]:
+        try:
+            with open(os.path.join(self.directory, _COMPANIONS), encoding="utf-8") as file:
+                return [(path, place, device, inode) for path, place, device, inode in json.load(file)]
+        except FileNotFoundError:
+            return []
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def require_outside(path: str, sources: Iterable[str]) -> None:
+    """Refuse a path within a source: sources are only read, and a broker does not start with foreign files."""
+    for source in sources:
+        real = os.path.realpath(source)
+        if os.path.commonpath([real, os.path.realpath(path)]) == real:
+            raise Refused(
+                f"{path} is in {source}, which is only read; nothing was copied",
+                file=path,
+                hint="name a directory next to it",
+            )
+
+
+@contextmanager
+def staged(target: str, like: str, size: int) -> Iterator[StagedCopy]:
+    """Prepare a copy of about ``size`` bytes; it appears at the end unless the block fails."""
+    with closing(StagedCopy(target)) as staging:
+        try:
+            staging.clear_dead()
+            staging.require_free()
+            staging.require_room(size)
+            staging.prepare(like)
+        except PermissionError as error:
+            hint = "name a directory that you can write to"
+            raise WriteFailed(f"{target} cannot be made: {error.strerror}", file=target, hint=hint) from error
+        except OSError as error:
+            raise write_failed("prepare", staging.directory, error) from error
+        try:
+            yield staging
+            try:
+                staging.appear()
+            except OSError as error:
+                raise write_failed("complete", staging.target, error) from error
+        except BaseException as error:
+            staging.clear()
+            if isinstance(error, WriteFailed):
+                error.hint = error.hint or "the copy was removed; fix the cause, then run it again"
+            raise
+        try:
+            staging.clear()
+        except KeyboardInterrupt:
+            staging.clear()
+            raise
+
+
+def _give(path: str, wanted: os.stat_result) -> None:
+    """Set owner and group of a directory. Only root may; others keep their own."""
+    with suppress(PermissionError):
+        os.chown(path, wanted.st_uid, wanted.st_gid)
+
+
+def _sync_tree(root: str) -> None:
+    for directory, _, names in os.walk(root):
+        for name in names:
+            sync(os.path.join(directory, name))
+        sync(directory)
+
+
+def sync(path: str) -> None:
+    """Force a file or directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        close_descriptor(descriptor)
+
+
+def _umask() -> int:
+    """Return the umask of the process, which can only be read by setting it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask

@@ -15,7 +15,7 @@ from rmqtool.cli import main
 from rmqtool.errors import Exit
 from rmqtool.files import posix
 from rmqtool.files.filesystem import Space
-from rmqtool.repairs import apply
+from rmqtool.repairs import run as repairs
 from tests.support.schemas import validate
 from tests.support.stores import FileState, tree_changes, tree_state
 
@@ -271,7 +271,7 @@ def test_a_store_on_a_full_disk_is_repaired_with_its_journal_elsewhere(damaged, 
         return Space(1 << 40, free, free)
 
     monkeypatch.setattr(posix.PosixReadableFileSystem, "space", space)
-    monkeypatch.setattr(apply, "_on_one_disk", lambda one, other: str(journals) not in other.shown(""))
+    monkeypatch.setattr(repairs, "_on_one_disk", lambda one, other: str(journals) not in other.shown(""))
     before = restorable(damaged)
     status, error = run(capsysbinary, "repair", damaged, "--apply")
     assert (status, "--journal DIR" in error["error"]["hint"]) == (Exit.WRITE_FAILED, True)

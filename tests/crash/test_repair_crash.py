@@ -9,9 +9,11 @@ import pytest
 
 from rmqtool.errors import RmqtoolError, WriteFailed
 from rmqtool.files.filesystem import Kind, iter_tree
-from rmqtool.repairs.apply import Places, apply_plan, take_back, unfinished
+from rmqtool.files.journal_log import read_journal
 from rmqtool.repairs.areas import Areas
+from rmqtool.repairs.journals import PastRepair
 from rmqtool.repairs.plan import Plan, Request, plan_repair
+from rmqtool.repairs.run import Places, apply_plan, take_back
 from rmqtool.repairs.steps import Risk
 from rmqtool.store.listing import list_store
 from rmqtool.store.open import Store
@@ -50,10 +52,21 @@ def places_on(disk: FaultyDisk) -> Places:
     return Places([store], journals, lambda path: FaultyFileSystem(disk, f"undo/{path}"))
 
 
+def unfinished(places: Places) -> list[str]:
+    """Return the names of repairs that were interrupted, or whose undo was."""
+    found = []
+    for repair_of in places.journals.listdir():
+        areas = sorted((entry.name for entry in places.journals.listdir(repair_of.name)), key=int)
+        journals = [places.open_journals(f"{repair_of.name}/{area}") for area in areas]
+        if PastRepair(repair_of.name, tuple(map(read_journal, journals))).is_unfinished:
+            found.append(repair_of.name)
+    return found
+
+
 def repair(disk: FaultyDisk) -> tuple[Plan, str]:
     """Take back what was cut short, plan, and do it."""
     places = places_on(disk)
-    for name in unfinished(places.journals, places.open_journals):
+    for name in unfinished(places):
         take_back(places, name)
     with areas_on(disk) as areas:
         plan = plan_repair(areas, EVERY)

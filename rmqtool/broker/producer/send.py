@@ -15,8 +15,7 @@ from random import randrange
 from typing import Any, Protocol
 
 from rmqtool.broker.groups import SubscriptionGroups
-from rmqtool.broker.producer.ids import MOST_KEYS, Outgoing, UniqKeys, check_batch, check_body
-from rmqtool.broker.producer.queue_selection import queue_index_by_key
+from rmqtool.broker.producer.client import MOST_KEYS, Outgoing, UniqKeys, check_batch, check_body, queue_index_by_key
 from rmqtool.broker.producer.result import Later, Sent, sent_batch, sent_columns, sent_tickets
 from rmqtool.broker.topics import TopicConfig, TopicConfigs
 from rmqtool.config import BrokerRole, StoreConfig, Version

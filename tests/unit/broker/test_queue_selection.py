@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.producer.queue_selection import LeastLatency, RoundRobin, queue_by_key, queue_index_by_key
+from rmqtool.broker.producer.client import LeastLatency, RoundRobin, queue_by_key, queue_index_by_key
 from rmqtool.config import Version
 from rmqtool.formats.message_queue import MessageQueue
 from tests.support.manual_clock import ManualClock

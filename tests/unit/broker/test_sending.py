@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.broker.producer.ids import MAX_MESSAGE_SIZE, Outgoing, UniqKeys, check_batch, check_message, is_retried
+from rmqtool.broker.producer.client import MAX_MESSAGE_SIZE, Outgoing, UniqKeys, check_batch, check_message, is_retried
 from rmqtool.config import Version
 from rmqtool.formats.response_codes import ResponseCode
 from tests.support.manual_clock import ManualClock
