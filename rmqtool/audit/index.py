@@ -362,18 +362,6 @@ def is_consistent(examined: ExaminedIndex, *, was_killed: bool) -> bool:
     return not any(flaws) and not any(iter_count_flaws(examined, was_killed=was_killed))
 
 
-def find_lacking(due: IndexKeys, places: Ints, hashes: Ints) -> Ints:
-    """Return the rows of ``due`` that have no entry among those with ``places`` and ``hashes``.
-
-    The rows of ``due`` must be in the order of the log.
-    """
-    if not len(due.key_hashes):
-        return np.empty(0, np.int64)
-    start = int(due.physical_offsets[0])
-    near = places >= start
-    return np.flatnonzero(~_is_in(_codes(due, start), _code(places[near], hashes[near], start)))
-
-
 def _last_written(file: ReadableFile, geometry: Geometry, count: int) -> int:
     """Return the number of the last entry that was written. A preallocated file is zeros after it.
 
@@ -409,6 +397,16 @@ class IndexComparison:
         self.compared = 0
         # Whether the last record of the previous batch lacked its key: then a gap may continue in this batch.
         self._open_end = False
+
+    def take_missing(self) -> list[KeysMissing]:
+        """Return the missing keys found since the last call."""
+        found, self.missing = self.missing, []
+        return found
+
+    def take_flaws(self) -> list[EntryFlaw]:
+        """Return the wrong entries found since the last call."""
+        found, self.flaws = self.flaws, []
+        return found
 
     def compare(self, batch: Batch, start: int, end: int) -> None:
         """Compare the entries that point from ``start`` to before ``end``; ``batch`` has all records there."""

@@ -1,7 +1,10 @@
-"""Reads the log once, in order: yields its records in batches and maps the damage between them.
+"""Reads the log once, in order: yields its records in batches, maps the damage between them, checks the order of times.
 
 A valid record after damage is as good as any other. So the log does not end while a valid record follows, and damage is
 held back until one does.
+
+A broker stores messages with times that never go back. So a store time that is out of order is damage, or a clock that
+was set back.
 
 upstream: CommitLog.recoverNormally and recoverAbnormally end the log at the first bad record and destroy the rest.
 """
@@ -10,17 +13,91 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rmqtool.audit.damage import Bridge, Damage, DamageMap
-from rmqtool.audit.due import Batch
+from rmqtool.audit.damage import Bridge, Damage, DamageMap, Stretch, find_covering, joined
+from rmqtool.audit.due import Batch, Ints
 from rmqtool.audit.extract import LogReading
 from rmqtool.formats.commit_log import BLANK_SIZE, Blank, Message, decode_record
 from rmqtool.formats.flaws import Flaw
 from rmqtool.log.end import is_filled, read_record
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.segments import Segment, SegmentQueue
+
+# Odd times of one range that are named one by one; later ones are joined.
+NAMED = 1000
+
+
+class TimedRecord(NamedTuple):
+    """A record by its place and its store time."""
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+
+
+class OddTime(NamedTuple):
+    """A record, or several in a row, whose store time is out of order.
+
+    It is earlier than that of the ``neighbour`` before it, or later than those on both sides.
+    """
+
+    physical_offset: int
+    length: int
+    store_timestamp: int
+    neighbour: int
+    records: int = 1
+
+
+class TimeOrder(Protocol):
+    """The first and last two records of a range, and its records out of order."""
+
+    head: tuple[TimedRecord, ...]
+    tail: tuple[TimedRecord, ...]
+    odd_times: list[OddTime]
+
+
+@dataclass
+class LogTimes:
+    """The order of all records that were taken so far."""
+
+    head: tuple[TimedRecord, ...] = ()
+    tail: tuple[TimedRecord, ...] = ()
+    odd_times: list[OddTime] = field(default_factory=list)
+
+
+def take_times(order: TimeOrder, batch: Batch) -> None:
+    """Add the records of a batch; note those whose store time is out of order."""
+    places = np.concatenate((np.array([one.physical_offset for one in order.tail], np.int64), batch.physical_offsets))
+    sizes = np.concatenate((np.array([one.length for one in order.tail], np.int64), batch.sizes))
+    times = np.concatenate((np.array([one.store_timestamp for one in order.tail], np.int64), batch.store_timestamps))
+    for row in np.flatnonzero(np.diff(times) < 0).tolist():
+        at, other = _odd_row(times, row + 1)
+        odd = OddTime(int(places[at]), int(sizes[at]), int(times[at]), int(times[other]))
+        last = order.odd_times[-1] if order.odd_times else None
+        if last is not None and (last.physical_offset + last.length == odd.physical_offset or row >= NAMED):
+            length = odd.physical_offset + odd.length - last.physical_offset
+            order.odd_times[-1] = last._replace(length=length, records=last.records + 1)
+        else:
+            order.odd_times.append(odd)
+
+    def named(*rows: int) -> tuple[TimedRecord, ...]:
+        return tuple(TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in rows)
+
+    order.head = order.head or named(*range(min(2, len(places))))
+    order.tail = named(*range(max(len(places) - 2, 0), len(places)))
+
+
+def _odd_row(times: Ints, row: int) -> tuple[int, int]:
+    """Return which of two neighbours out of order is the odd one, and the other one.
+
+    It is the earlier in the log if its time is too late for the records on both sides, as after a jump of the clock.
+    """
+    late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
+    return (row - 1, row) if late else (row, row - 1)
+
 
 # Flaws of content. The record keeps its queue entry, because its length and place are right; a consumer sees the flaw.
 _STANDS = ("CL-CRC", "CL-TIME", "CL-LEN")
@@ -60,6 +137,8 @@ class LogPass:
         self.last_timestamp = 0
         self.newest_timestamp = 0
         self.stale: Damage | None = None
+        self.times = LogTimes()
+        self.last_place = -1
         self._source = source
         self._advance = advance
         self._latest_credible = now + _DAY_MS
@@ -97,6 +176,17 @@ class LogPass:
         """Return the valid record at a physical offset before the end of the log."""
         inside = self.log.min_offset <= physical_offset < self.end
         return read_record(self.log, physical_offset) if inside else None
+
+    @property
+    def last_damaged_timestamp(self) -> int:
+        """The newest store time in a readable damaged record: a clean stop may have seen it."""
+        return max((one.record.store_timestamp for one in self.damage.spans if one.record is not None), default=0)
+
+    def is_odd_time(self, physical_offset: int) -> bool:
+        """Return whether the record at an offset has a store time that is impossible or out of order."""
+        odd = [Stretch(one.physical_offset, one.physical_offset + one.length) for one in self.times.odd_times]
+        odd += [Stretch(one.start, one.end) for one in self.damage.spans if one.flaw.code == "CL-TIME"]
+        return find_covering(joined(odd), physical_offset) is not None
 
     def _segment(self, segment: Segment, at: int) -> Generator[Batch, None, int | None]:
         """Yield the batches of a segment from ``at`` on.
@@ -156,6 +246,8 @@ class LogPass:
         self.records += sound
         self.end = int(batch.physical_offsets[-1] + batch.sizes[-1])
         self._learn_bridges(batch)
+        self.last_place = int(batch.physical_offsets[-1])
+        take_times(self.times, batch)
         self.last_timestamp = int(times[-1])
         credible = times[times <= self._latest_credible]
         if len(credible):

@@ -21,6 +21,7 @@ import numpy as np
 from rmqtool.audit.due import Batch, Half, HostRun, Ints, RecordFlaw, Wanted, iter_batches, join_hosts
 from rmqtool.audit.extract import LogExtract, iter_pieces
 from rmqtool.audit.index import EntryFlaw, IndexComparison, IndexLinks, IndexPart, KeysMissing, SlotPart, examine_links
+from rmqtool.audit.log_pass import OddTime, TimedRecord, take_times
 from rmqtool.audit.queues import BatchApart, BatchQueueUnits, QueueComparison, QueueUnits, compare_run, follow
 from rmqtool.columns.queues import QueueRun, runs_of
 from rmqtool.errors import FileMissing, ReadFailed
@@ -80,27 +81,6 @@ class Sequence(NamedTuple):
     last: int
     last_at: int
     records: int
-
-
-class TimedRecord(NamedTuple):
-    """A record by its place and its store time."""
-
-    physical_offset: int
-    length: int
-    store_timestamp: int
-
-
-class OddTime(NamedTuple):
-    """A record, or several in a row, whose store time is out of order.
-
-    It is earlier than that of the ``neighbour`` before it, or later than those on both sides.
-    """
-
-    physical_offset: int
-    length: int
-    store_timestamp: int
-    neighbour: int
-    records: int = 1
 
 
 class Unread(NamedTuple):
@@ -242,7 +222,7 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     end = int(batch.physical_offsets[-1] + batch.sizes[-1])
     report.records += len(batch.sizes)
     report.record_bytes += int(batch.sizes.sum())
-    _take_times(report, batch)
+    take_times(report, batch)
     for run in runs_of(batch.entries):
         _take_run(report, run, against)
     for run in batch.batch_runs:
@@ -256,27 +236,6 @@ def _take_batch(report: SegmentReport, batch: Batch, against: Against, index: In
     report.keys += len(batch.keys.key_hashes)
     index.compare(batch, start, end)
     report.end = max(report.end, end)
-
-
-def _take_times(report: SegmentReport, batch: Batch) -> None:
-    places = np.concatenate((np.array([one.physical_offset for one in report.tail], np.int64), batch.physical_offsets))
-    sizes = np.concatenate((np.array([one.length for one in report.tail], np.int64), batch.sizes))
-    times = np.concatenate((np.array([one.store_timestamp for one in report.tail], np.int64), batch.store_timestamps))
-    for row in np.flatnonzero(np.diff(times) < 0).tolist():
-        at, other = _odd_row(times, row + 1)
-        odd = OddTime(int(places[at]), int(sizes[at]), int(times[at]), int(times[other]))
-        last = report.odd_times[-1] if report.odd_times else None
-        if last is not None and (last.physical_offset + last.length == odd.physical_offset or row >= _NAMED):
-            length = odd.physical_offset + odd.length - last.physical_offset
-            report.odd_times[-1] = last._replace(length=length, records=last.records + 1)
-        else:
-            report.odd_times.append(odd)
-
-    def named(*rows: int) -> tuple[TimedRecord, ...]:
-        return tuple(TimedRecord(int(places[at]), int(sizes[at]), int(times[at])) for at in rows)
-
-    report.head = report.head or named(*range(min(2, len(places))))
-    report.tail = named(*range(max(len(places) - 2, 0), len(places)))
 
 
 def find_odd_edge(before: SegmentReport, report: SegmentReport) -> OddTime | None:
@@ -328,15 +287,6 @@ def join_missing(before: SegmentReport, after: SegmentReport) -> list[KeysMissin
         missing[-1] = missing[-1]._replace(end=more[0].end, keys=missing[-1].keys + more[0].keys)
         more = more[1:]
     return missing + more
-
-
-def _odd_row(times: Ints, row: int) -> tuple[int, int]:
-    """Return which of two neighbours out of order is the odd one, and the other one.
-
-    It is the earlier in the log if its time is too late for the records on both sides, as after a jump of the clock.
-    """
-    late = times[row - 2] <= times[row] if row >= 2 else times[row - 1] > times[row:].max()
-    return (row - 1, row) if late else (row, row - 1)
 
 
 def _take_run(report: SegmentReport, run: QueueRun, against: Against) -> None:

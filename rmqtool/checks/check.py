@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rmqtool.audit.extract import LogExtract
     from rmqtool.audit.reports import Queue, SegmentReport, Sequence
     from rmqtool.log.ranges import Effort
-    from rmqtool.store.listing import QueueId
     from rmqtool.store.segments import Segment, SegmentQueue
 
 

@@ -17,7 +17,8 @@ from rmqtool.log.end import LogEnd, read_record
 
 if TYPE_CHECKING:
     from rmqtool.audit.due import HostRun
-    from rmqtool.audit.reports import FlawRun, OddTime, SegmentReport
+    from rmqtool.audit.log_pass import OddTime
+    from rmqtool.audit.reports import FlawRun, SegmentReport
 
 # Clocks are set back by this much all the time.
 _SMALL_STEP_MS = 1000

@@ -204,8 +204,6 @@ def forget_timers(files: WritableFileSystem, listing: StoreListing) -> Iterator[
 _ALONE = Effort()
 _ID_SIZE = 6
 _RECOVERED = (Part.LOG, Part.QUEUES, Part.INDEX, Part.CHECKPOINT, Part.ABORT)
-# A recovery in abnormal mode repairs these; one after a clean stop keeps them as a broker left them.
-_THOROUGH = ("CQ-", "IX-", "CP-")
 _WHY = {
     Part.LOG: "the end of the log is not clean",
     Part.CONFIG: "only one of the file and its copy can be read",
@@ -326,8 +324,6 @@ class _Planner:
         self.reasons = Reasons(dict(_WHY))
         # The offset changes of an edited table, by its path in the store.
         self.offsets: dict[str, tuple[OffsetChange, ...]] = {}
-        # Findings of the store in the overlays, unless something was changed after the check.
-        self._found: list[Finding] | None = None
         # Whether the steps are all changes in the overlays.
         self._is_whole = False
         # Steps on files of the log whose damage is bridged or cut off.
@@ -344,12 +340,10 @@ class _Planner:
         if request.edit is not None:
             self._take(request.edit(self.areas))
         if Part.TIMERS in request.parts:  # only on request: delivered messages are delivered again
-            self._found = None
             self.reasons.by_path.update(forget_timers(overlay, self.areas.store.listing))
 
     def _take(self, edits: Iterable[Edit]) -> None:
         for edit in edits:
-            self._found = None
             self.reasons.by_path[edit.path] = edit.reason
             self.offsets[edit.path] = edit.offsets
 
@@ -390,30 +384,13 @@ class _Planner:
             self._mark_unclean()
             self._learn(report)
             report = self._recovered()
-        found = check_view(self.areas.view(), self.areas.extract, self.effort)
-        is_thorough = not report.abnormal and any(_needs_thorough(one, report) for one in found)
-        if self._forget_indexes(found) or is_thorough:
-            # Nothing is trusted then, as after a crash.
-            self._mark_unclean()
-            again = self._recovered()
-            report = again if is_thorough else report
-        else:
-            self._found = found
         self._learn(report)
-
-    def _forget_indexes(self, found: Iterable[Finding]) -> bool:
-        """Remove the index files that are still wrong, so that they are rebuilt; return whether there are any."""
-        files = {one.file for one in found if one.code.startswith("IX-") and one.file is not None}
-        wrong = sorted(file for file in files if file.startswith(paths.INDEX + "/"))
-        for file in wrong:
-            self.areas.main.overlay.unlink(file)
-        return bool(wrong)
 
     def _recovered(self) -> RecoveryReport:
         progress = self.effort.progress
         progress.start("recovering", sum(segment.size for segment in self.areas.store.commit_log), "bytes")
         try:
-            return recover(self.areas.setup(), progress.advance, self.areas.extract)
+            return recover(self.areas.setup(), progress.advance, self.areas.extract, thorough=True)
         except NoSpace:
             raise
         except WriteFailed as error:
@@ -511,8 +488,8 @@ class _Planner:
 
     def left(self, steps: Iterable[Step]) -> list[Finding]:
         """Return the findings of a check after the allowed steps."""
-        if self._found is not None and self._is_whole:
-            return self._found
+        if self._is_whole:
+            return check_view(self.areas.view(), self.areas.extract, self.effort)
         overlays = [OverlayFileSystem(area.base) for area in self.areas.all]
         try:
             for step in steps:
@@ -522,15 +499,6 @@ class _Planner:
         finally:
             for overlay in overlays:
                 overlay.close()
-
-
-def _needs_thorough(finding: Finding, report: RecoveryReport) -> bool:
-    """Return whether an abnormal recovery repairs something that one after a clean stop has left."""
-    if not finding.code.startswith("CL-"):
-        return finding.code.startswith(_THOROUGH)
-    # It cuts off everything after the end of the log.
-    start = paths.parse_segment_name(split(finding.file)[1]) if finding.file is not None else None
-    return start is not None and start + (finding.offset or 0) >= report.max_offset
 
 
 def keep_marker(steps: Sequence[Step], needed: Iterable[Step]) -> list[Step]:

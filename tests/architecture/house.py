@@ -136,17 +136,17 @@ ENTRY_ROOMS = frozenset({"cli", "__main__", "__init__", "commands", "api"})
 ENTRY_POINTS = ("rmqtool.spark.source",)
 
 # Ceilings of what only grows by itself. They may only fall.
-SINGLE_IMPORTERS = 47
+SINGLE_IMPORTERS = 43
 SMALL_MODULE_LINES = 80
-SMALL_MODULES = 12
-GERUNDS = 5
+SMALL_MODULES = 10
+GERUNDS = 4
 SHARED_NAMES = 33
 FAN_OUT = 20
-WIDE_MODULES = 16
+WIDE_MODULES = 15
 ASKS_WHAT_IS_LOADED = 0
-UNREACHED = 6
+UNREACHED = 5
 # Files of the package that each journey of docs/tour.md crosses; "put" is one more message of an open producer.
-JOURNEYS: dict[str, int] = {"produce": 68, "put": 34, "cat": 52, "repair": 101, "spark": 47}
+JOURNEYS: dict[str, int] = {"produce": 66, "put": 34, "cat": 52, "repair": 100, "spark": 47}
 
 # What nobody calls yet, by the module's name or its beginning, and who will.
 CALLED_LATER: dict[str, str] = {

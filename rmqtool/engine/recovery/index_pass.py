@@ -1,7 +1,7 @@
 """Compares the index with the log, and rebuilds it from the first wrong file on.
 
 A file is right if its chains match its entries and it has every key of every record in its part of the log. Entries of
-removed or damaged records may stay, because a lookup reads the record.
+removed or damaged records may stay, because a lookup reads the record. The comparison is that of ``audit.index``.
 
 upstream: IndexService.load deletes files that may be unfinished, and rebuilds only what recovery dispatches again.
 """
@@ -9,23 +9,22 @@ upstream: IndexService.load deletes files that may be unfinished, and rebuilds o
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.engine.index_file import IndexFileWriter, IndexService
 from rmqtool.files.filesystem import WritableFileSystem, join
 from rmqtool.formats import index
-from rmqtool.formats.layouts import IndexHeader
 from rmqtool.formats.paths import INDEX
-from rmqtool.store.index_files import Geometry, open_index
+from rmqtool.store.index_files import open_index
 from rmqtool.store.segments import SegmentQueue
 
 if TYPE_CHECKING:
-    from rmqtool.audit.due import Batch, IndexKeys
+    from rmqtool.audit.due import Batch
+    from rmqtool.audit.index import ExaminedIndex, IndexComparison
     from rmqtool.columns.index_build import Keys
-
-# The number of the first entry: entry 0 is not used.
-_FIRST = 1
 
 
 class Covered(NamedTuple):
@@ -35,104 +34,88 @@ class Covered(NamedTuple):
     keys: int
 
 
-class IndexEntries:
-    """The entries of one consistent file, in order."""
-
-    def __init__(self, header: IndexHeader, geometry: Geometry, entries: Any) -> None:
-        self.header = header
-        self.geometry = geometry
-        self.hashes = entries["key_hash"].astype("int32")
-        self.places = entries["phy_offset"].astype("int64")
-
-    def covered(self, count: int) -> Covered:
-        """Return the end of the first ``count`` entries."""
-        place = int(self.places[count - 1])
-        return Covered(place, int((self.places[:count] == place).sum()))
-
-
-def read_entries(
-    files: WritableFileSystem, path: str, hints: Sequence[Geometry], *, was_killed: bool
-) -> IndexEntries | None:
-    """Return the entries of a file, or None unless they match chains and header and are in the order of the log."""
-    from rmqtool.audit import index as audit
-
-    with files.open_read(path) as file:
-        opened = open_index(file, hints)
-        if opened is None or opened.header.index_count < 0:
-            return None
-        geometry, count = opened.geometry, opened.next_index_no
-        if count > geometry.entries or file.size() != index.file_size(*geometry):
-            return None
-        examined = audit.examine_index(audit.IndexPart(file, path, geometry, opened.header, ()))
-        if len(examined.part.runs) > 1 or not audit.is_consistent(examined, was_killed=was_killed):
-            return None
-        return IndexEntries(opened.header, geometry, audit.read_entries(file, geometry.slots, _FIRST, count))
-
-
 class IndexCheck:
-    """Compares the index while the log is read. ``before_write`` is called with each file and the action on it.
+    """Compares the files of ``service`` while the log is read.
 
-    With ``has_tags`` tags get entries too. ``as_left`` is True for a store that its broker closed. Its index may lack
-    the records before the segment where a broker's recovery began, because that recovery did not index them again.
+    ``before_write`` is called with each file and the action on it. With ``has_tags`` tags get entries too. ``as_left``
+    is True for a store that its broker closed. Its index may lack the records before the segment where a broker's
+    recovery began, because that recovery did not index them again. With ``thorough`` wrong times are repaired too, and
+    only gaps that such a recovery certainly left are accepted.
     """
 
     def __init__(
         self,
         files: WritableFileSystem,
-        names: Sequence[str],
         service: IndexService,
         before_write: Callable[[str, str], None],
         log: SegmentQueue,
         *,
         has_tags: bool,
         as_left: bool,
+        thorough: bool,
     ) -> None:
         # The first wrong file, if it was found too late: then the log must be read again.
         self.wrong_file: int | None = None
         self.is_rewriting = False
         self._files = files
-        self._names = list(names)
+        self._names = list(service.names)
         self._service = service
         self._has_tags = has_tags
         self._before_write = before_write
         self._log = log
         self._as_left = as_left
+        self._thorough = thorough
         # Keys that a broker's recovery had left out.
         self.left_out = 0
-        self._begins: list[int] = []
-        self._entries: IndexEntries | None = None
         self._last_geometry = service.geometry
-        self._next_file = 0
-        self._used = 0
+        # The files before the first inconsistent one, and where each of them ends.
+        self._examined: list[ExaminedIndex] | None = None
         self._ends: list[Covered] = []
+        self._comparison: IndexComparison | None = None
+        self._opened = ExitStack()
+        self._last_place = -1
         self._covered = Covered(-1, 0)
         self._rest: Keys | None = None
+        # Times that differ from those of records: (place of the record, or -1 for a header; number of the file).
+        self._wrong_times: list[tuple[int, int]] = []
 
     def take(self, batch: Batch) -> None:
         """Compare the keys of some records, or add them to the index being rebuilt."""
         if self.wrong_file is not None:
             return
-        last_place = int(batch.physical_offsets[-1])
+        self._last_place = int(batch.physical_offsets[-1])
         if not self.is_rewriting:
-            self._compare(batch.keys, last_place)
+            self._compare(batch)
         if not self.is_rewriting:
             self._keep_rest(batch)
-        else:
-            keys = self._with_rest(self._beyond(_keys(batch, tagged=self._has_tags)))
-            known = set(self._service.names)
-            if len(keys.key_hashes):
-                self._service.put_keys(keys, last_place)
-                self._service.write_pending()
-            for name in self._service.names:
-                if name not in known:
-                    self._before_write(join(INDEX, name), "create")
+            return
+        keys = self._with_rest(self._beyond(_keys(batch, tagged=self._has_tags)))
+        known = set(self._service.names)
+        if len(keys.key_hashes):
+            self._service.put_keys(keys, self._last_place)
+            self._service.write_pending()
+        for name in self._service.names:
+            if name not in known:
+                self._before_write(join(INDEX, name), "create")
 
-    def finish(self) -> None:
-        """Find entries that no record was compared with: they point past the end of the log."""
+    def finish(self, is_odd_time: Callable[[int], bool]) -> None:
+        """Find entries past the end of the log, and wrong times.
+
+        ``is_odd_time`` tells whether the store time of a record is wrong instead of that of its entry.
+        """
         if self.wrong_file is None and not self.is_rewriting:
-            has_more = self._entries is not None and self._used < len(self._entries.places)
-            if has_more or self._next_file < len(self._names) - (self._entries is not None):
-                self.wrong_file = self._next_file
+            wrong = [number for number, end in enumerate(self._ends) if end.place > self._last_place]
+            if self._sound < len(self._names):
+                wrong.append(self._sound)
+            if self._thorough:
+                wrong += [number for place, number in self._wrong_times if not is_odd_time(place)]
+                wrong += self._out_of_order()
+            self.wrong_file = min(wrong, default=None)
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._opened.close()
 
     def restart(self) -> int:
         """Delete the files from the wrong one on; return the offset from which the log must be read."""
@@ -140,6 +123,45 @@ class IndexCheck:
         self._rewrite_from(self.wrong_file)
         self.wrong_file = None
         return max(self._covered.place, 0)
+
+    @property
+    def _sound(self) -> int:
+        """How many files, from the first on, are consistent."""
+        return len(self._examined or ())
+
+    def _examine(self) -> IndexComparison:
+        """Examine the files up to the first one that is not consistent."""
+        from rmqtool.audit.index import IndexComparison
+
+        self._examined, end = [], Covered(-1, 0)
+        for name in self._names:
+            examined = self._examine_file(join(INDEX, name))
+            if examined is None:
+                break
+            self._examined.append(examined)
+            self._last_geometry = examined.part.geometry
+            if examined.examination.last is not None:
+                place = examined.examination.last[0]
+                keys = sum(len(entries) for _, entries in examined.part.entries_between(place, place + 1))
+                end = Covered(place, keys)
+            self._ends.append(end)
+        self._covered = end
+        return IndexComparison(examined.part for examined in self._examined)
+
+    def _examine_file(self, path: str) -> ExaminedIndex | None:
+        """Return a file whose chains and header match its entries, and whose entries are in the order of the log."""
+        from rmqtool.audit import index as audit
+
+        file = self._opened.enter_context(self._files.open_read(path))
+        opened = open_index(file, (self._last_geometry, self._service.geometry))
+        if opened is None or opened.header.index_count < 0:
+            return None
+        geometry = opened.geometry
+        if opened.next_index_no > geometry.entries or file.size() != index.file_size(*geometry):
+            return None
+        examined = audit.examine_index(audit.IndexPart(file, path, geometry, opened.header, ()))
+        is_sound = len(examined.part.runs) < 2 and audit.is_consistent(examined, was_killed=not self._as_left)
+        return examined if is_sound else None
 
     def _beyond(self, keys: Keys) -> Keys:
         """Return the keys that are not in the index yet."""
@@ -154,7 +176,7 @@ class IndexCheck:
 
     def _keep_rest(self, batch: Batch) -> None:
         """Keep the missing keys of the record that the index ends in. A later batch tells whether more is missing."""
-        if self._next_file == len(self._names) and self._covered.place >= batch.physical_offsets[0]:
+        if batch.physical_offsets[0] <= self._covered.place <= self._last_place:
             keys = self._beyond(_keys(batch, tagged=self._has_tags))
             self._rest = keys.cut(0, int((keys.physical_offsets == self._covered.place).sum()))
 
@@ -164,76 +186,73 @@ class IndexCheck:
         rest, self._rest = self._rest, None
         return keys if rest is None else join_keys(rest, keys)
 
-    def _compare(self, keys: IndexKeys, last_place: int) -> None:
-        """Compare the entries up to a record with the keys of the log."""
-        from rmqtool.audit.index import find_lacking
-
-        found = self._entries_until(last_place)
-        missing = find_lacking(keys, found.physical_offsets, found.key_hashes.astype("int64"))
-        if self.is_rewriting:
-            missing = missing[keys.physical_offsets[missing] < self._covered.place]
-        places = [place for place in keys.physical_offsets[missing].tolist() if not self._was_left_out(place)]
-        self.left_out += len(missing) - len(places)
-        if not places:
-            return
-        place = min(places)
-        number = bisect_left(self._ends, place, key=lambda end: end.place)
-        if number < len(self._names) or self.is_rewriting:
-            self.wrong_file, self.is_rewriting = min(number, len(self._names) - 1), False
-        else:
+    def _compare(self, batch: Batch) -> None:
+        """Compare the entries of a batch; begin to add keys where the sound files end."""
+        comparison = self._comparison = self._comparison or self._examine()
+        comparison.compare(batch, int(batch.physical_offsets[0]), self._last_place + int(batch.sizes[-1]))
+        self._note_times(batch, comparison)
+        gaps = []
+        for missing in comparison.take_missing():
+            if self._was_left_out(missing.start):
+                self.left_out += missing.keys
+            else:
+                gaps.append(missing.start)
+        number = bisect_left(self._ends, min(gaps), key=lambda end: end.place) if gaps else self._sound
+        if number < self._sound:
+            self.wrong_file = number
+        elif self._sound < len(self._names) and self._last_place >= self._covered.place:
+            self._rewrite_from(self._sound)
+        elif gaps and self._sound == len(self._names):
             self._append()
+
+    def _note_times(self, batch: Batch, comparison: IndexComparison) -> None:
+        """Note the entries and headers of sound files whose times differ from those of their records."""
+        import numpy as np
+
+        from rmqtool.audit.index import EntryFault
+
+        numbers = {examined.part.path: number for number, examined in enumerate(self._examined or ())}
+        for flaw in comparison.take_flaws():
+            if flaw.fault is EntryFault.TIME:
+                self._wrong_times.append((flaw.entry[1], numbers[flaw.file]))
+        for number, examined in enumerate(self._examined or ()):
+            header, examination = examined.part.header, examined.examination
+            for edge, time in ((examination.first, header.begin_timestamp), (examination.last, header.end_timestamp)):
+                if edge is not None and batch.physical_offsets[0] <= edge[0] <= self._last_place:
+                    row = int(np.searchsorted(batch.physical_offsets, edge[0]))
+                    if batch.physical_offsets[row] == edge[0] and batch.store_timestamps[row] != time:
+                        self._wrong_times.append((-1, number))
+
+    def _out_of_order(self) -> Iterator[int]:
+        """Yield the files that begin before the end of the file before them."""
+        filled = [(number, one.part.header) for number, one in enumerate(self._examined or ()) if one.examination.runs]
+        for (_, before), (number, header) in pairwise(filled):
+            if header.begin_phy_offset < before.end_phy_offset:
+                yield number
 
     def _was_left_out(self, place: int) -> bool:
         """Return whether a broker's recovery left a key out: it began in a later segment than the record's."""
         number = bisect_left(self._ends, place, key=lambda end: end.place)
-        if not self._as_left or number >= len(self._begins) or self._begins[number] <= place:
+        if not self._as_left or number >= self._sound or self._examined is None:
             return False
-        segment = self._log.find(self._begins[number])
-        return segment is not None and place < segment.base_offset
-
-    def _entries_until(self, last_place: int) -> Keys:
-        """Return the next entries, up to those of a record. A wrong file is deleted at once."""
-        import numpy as np
-
-        from rmqtool.columns.index_build import Keys
-
-        hashes, places = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
-        while self._next_file < len(self._names):
-            if self._entries is None:
-                path, hints = join(INDEX, self._names[self._next_file]), (self._last_geometry, self._service.geometry)
-                self._entries, self._used = read_entries(self._files, path, hints, was_killed=not self._as_left), 0
-                if self._entries is None:
-                    self._rewrite_from(self._next_file)
-                    break
-                self._last_geometry = self._entries.geometry
-                self._begins.append(self._entries.header.begin_phy_offset)
-            entries = self._entries
-            end = int(np.searchsorted(entries.places, last_place, "right"))
-            if end > self._used:
-                hashes.append(entries.hashes[self._used : end])
-                places.append(entries.places[self._used : end])
-                self._covered, self._used = entries.covered(end), end
-            if end < len(entries.places):
-                break
-            self._ends.append(self._covered)
-            self._next_file += 1
-            self._entries = None
-        found = np.concatenate(places)
-        return Keys(np.concatenate(hashes), found, found)
+        begin = self._examined[number].part.header.begin_phy_offset
+        segment = self._log.find(begin)
+        if segment is None or not place < segment.base_offset <= begin:
+            return False
+        return begin == segment.base_offset or not self._thorough
 
     def _append(self) -> None:
         """Continue in the last file, whose entries are right, or begin the first one."""
         current = None
-        if self._names:
-            path = join(INDEX, self._names[-1])
-            entries = read_entries(self._files, path, (self._last_geometry,), was_killed=not self._as_left)
-            assert entries is not None, "the file was right a moment ago"
-            self._before_write(path, "modify")
-            current = IndexFileWriter(self._files.open_write(path), entries.geometry, entries.header)
+        if self._examined:
+            part = self._examined[-1].part
+            self._before_write(part.path, "modify")
+            current = IndexFileWriter(self._files.open_write(part.path), part.geometry, part.header)
         self._begin(self._names, current)
 
     def _rewrite_from(self, number: int) -> None:
         """Delete the files from a number on, in order to rebuild them."""
+        self.close()
         for name in self._names[number:]:
             self._before_write(join(INDEX, name), "delete")
             self._files.unlink(join(INDEX, name))

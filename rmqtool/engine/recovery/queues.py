@@ -39,6 +39,7 @@ from rmqtool.store.rocksdb import Database, iter_bound_rows, iter_queue_rows
 from rmqtool.store.segments import Segment, usual_size
 
 if TYPE_CHECKING:
+    from rmqtool.audit.damage import Damage
     from rmqtool.audit.due import Batch
     from rmqtool.audit.log_pass import LogPass
     from rmqtool.columns.queues import QueueRun
@@ -91,7 +92,7 @@ class QueueEnd:
                     return found
                 found.append(unit)
 
-    def clear(self, remove: Callable[[str], None], log_end: int, *, thorough: bool) -> list[Finding]:
+    def clear(self, remove: Callable[[str], None], log_end: int, left: Damage | None) -> list[Finding]:
         """Remove the entries after the end.
 
         They stay if they are as a broker left them: all past the end of a log that ends well.
@@ -107,7 +108,7 @@ class QueueEnd:
             belong = counted(len(behind), "entry belongs", "entries belong")
             text = f"from queue offset {self.end} on, {belong} to no record of this queue"
             findings.append(new_finding("CQ-AHEAD" if ahead else "CQ-WRONG", text, place, units=len(behind)))
-            if ahead and not thorough:
+            if left is not None and left.start <= behind[0].physical_offset < left.end:
                 return findings
             self._zero()
         for segment in self.segments:
@@ -359,8 +360,11 @@ class QueuesCheck:
                 found.append(QueueEnd.begin(self._simple_check(queue), segments))
         return found
 
-    def finish(self, report: RecoveryReport, log_end: int, *, thorough: bool) -> None:
-        """Decide everything that is open at the end of the log, write it, and report."""
+    def finish(self, report: RecoveryReport, log_end: int, left: Damage | None) -> None:
+        """Decide everything that is open at the end of the log, write it, and report.
+
+        ``left`` are bytes that an earlier recovery left after the end; entries that point there are not changed.
+        """
         for check in self._simple.values():
             check.settle_last()
         ends = self._ends()
@@ -372,7 +376,7 @@ class QueuesCheck:
             end.settle()
         self._place_strays()
         for end in ends:
-            report.findings += end.clear(self._remove, log_end, thorough=thorough)
+            report.findings += end.clear(self._remove, log_end, left)
         for key, batch_check in self._batch.items():
             if batch_check.finish(self._log, log_end):
                 report.findings.append(

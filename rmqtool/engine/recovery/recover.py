@@ -62,20 +62,23 @@ def heal_checkpoint(
     reading: LogPass,
     log_end: int,
     before_write: BeforeWrite,
+    latest: int,
     *,
     abnormal: bool,
     has_queues: bool,
 ) -> None:
     """Write the checkpoint of a clean stop, if the store was not closed or the file cannot be right.
 
-    Without ``has_queues`` the queues are in RocksDB, and their time is not changed.
+    Without ``has_queues`` the queues are in RocksDB, and their time is not changed. Times of log and queues after
+    ``latest`` are wrong.
     """
     data = _read(files)
     fields = decode_checkpoint(data or b"")
     newest = reading.newest_timestamp
     times = fields.physic_msg_timestamp, fields.logics_msg_timestamp, fields.index_msg_timestamp
-    is_wrong = data is None or check_checkpoint(data) is not None or max(times) > newest + _AHEAD_MS
+    is_wrong = data is None or check_checkpoint(data) is not None or times[2] > newest + _AHEAD_MS
     is_wrong |= max(fields.confirm_phy_offset, fields.master_flushed_offset) > log_end
+    is_wrong |= max(times[:2]) > latest
     # A clean stop writes the time of the last record, even if the clock ran backwards before.
     last = min(reading.last_timestamp, newest)
     indexed = min(max(fields.index_msg_timestamp, 0), last)
@@ -127,19 +130,25 @@ _ZEROS = 1 << 20
 
 
 def recover(
-    setup: Setup, advance: Advance | None = None, extract: LogExtract | None = None, *, room: int = 0
+    setup: Setup,
+    advance: Advance | None = None,
+    extract: LogExtract | None = None,
+    *,
+    room: int = 0,
+    thorough: bool = False,
 ) -> RecoveryReport:
     """Recover a store that is not open anywhere, and leave it closed. ``advance`` is called with the bytes of log read.
 
     Segments that ``extract`` has kept are not read again. If a write is necessary and less than ``room`` bytes are
-    free, nothing is written.
+    free, nothing is written. With ``thorough`` everything is repaired that a check reports, also what a broker leaves
+    after a clean stop.
     """
     directories = log_directories(setup)
     has_log = any(filesystem.exists(path) for filesystem, path in directories)
     if not has_log and not any(list_store(setup.files, ()).of_kind(FileKind.DLEDGER_DATA)):
         raise without_log(setup.files, setup.config)
     with lock_store(setup.files, directories):
-        return _Recovery(setup, directories, advance, extract, room).run()
+        return _Recovery(setup, directories, advance, extract, room, thorough=thorough).run()
 
 
 class _Recovery:
@@ -150,6 +159,8 @@ class _Recovery:
         advance: Advance | None,
         extract: LogExtract | None,
         room: int,
+        *,
+        thorough: bool,
     ) -> None:
         self.setup = setup
         self.files = setup.files
@@ -158,6 +169,7 @@ class _Recovery:
         self.advance = advance
         self.extract = extract
         self.room = room
+        self.thorough = thorough
         self.report = RecoveryReport(abnormal=setup.files.exists(ABORT))
         self._is_marked = self.report.abnormal
         self._stays_open = False
@@ -290,13 +302,13 @@ class _Recovery:
         self._refuse_without_records(reading, queues)
         report.findings += [_finding_of(damage) for damage in reading.damage.spans]
         if index is not None:
-            self._finish_index(*index, LogPass(log, self.setup.clock.now(), source))
+            self._finish_index(*index, reading, LogPass(log, self.setup.clock.now(), source))
         was_cut = self._cut(log, tail, queues.has_unit_at(tail.offset))
         # Entries may point to bytes that a broker cut off. If there are no such bytes, the log has lost its end.
-        thorough = was_cut or report.abnormal or tail.stale is None
+        left = None if was_cut or report.abnormal else tail.stale
         if has_queues:
-            queues.finish(report, tail.offset, thorough=thorough)
-        has_lost_end = thorough and any(finding.code == "CQ-AHEAD" for finding in report.findings)
+            queues.finish(report, tail.offset, left)
+        has_lost_end = left is None and any(finding.code == "CQ-AHEAD" for finding in report.findings)
         if database is not None:
             database.finish(report, tail.offset)
         # The mark stays: only after a crash does the broker complete queues that we cannot write.
@@ -304,9 +316,21 @@ class _Recovery:
         derived.flush()
         is_abnormal = report.abnormal or has_lost_end
         heal_checkpoint(
-            self.files, reading, tail.offset, self._before_write, abnormal=is_abnormal, has_queues=has_queues
+            self.files,
+            reading,
+            tail.offset,
+            self._before_write,
+            self._latest_time(reading),
+            abnormal=is_abnormal,
+            has_queues=has_queues,
         )
         report.min_offset, report.max_offset, report.messages = log.min_offset, tail.offset, reading.records
+
+    def _latest_time(self, reading: LogPass) -> int:
+        """Return the latest time that a checkpoint may have. A broker's clock may have been set back meanwhile."""
+        if self.thorough:
+            return max(reading.last_timestamp, reading.last_damaged_timestamp)
+        return reading.newest_timestamp + _AHEAD_MS
 
     def _index(
         self, listing: StoreListing, log: SegmentQueue, *, has_tags: bool
@@ -319,13 +343,21 @@ class _Recovery:
             # The index is in RocksDB.
             return None
         service = IndexService(self.files, Geometry(config.max_hash_slot_num, config.max_index_num), self.setup.clock)
-        names = sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX))
+        service.restore(sorted(file.what.name or "" for file in listing.of_kind(FileKind.INDEX)), None)
         as_left = not self.report.abnormal
-        check = IndexCheck(self.files, names, service, self._before_write, log, has_tags=has_tags, as_left=as_left)
+        check = IndexCheck(
+            self.files,
+            service,
+            self._before_write,
+            log,
+            has_tags=has_tags,
+            as_left=as_left,
+            thorough=self.thorough,
+        )
         return check, service
 
-    def _finish_index(self, check: IndexCheck, service: IndexService, again: LogPass) -> None:
-        check.finish()
+    def _finish_index(self, check: IndexCheck, service: IndexService, reading: LogPass, again: LogPass) -> None:
+        check.finish(reading.is_odd_time)
         if check.wrong_file is not None:
             for batch in again.batches(check.restart()):
                 check.take(batch)
@@ -352,7 +384,7 @@ class _Recovery:
             self.report.findings.append(_finding_of(tail.stale))
         # Unreadable bytes may be valid: a later read may succeed.
         can_cut = bool(tail.torn) and not any(damage.flaw.code == "ST-READ" for damage in tail.torn)
-        was_cut = can_cut and (self.report.abnormal or tail.has_torn_record or is_known)
+        was_cut = can_cut and (self.report.abnormal or self.thorough or tail.has_torn_record or is_known)
         if was_cut:
             self.report.findings += [_finding_of(damage, "CL-TORN") for damage in tail.torn]
         for segment in log:

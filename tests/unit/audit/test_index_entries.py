@@ -6,12 +6,10 @@ import random
 import struct
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rmqtool.audit import index
-from rmqtool.audit.due import IndexKeys
-from rmqtool.audit.index import IndexLinks, SlotPart, WrongLink, examine_links, find_lacking
+from rmqtool.audit.index import IndexLinks, SlotPart, WrongLink, examine_links
 from rmqtool.config import Version
 from rmqtool.engine.parts import Setup
 from rmqtool.engine.recovery.recover import recover
@@ -118,9 +116,3 @@ def index_slots_due(setup: Setup) -> list[int]:
         (key_hash,) = struct.unpack_from(">i", data, 40 + 4 * SLOTS + 20 * number)
         newest[key_hash % SLOTS] = number
     return newest
-
-
-def test_a_key_is_lacking_when_no_entry_has_its_place_and_hash():
-    due = IndexKeys(*(np.array(column, np.int64) for column in ([10, 10, 500, 900], [1, 2, 3, 1], [0, 0, 0, 0])))
-    places, hashes = np.array([-(1 << 50), 10, 900, 500]), np.array([1, 2, 1, 7])
-    assert find_lacking(due, places, hashes).tolist() == [0, 2]
