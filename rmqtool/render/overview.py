@@ -113,7 +113,7 @@ def _queue_words(topics: Mapping[str, Any]) -> str:
     words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1]))
     there = sum(kinds.values())
     without = len(topics) - there
-    rest = f"; {text.counted(without, 'more topic has', 'more topics have')} none yet" if without else ""
+    rest = f"; {text.counted(without, 'more topic has', 'more topics have')} no queue files" if without else ""
     return f"{queues} of {text.counted(there, 'topic')}" + (f" ({words})" if words else "") + rest
 
 
@@ -144,11 +144,11 @@ def _group_words(groups: Mapping[str, Any], own: Collection[str]) -> str:
         for group, topics in groups.items()
         if group not in own
     ]
-    count = f"{len(lags)}" + (f" and {len(groups) - len(lags)} of the broker itself" if len(lags) < len(groups) else "")
+    count = f"{len(lags)}" + (f", and {len(groups) - len(lags)} of the broker's own" if len(lags) < len(groups) else "")
     lagging = sum(map(bool, lags))
     if not lagging:
-        return f"{count}, no lag"
-    return f"{count}, {lagging} with a lag, {text.counted(sum(lags), 'message')} in total"
+        return f"{count}; no lag"
+    return f"{count}; {text.counted(lagging, 'lags', 'lag')} by {text.counted(sum(lags), 'message')} in total"
 
 
 def _verdict(output: Output, findings: list[Finding], next_command: str) -> Iterator[str]:

@@ -29,7 +29,7 @@ POSITIONS = (
     Column("group", "group", cut=Cut.MIDDLE),
     Column("place", "queue @ offset", cut=Cut.MIDDLE),
     Column("committed", "committed", Kind.OFFSET),
-    Column("stands", "status"),
+    Column("status", "status"),
 )
 _MOST_LISTED = 100
 _BODY = 400
@@ -162,7 +162,7 @@ def _story_lines(output: Output, head: Mapping[str, Any]) -> Iterator[str]:
         yield output.paint(f"{name}: {story['state']}", "title")
         yield from output.table_lines(rows, EVENTS)
         positions = [
-            {**position, "place": _place(position), "stands": "passed" if position["passed"] else "pending"}
+            {**position, "place": _place(position), "status": "consumed" if position["passed"] else "pending"}
             for position in story["positions"]
         ]
         if positions:
@@ -187,7 +187,7 @@ def _event_row(event: Mapping[str, Any]) -> dict[str, Any]:
     if "halfQueueOffset" in event:
         about.append(f"of half message {event['halfQueueOffset']}")
     if "heeded" in event:
-        about.append("heeded" if event["heeded"] else "a broker ignores it")
+        about.append("used by the broker" if event["heeded"] else "ignored by the broker")
     return {**event, "place": _place(event), "about": ", ".join(about)}
 
 

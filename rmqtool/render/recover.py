@@ -207,9 +207,8 @@ def _gone(shown: Row) -> str:
     lost = sum(row["before"] - row["after"] for row in shown["rewinds"])
     hole = sum(hole["length"] for hole in shown["holes"])
     if hole:
-        return f" more; {text.size(hole)} are missing in the middle of it already, with the messages that were there"
-    named = text.counted(lost, "that a queue names is", "that queues name are")
-    return f" of the log; {named} lost before" if lost else ""
+        return f", but {text.size(hole)} in the middle of the log are missing already, with their messages"
+    return f", but {text.counted(lost, 'was', 'were')} lost already" if lost else ""
 
 
 def _is_missing(shown: Row) -> Severity | None:

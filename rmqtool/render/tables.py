@@ -79,7 +79,7 @@ def lay_out(
     titles = [column.title for column in columns]
     lines = _tabulated(titles, cells, columns, markdown, paint)
     if hidden:
-        lines += texts.hanging(f"not shown for want of room: {', '.join(hidden)}; --csv has all", width, 2)
+        lines += texts.hanging(f"columns without room: {', '.join(hidden)} (--csv shows all)", width, 2)
     return lines
 
 

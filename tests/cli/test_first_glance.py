@@ -302,7 +302,7 @@ def test_counts_are_the_same_wherever_they_stand(store, capsys):
     total = sum(lags.values())
     assert total > 0
     screen = run(capsys, "info", root)[1]
-    assert f"{sum(map(bool, lags.values()))} with a lag, {total} messages in total" in screen
+    assert f"; {sum(map(bool, lags.values()))} lag by {total} messages in total" in screen
     groups = run(capsys, "info", root, "groups")[1]
     assert f"{sum(map(bool, lags.values()))} groups lag: " in groups
     rows = json.loads(run(capsys, "info", root, "topics", "--json")[1])

@@ -48,9 +48,9 @@ def test_a_column_that_has_no_room_is_named():
     columns = [Column("a", "first"), Column("b", "second", spare=True), Column("c", "third", spare=True)]
     rows = [{"a": "x" * 20, "b": "y" * 20, "c": "z" * 20}]
     assert lay_out(rows, columns, width=80)[-1].split() == ["x" * 20, "y" * 20, "z" * 20]
-    assert lay_out(rows, columns, width=60)[-1] == "not shown for want of room: third; --csv has all"
+    assert lay_out(rows, columns, width=60)[-1] == "columns without room: third (--csv shows all)"
     assert " ".join(" ".join(lay_out(rows, columns, width=40)[-2:]).split()) == (
-        "not shown for want of room: second, third; --csv has all"
+        "columns without room: second, third (--csv shows all)"
     )
 
 
@@ -112,7 +112,7 @@ def test_nothing_is_said_in_green_while_messages_are_missing(writable_store, cap
     (root / "commitlog" / "00000000000000065536").unlink()
     status, out, _ = run(capsys, "recover", root, "--color", "always")
     assert status == Exit.DONE
-    assert "64.0 KiB are missing in the middle of it already, with the messages that were there" in out
+    assert "64.0 KiB in the middle of the log are missing already, with their messages" in out
     assert "\x1b[32m" not in out
     assert "\x1b[33m" in out or "\x1b[1;33m" in out
 
