@@ -216,8 +216,9 @@ class WritableFile(ReadableFile, Protocol):
 
 
 class ReadableFileSystem(Closable, Protocol):
-    """The files below one root, for reading. Nothing here can change them, except that the kernel
-    updates access times.
+    """The files below one root, for reading.
+
+    Nothing here can change them, except that the kernel updates access times.
     """
 
     @abstractmethod

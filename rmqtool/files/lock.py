@@ -76,8 +76,9 @@ class StoreLock(Closable):
 
 
 def close_descriptor(descriptor: int) -> None:
-    """Close a descriptor of a store's file. If this process holds the file's lock, it is closed when the lock is
-    released.
+    """Close a descriptor of a store's file.
+
+    If this process holds the file's lock, it is closed when the lock is released.
     """
     with _held.guard:
         waiting = _held.waiting.get(_key(descriptor)) if _held.waiting else None

@@ -433,9 +433,7 @@ class OverlayFileSystem(WritableFileSystem):
         return None if node is None or node.base == path else node.base
 
     def iter_own(self, path: str) -> Iterator[Extent]:
-        """Yield the spans of a file whose bytes are in the overlay, so that reading them does not
-        use the file below.
-        """
+        """Yield the spans of a file whose bytes are in the overlay: reading them does not use the file below."""
         content = self._regular("read", path).content
         yield from content.iter_pages(0, content.size)
 

@@ -156,8 +156,9 @@ class PosixReadableFile(ReadableFile):
                 raise self.close_failed(error) from error
 
     def close_failed(self, error: OSError) -> RmqtoolError:
-        """Return the error for a failed close. A file that was only read has lost nothing, but its
-        disk may be failing.
+        """Return the error for a failed close.
+
+        A file that was only read has lost nothing, but its disk may be failing.
         """
         return read_failed("close", self.shown, error)
 

@@ -34,8 +34,9 @@ def make_bit_map(groups: Iterable[tuple[int, ...]], *, bits: int = BITS) -> byte
 
 
 def may_match(bit_map: bytes, positions: tuple[int, ...], *, bits: int = BITS) -> bool:
-    """Return whether a broker evaluates the filter itself. It does so too if the bit map does not have the expected
-    length.
+    """Return whether a broker evaluates the filter itself.
+
+    It does so too if the bit map does not have the expected length.
     """
     if len(bit_map) * 8 != bits:
         return True

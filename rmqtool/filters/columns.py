@@ -160,9 +160,7 @@ def double_keys(values: npt.NDArray[np.float64]) -> Keys:
 
 
 def text_column(column: Any, rows: int) -> TextColumn:
-    """Return ``column`` (see :class:`~rmqtool.filters.columns.PropertyColumns`) as the texts that
-    Java decodes from it.
-    """
+    """Return ``column`` (see :class:`PropertyColumns`) as the texts that Java decodes from it."""
     import numpy as np
     import pyarrow as pa
 

@@ -106,9 +106,7 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Whether a string contains, starts with or ends with ``text`` (``how`` is the keyword), or does not if
-    ``negated``.
-    """
+    """Whether a string contains, starts with or ends with ``text`` (see ``how``), or does not if ``negated``."""
 
     how: str
     operand: Expression

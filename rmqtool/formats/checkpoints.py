@@ -29,7 +29,7 @@ from rmqtool.formats.layout import Buffer, Layout
 # A broker maps one page, and writes and syncs the whole of it.
 PAGE_SIZE = 4096
 
-# Upstream subtracts this from the times: a message can be on disk a little later than its store time says.
+# Recovery begins this much before the times in the checkpoint.
 SLACK_MS = 3000
 
 Page = TypeVar("Page", layouts.StoreCheckpoint, layouts.TimerCheckpoint)

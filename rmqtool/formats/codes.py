@@ -71,8 +71,9 @@ class TransactionType(IntEnum):
 
 
 class BodyCodec(IntEnum):
-    """The value of the three codec bits; 4 to 7 are undefined. 0 is zlib too: older producers set COMPRESSED and no
-    codec.
+    """The value of the three codec bits; 4 to 7 are undefined.
+
+    0 is zlib too: older producers set COMPRESSED and no codec.
     """
 
     ZLIB_LEGACY = 0

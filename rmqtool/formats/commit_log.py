@@ -290,7 +290,5 @@ def record_size(sys_flag: int, magic: int, body_length: int, topic_length: int, 
 
 
 def encode_blank(length: int) -> bytes:
-    """Return the first bytes of a blank record over the last ``length`` bytes of a segment; its other bytes are
-    undefined.
-    """
+    """Return the head of a blank over the last ``length`` bytes of a segment; its other bytes are undefined."""
     return layouts.BLANK_RECORD.pack(length, BLANK_MAGIC)

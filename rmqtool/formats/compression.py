@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rmqtool.formats.codes import COMPRESSION_MASK, COMPRESSION_SHIFT, BodyCodec, SysFlag
 from rmqtool.formats.flaws import Flaw
 
-# Decompression stops here. A broker takes bodies of 4 MiB by default, so more is an attack or damage.
+# A default broker takes bodies of up to 4 MiB, compressed or not. One that grows beyond this limit counts as damaged.
 DEFAULT_BODY_CAP = 128 << 20
 
 CODEC_NAMES = {BodyCodec.ZLIB_LEGACY: "zlib", BodyCodec.LZ4: "lz4", BodyCodec.ZSTD: "zstd", BodyCodec.ZLIB: "zlib"}

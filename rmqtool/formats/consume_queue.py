@@ -53,9 +53,7 @@ EXT_END_MARK = layouts.SHORT.pack(-1)
 
 @lru_cache(maxsize=256)
 def units_unpacker(count: int) -> Callable[[bytes], tuple[Any, ...]]:
-    """Return an unpacker of ``count`` entries at once: physical offset, size and tags code of each,
-    in one flat tuple.
-    """
+    """Return an unpacker of ``count`` entries into one flat tuple: physical offset, size, tags code of each."""
     order, letters = layouts.CONSUME_QUEUE_UNIT.packer.format[:1], layouts.CONSUME_QUEUE_UNIT.packer.format[1:]
     return struct.Struct(order + letters * count).unpack
 
@@ -95,9 +93,7 @@ def ext_offset(tags_code: int) -> int:
 
 
 class ConsumeQueueExtUnit(NamedTuple):
-    """An entry of the extension: what does not fit into 20 bytes. The bit map has a bit for each
-    SQL filter of a group.
-    """
+    """An entry of the extension, for values that do not fit into 20 bytes. ``filters.bloom`` explains the bit map."""
 
     size: int
     tags_code: int

@@ -70,8 +70,9 @@ class QueueEntry(NamedTuple):
 
 
 def has_queue_unit(sys_flag: int) -> bool:
-    """Return whether a record has an entry in its queue. Half messages and rollbacks do not, so consumers never see
-    them.
+    """Return whether a record has an entry in its queue.
+
+    Half messages and rollbacks do not, so consumers never see them.
     """
     return sys_flag & TRANSACTION_MASK in (TransactionType.NONE, TransactionType.COMMIT)
 
@@ -79,7 +80,7 @@ def has_queue_unit(sys_flag: int) -> bool:
 def tags_code(message: Message, delays: Sequence[int]) -> int:
     """Return the tags code of a message's entry, before any extension: the hash of the tag.
 
-    In the delay queues it is the time of delivery in ms; 5.x reads it instead of the record.
+    In the delay queues it is the time of delivery in ms, which a broker compares with its clock.
     """
     if message.topic == SCHEDULE_TOPIC:
         level = min(parse_int(message.properties.get(DELAY, "")) or 0, len(delays))

@@ -142,9 +142,7 @@ def parse(text: str | bytes, dialect: Dialect | None = None) -> Parsed:
 
 
 class Whole(NamedTuple):
-    """The sound part of a text that does not parse: a text that does, and how many characters of
-    the original it has.
-    """
+    """The sound part of a text that does not parse, closed so that it does, and its length in the original."""
 
     text: str
     position: int

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 
 class Flaw(NamedTuple):
-    """Why bytes do not decode: a finding code, a sentence, and the bytes at fault, counted from the start of what was
-    decoded.
+    """Why bytes do not decode: a finding code, a sentence, and the bytes at fault.
+
+    ``at`` is counted from the start of what was decoded.
     """
 
     code: str

@@ -114,9 +114,7 @@ def decode_uniq_key(text: str) -> UniqKey | None:
 
 
 def uniq_key_span(now: int, zone: tzinfo) -> int | None:
-    """Return the ms since the month began, as a client in ``zone`` puts them into a key; None for a time beyond the
-    calendar.
-    """
+    """Return the ms of the month, as a client in ``zone`` puts them into a key; None beyond the calendar."""
     start = _month_start(now, zone, 0)
     return None if start is None else (now - start) & 0xFFFFFFFF
 

@@ -39,8 +39,10 @@ def tag_key_text(topic: str, tags: str) -> str:
 
 
 def key_hash(text: str) -> int:
-    """Return the hash in an entry for ``text``. It is not negative: upstream takes the absolute value, and 0 for the
-    one hash whose absolute value is not an ``int``.
+    """Return the hash in an entry for ``text``.
+
+    It is not negative: upstream takes the absolute value, and 0 for the one hash whose absolute value is not an
+    ``int``.
     """
     hashed = abs(string_hash(text))
     return hashed if hashed <= INT_MAX else 0

@@ -97,9 +97,7 @@ def _spread(key: str | int) -> int:
 
 
 def _replace_as_java(error: UnicodeError) -> tuple[str, int]:
-    """Replace malformed bytes as Java does: an encoded surrogate, even if cut short, becomes one
-    replacement character.
-    """
+    """Replace malformed bytes as Java does: an encoded surrogate, even a cut one, becomes one replacement."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     at = error.start

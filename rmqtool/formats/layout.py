@@ -107,8 +107,9 @@ class Layout(Generic[Value]):
         raise KeyError(name)
 
     def dtype(self) -> list[tuple[str, str]]:
-        """Return the packed numpy dtype as numpy's list form. Raw bytes are void: numpy's ``S``
-        drops trailing zeros.
+        """Return the packed numpy dtype as numpy's list form.
+
+        Raw bytes are void: numpy's ``S`` drops trailing zeros.
         """
         return [
             (part.name, f"V{part.size}" if part.kind == "bytes" else DTYPE_CODES[part.kind]) for part in self.fields

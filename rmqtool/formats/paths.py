@@ -113,9 +113,7 @@ class FileKind(StrEnum):
 
 
 class Copy(StrEnum):
-    """A file, or a copy of it: upstream keeps the previous version of some files as .bak and writes
-    some as .tmp first.
-    """
+    """A file, or a copy: upstream keeps the previous version of some files as .bak and writes some as .tmp."""
 
     MAIN = ""
     BAK = ".bak"
@@ -166,9 +164,7 @@ def parse_segment_name(name: str) -> int | None:
 
 
 def parse_numeric_name(name: str) -> int | None:
-    """Return the number that a broker's loader reads from any name in a directory of segments, or
-    None where it throws.
-    """
+    """Return the number that a broker's loader reads from any name among segments, or None where it throws."""
     number = int(name) if _NUMBER.fullmatch(name) else LONG_MAX + 1
     return number if LONG_MIN <= number <= LONG_MAX else None
 

@@ -128,8 +128,9 @@ class PropertyCrc(NamedTuple):
 
 
 def find_property_crc(block: bytes) -> PropertyCrc | None:
-    """Return the checksum at the end of a block, or None. Brokers from 5.2 on write it if
-    enabledAppendPropCRC is set.
+    """Return the checksum at the end of a block, or None.
+
+    Brokers from 5.2 on write it if enabledAppendPropCRC is set.
     """
     digits = block[-1 - CRC_DIGITS : -1]
     if block[-CRC_BLOCK_LENGTH:] != _crc_block(digits) or not digits.isdigit():

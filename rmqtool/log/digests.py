@@ -251,9 +251,7 @@ class Buckets:
         self._sums: Hashes = np.zeros((2, BUCKETS), np.uint64)
 
     def add(self, items: Items) -> None:
-        """Add items. A word is mixed with its identity and the word before it, so that swapped
-        words change the sums.
-        """
+        """Add items. A word is mixed with its identity and the word before it, so swapped words change the sums."""
         rows = bucket_of(items.identities)
         bound = items.identities * _MIX
         np.add.at(self.counts, rows, 1)

@@ -90,8 +90,9 @@ def _tail_units(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> list[_Uni
 
 
 def _greatest_proven(log: SegmentQueue, queues: list[ConsumeQueueFiles]) -> _Unit | None:
-    """Return the greatest entry that points to a valid record. It is the last entry of some queue, usually the first
-    tried.
+    """Return the greatest entry that points to a valid record.
+
+    It is the last entry of some queue, usually the first tried.
     """
     most = max(_FEWEST, _UNITS // max(len(queues), 1))
     # For each queue its greatest entry that is not refuted yet; the greatest of all comes first.
@@ -185,8 +186,9 @@ def _walk_on(log: SegmentQueue, units: list[_Unit]) -> LogEnd:
 
 
 def _last_valid(log: SegmentQueue, chain: list[_Unit]) -> Message:
-    """Return the last record of the chain that is in the log. Entries can point to records that a crash took from the
-    log.
+    """Return the last record of the chain that is in the log.
+
+    Entries can point to records that a crash took from the log.
     """
     for offset, _ in reversed(chain):
         message = read_record(log, offset)

@@ -85,9 +85,7 @@ def find_record(files: Sequence[LogFile], physical_offset: int) -> Message | Non
 
 
 def is_cut_back(files: Sequence[LogFile], mark: Mark) -> bool:
-    """Return whether the log differs from the one that was read up to ``mark``: a broker cut it back and wrote it
-    again.
-    """
+    """Return whether a broker cut the log back and wrote it again since it was read up to ``mark``."""
     if files and files[-1].end_offset < mark.physical_offset:
         return True
     last = mark.last

@@ -298,8 +298,9 @@ def hash_values(values: Iterable[Any]) -> int:
 
 
 def _sum_up(records: Records, rows: Ints | None, codes: Ints, hashes: Hashes) -> GroupTable:
-    """Return the groups that ``codes`` number. ``rows`` are the message of each code; None if there is one code per
-    message.
+    """Return the groups that ``codes`` number.
+
+    ``rows`` are the message of each code; None if there is one code per message.
     """
     sizes, bodies, times, offsets = (
         records.column(name) if rows is None else records.column(name)[rows]

@@ -343,8 +343,9 @@ def iter_taken(files: Sequence[LogFile], blocks: Iterator[Keys]) -> Iterator[Par
 
 
 def _taken(opened: OpenLogs, files: Sequence[LogFile], number: int, places: Places) -> Iterator[Part | Damage]:
-    """Yield the records at ``places``. They were right when their keys were read; one that is not
-    any more is damage.
+    """Yield the records at ``places``.
+
+    They were right when their keys were read; one that is not any more is damage.
     """
     file = files[number]
     while len(places.sizes):

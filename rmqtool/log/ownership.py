@@ -48,8 +48,9 @@ def without_match(patterns: Iterable[str], topics: Collection[str]) -> list[str]
 
 @dataclass(frozen=True)
 class Belonging:
-    """The wanted and the purged topics of a copy. ``groups`` are needed to tell a group's retry
-    topic from one of POP.
+    """The wanted and the purged topics of a copy.
+
+    ``groups`` are needed to tell a group's retry topic from one of POP.
     """
 
     wanted: TopicPatterns = _NONE
@@ -97,9 +98,7 @@ class Belonging:
         return records if chosen.all() else records.select(chosen)
 
     def count_beside(self, records: Records) -> int:
-        """Return how many of the selected messages are in topics that are not wanted themselves: they wait for wanted
-        ones.
-        """
+        """Return how many selected messages are in topics that are not wanted themselves: they wait for wanted ones."""
         if not self.wanted.patterns:
             return 0
         topics = records.topics

@@ -173,8 +173,9 @@ def read_unit_places(queue: QueueFiles, queue_offsets: Ints) -> Ints:
 
 
 class _QueueUnits:
-    """The entries of one queue, numbered from the first on disk. Files are closed at the end, because queues can be
-    thousands.
+    """The entries of one queue, numbered from the first on disk.
+
+    Files are closed at the end, because queues can be thousands.
     """
 
     def __init__(self, queue: QueueFiles) -> None:

@@ -65,8 +65,9 @@ class Plan:
         return any(time is not None for time in self.first_times[first:])
 
     def find_extent(self, begin: int, end: int = AFTER) -> int | None:
-        """Return where the last record ends that queues point to from ``begin`` to ``end``, where the log itself has
-        none.
+        """Return where the last record ends that queues point to from ``begin`` to ``end``, None without one.
+
+        It is asked where the log itself has no records.
         """
         if self.live:
             return None
@@ -140,8 +141,9 @@ def plan_files(files: Sequence[LogFile], times: Sequence[int | None], selection:
 
 
 def plan_ranges(file: LogFile, start: int = 0, size: int = RANGE) -> Iterator[Range]:
-    """Yield the ranges of a file from ``start`` on. All but the first begin at a guess. DLedger files are one range
-    each.
+    """Yield the ranges of a file from ``start`` on.
+
+    All but the first begin at a guess. DLedger files are one range each.
     """
     if file.kind is LogKind.DLEDGER:
         yield Range(file)
@@ -257,8 +259,9 @@ def judge_rest(left_over: Damage, plan: Plan, file: LogFile) -> Iterator[Damage 
 
 
 def find_missing_end(plan: Plan, *, settled: bool) -> Iterator[Damage]:
-    """Yield damage if queues point past the last file. ``settled``: what comes after its last record was judged
-    already.
+    """Yield damage if queues point past the last file.
+
+    ``settled``: what comes after its last record was judged already.
     """
     if not plan.files and plan.witnesses:
         text = f"{LOG_IS_EMPTY}: is its volume mounted?"

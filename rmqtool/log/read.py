@@ -222,9 +222,7 @@ def are_readable(file: SalvagedFile, records: Records, at: int) -> Mask:
 
 
 def seen(walk: SegmentWalk, place: Place) -> Rows | Place:
-    """Return a message of the walk as a row: it was too large for a window, or was completed since the columns were
-    made.
-    """
+    """Return a message of the walk as a row: it was too large for a window, or was completed meanwhile."""
     if not isinstance(place.what, Message):
         return place
     data, at = walk.window.view(place.file_offset, place.length)
@@ -323,9 +321,7 @@ class DLedgerScan:
         return seen(walk, walk.place_at(at + body.offset))
 
     def _walk_one(self, at: int) -> Generator[Rows | Place, None, int]:
-        """Yield what is at ``at`` where no whole entry is in the window: a large entry, the end, or a break; return its
-        end.
-        """
+        """Yield what is at ``at`` where a window has no whole entry (a large one, the end, a break); return its end."""
         left = self.end - at
         head = decode_entry_head(self.file.pread(HEAD_SIZE, at).ljust(HEAD_SIZE, b"\0"), 0, left)
         if isinstance(head, DLedgerEntryHead):

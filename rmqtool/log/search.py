@@ -120,8 +120,9 @@ class Texts:
 
     @cached_property
     def _about(self) -> Bytes:
-        """Bytes that contain all properties, and perhaps more. Pieces of one width are copied faster, where that is not
-        much more.
+        """Bytes that contain all properties, and perhaps more.
+
+        Pieces of one width are copied faster, where that is not much more.
         """
         data, offsets, lengths = self.records.data, self.records.properties_offsets, self.records.properties_lengths
         width = int(lengths.max())
@@ -202,9 +203,7 @@ def find_neighbours(plan: Plan, physical_offset: int, effort: Effort) -> Neighbo
 def iter_picked(
     plan: Plan, selection: Selection, effort: Effort, topics: Callable[[str], bool], sys_flag: int = 0
 ) -> Iterator[Message | Damage]:
-    """Yield messages of the topics that ``topics`` accepts, and messages of any topic with one of ``sys_flag``; and
-    damage.
-    """
+    """Yield messages of the topics that ``topics`` accepts, or with one of ``sys_flag``; and damage."""
     for found in iter_parts(plan, selection, effort):
         if isinstance(found, Damage):
             yield found

@@ -173,9 +173,7 @@ class Selection(Wanted):
         return np.array(found, np.bool_)
 
     def queue_places(self, records: Records) -> tuple[Coded, Ints, Ints]:
-        """Return topic, queue and queue offset of each wanted message: of its own queue if that is wanted, else of a
-        further one.
-        """
+        """Return topic, queue and queue offset of each wanted message, in its own queue if that one is wanted."""
         topics = records.topics
         queue_ids = records.column("queue_id").astype(np.int64)
         offsets = records.column("queue_offset").copy()
@@ -221,8 +219,9 @@ class _Columns:
 
 
 def _rows_with_targets(records: Records, among: Mask) -> list[int]:
-    """Return those rows of ``among`` whose messages name further queues. Few logs have any, so the bytes are searched
-    first.
+    """Return those rows of ``among`` whose messages name further queues.
+
+    Few logs have any, so the bytes are searched first.
     """
     begin = int(records.file_offsets.min(initial=len(records.data)))
     end = int((records.properties_offsets + records.properties_lengths).max(initial=0))

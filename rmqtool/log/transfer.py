@@ -60,9 +60,7 @@ class Numbered(NamedTuple):
 
 
 class Watch:
-    """Offsets of one queue of a source, and the offset that each becomes in the copy: the committed
-    offsets of groups.
-    """
+    """Offsets of one queue of a source (the committed offsets of groups), and what each becomes in the copy."""
 
     def __init__(self, offsets: Iterable[int]) -> None:
         self.offsets: Ints = np.array(sorted(set(offsets)), np.int64)
@@ -413,9 +411,7 @@ class SourceMove:
 
 
 def id_columns(moved: Moved) -> list[Iterable[Any]]:
-    """Return the columns of the id map: topic, queue, then old and new queue offset, physical offset and id, and the
-    key.
-    """
+    """Return the columns of the id map: topic, queue, then old and new offsets and ids, and the key."""
     old = moved.records
     new, _ = decode_records(moved.packed.data.data, moved.packed.starts)
     topics = old.topics

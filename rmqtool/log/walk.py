@@ -123,10 +123,10 @@ class SegmentWalk:
             yield last
 
     def _find_overlapped(self, last: Place, end: int) -> int | None:
-        """Return where a record begins inside the last record and reaches past its end, up to which the size must be
-        wrong.
+        """Return where a record begins that is inside the last one and reaches past its end, or None.
 
-        Only a record with its own physical offset counts, and that cannot be inside another record by chance.
+        The size of the last record is wrong then: only a record with its own physical offset counts, and that cannot
+        be inside another one by chance.
         """
         found = self.find_record(last.file_offset + MIN_RECORD_SIZE, end)
         record = None if found is None else self._decode(found)
@@ -315,9 +315,7 @@ def _candidates(data: bytes) -> Iterator[int]:
 def read_record_at(
     file: ReadableFile, base_offset: int, file_offset: int, *, verify: bool = True
 ) -> Message | Flaw | None:
-    """Return ``SegmentWalk.record_at`` for a caller that knows where a record begins; nothing else
-    of the file is read.
-    """
+    """Return ``SegmentWalk.record_at`` for a caller that knows where a record begins; read nothing else."""
     walk = SegmentWalk(file, base_offset)
     walk.window = Window(walk.file, walk.end, RECORD_WINDOW)
     return walk.record_at(file_offset, verify=verify)
@@ -347,9 +345,7 @@ def find_dledger_entry(file: ReadableFile, base_offset: int, file_offset: int) -
 
 
 def walk_dledger(file: ReadableFile, base_offset: int, start: int = 0) -> Iterator[EntryPlace]:
-    """Yield the entries of a DLedger data file from ``start``, where an entry is expected; the last place ends the
-    file.
-    """
+    """Yield the entries of a DLedger data file from ``start``, where one is expected, and last what ends the file."""
     file = salvaged(file)
     at, size = start, file.size()
     while at < size:

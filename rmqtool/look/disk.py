@@ -20,8 +20,9 @@ _NORMAL_RANGE, _WARNING_RANGE, _FORCIBLE_RANGE = (10, 95), (35, 90), (30, 85)
 
 
 class DiskUse(NamedTuple):
-    """The fullest disk that counts, that of ``path``. ``consequence`` is what a broker does; None
-    below all thresholds.
+    """The fullest disk that counts, that of ``path``.
+
+    ``consequence`` is what a broker does; None below all thresholds.
     """
 
     path: str

@@ -139,9 +139,7 @@ def _offsets_of(order: Mapping[str, Any]) -> list[int]:
 
 
 def _find_body(record: Message, queue: QueueId, seen: set[str]) -> dict[str, Any] | None:
-    """Return the fields of a check point or an ack for this queue, or None if it is another record
-    or was seen before.
-    """
+    """Return the fields of a check point or an ack for this queue; None for other records and for repeated ones."""
     key = record.uniq_key or ""
     if record.tags not in _TAGS or key in seen or not key.startswith(f"{queue.topic}@{queue.queue_id}@"):
         return None

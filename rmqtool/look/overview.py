@@ -50,8 +50,9 @@ class IndexOverview(NamedTuple):
 
 @dataclass
 class TopicOverview:
-    """A topic and its queues on disk. ``configured`` is how many queues it may have, None if no
-    configuration says it.
+    """A topic and its queues on disk.
+
+    ``configured`` is how many queues it may have, None if no configuration says it.
     """
 
     kind: TopicKind

@@ -62,8 +62,9 @@ class Hint:
 
 @dataclass
 class LogSearch:
-    """The searched ranges of a log, and what could not be read in them. ``effort`` returns how many threads may
-    search.
+    """The searched ranges of a log, and what could not be read in them.
+
+    ``effort`` returns how many threads may search.
     """
 
     store: Store

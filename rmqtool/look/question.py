@@ -51,8 +51,9 @@ class NoSuchQuestion(ValueError):
 
 
 def guess_question(text: str, parse_time: Callable[[str], int]) -> Question:
-    """Return the question that the form of ``text`` suggests. ``parse_time`` raises an error of its own for other
-    texts.
+    """Return the question that the form of ``text`` suggests.
+
+    ``parse_time`` raises an error of its own for other texts.
     """
     place = _QUEUE_OFFSET.fullmatch(text)
     if place:

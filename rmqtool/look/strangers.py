@@ -87,9 +87,7 @@ def _file_sizes(store: Store) -> dict[str, int]:
 
 
 def _judge(store: Store, stranger: Stranger, size: int | None) -> Finding:
-    """Return the finding for a foreign name; ``size`` is the expected size if a broker loads all files of the
-    directory.
-    """
+    """Return the finding for a foreign name; ``size`` is that of the files that a broker loads beside it."""
     path, kind = stranger
     directory, name = split(path)
     text = f"{path} is not a file of a store" if kind is Kind.FILE else f"{path} is a {kind}"

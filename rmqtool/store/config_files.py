@@ -259,9 +259,7 @@ class ConfigText:
         self._is_loadable = is_loadable
 
     def read_copies(self) -> list[tuple[str, bytes]]:
-        """Return name and content of the file and its copy, as far as they have any, in the order in which a broker
-        tries them.
-        """
+        """Return name and content of the file and its copy, if they have any, in the order a broker tries them."""
         copies = iter_copies(lambda path: _read_text(self._files, path), self._path)
         return [(self._files.shown(path), data) for path, data in copies if data]
 

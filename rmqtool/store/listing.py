@@ -183,8 +183,9 @@ def _segment_names(entries: Iterable[Entry]) -> Iterator[tuple[str, int]]:
 
 
 def _guess_log(listing: StoreListing) -> None:
-    """Take every directory with files that look like segments of a commit log for one of the log's; the root can be
-    one.
+    """Take each directory with files that look like segments of a commit log for one of the log's.
+
+    The root can be one of them.
     """
     candidates: dict[str, list[int]] = {}
     for number, file in enumerate(listing.files):

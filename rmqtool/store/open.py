@@ -73,8 +73,9 @@ class Store:
 
     @cached_property
     def dispatch_rules(self) -> DispatchRules:
-        """The dispatch rules of this broker. An entry for a further queue proves that its switch was on, so all are
-        taken for on.
+        """The dispatch rules of this broker.
+
+        An entry for a further queue proves that its switch was on, so all are taken for on.
         """
         return rules_of(self.version.value, parse_delay_levels(self.config.message_delay_level))
 
@@ -214,9 +215,7 @@ def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
 
 
 def _climb(path: str) -> str | None:
-    """Return the root of the store of which ``path`` is a directory, if its name and its neighbours
-    say so; else None.
-    """
+    """Return the root of the store of which ``path`` is a directory, if names around it say so; else None."""
     parts = PurePosixPath(path).parts
     names = {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE, paths.INDEX, paths.CONFIG}
     for depth in range(1, min(4, len(parts))):

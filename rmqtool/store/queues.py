@@ -223,9 +223,7 @@ class BatchQueueFiles:
         return last.msg_base_offset + last.batch_size if last else 0
 
     def min_offset(self, log_min: int) -> int:
-        """Return the queue offset of the first message that the log still has; -1 for a queue that
-        never had a message.
-        """
+        """Return the queue offset of the first message that the log still has; -1 if the queue never had one."""
         for unit in self.iter_units():
             if unit.physical_offset >= log_min:
                 return unit.msg_base_offset

@@ -40,9 +40,7 @@ class Gap(NamedTuple):
 
 
 class OpenFiles:
-    """Segments that are open for reading, a limited number for all queues of a store, which can have thousands of
-    files.
-    """
+    """Segments that are open for reading: a limited number for all queues of a store, which can be thousands."""
 
     def __init__(self, most: int = _OPEN_FILES) -> None:
         self._most = most
@@ -80,8 +78,9 @@ class SegmentQueue:
         return iter(self.segments)
 
     def add(self, segment: Segment) -> None:
-        """Add a segment after the last one. Other threads may be reading meanwhile, so the tuple is replaced, not
-        changed.
+        """Add a segment after the last one.
+
+        Other threads may be reading meanwhile, so the tuple is replaced, not changed.
         """
         self.segments = (*self.segments, segment)
         self._bases = [*self._bases, segment.base_offset]
