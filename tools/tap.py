@@ -133,13 +133,14 @@ class Tap:
 
     async def _pass(self, side: Side, other: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what one side sends until it ends; then the other side is told, and may still answer."""
-        with suppress(ConnectionError):
+        with suppress(OSError):
             while data := await reader.read(_CHUNK):
                 writer.write(data)
                 if side.has_frames:
                     side.held += data
                     self._record(side, other)
                 await writer.drain()
+        with suppress(OSError):  # it may be gone as well
             writer.write_eof()
         self._write(side, {"event": "closed", "within_a_frame": len(side.held)})
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
+import socket
+import struct
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from rmqtool.remoting.command import ANSWER, RemotingCommand
 from rmqtool.remoting.frames import encode_frame
-from tools.tap import Link, Tap, parse_link
+from tools.tap import Link, Side, Tap, parse_link
 
 ASK = encode_frame(RemotingCommand(310, {"a": "PG", "Signature": "c2ln"}, b"hello", opaque=7))
 SAY = encode_frame(RemotingCommand(0, {"msgId": "7F"}, opaque=7, flag=ANSWER))
@@ -115,6 +118,58 @@ def test_a_broker_that_is_not_there_is_told() -> None:
     assert asyncio.run(asyncio.wait_for(run(), 20)) == b""
     (line,) = map(json.loads, out.getvalue().splitlines())
     assert (line["event"], line["from"]) == ("refused", "broker")
+
+
+def test_a_client_that_resets_its_connection_is_told_to_the_broker() -> None:
+    """It vanishes while the broker still talks: the broker sees the end, and nothing goes wrong in the proxy."""
+    out, unhandled = io.StringIO(), []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unhandled.append(context))
+        ended = loop.create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            writer.write(SAY)
+            await reader.read()
+            ended.set_result(None)
+            writer.close()
+
+        server = await asyncio.start_server(serve, HOST, 0)
+        async with Tap(out, [Link((HOST, 0), (HOST, server.sockets[0].getsockname()[1]))]) as tap:
+            client = socket.create_connection((HOST, tap.ports[0]))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(ASK)
+            while "SUCCESS" not in out.getvalue():
+                await asyncio.sleep(0)
+            client.close()
+            await ended
+            while out.getvalue().count("closed") < 2:
+                await asyncio.sleep(0)
+        server.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert unhandled == []
+
+
+def test_a_side_that_cannot_be_told_of_an_end_is_gone() -> None:
+    """Both sides ended at once: the system refuses to end a connection that is no longer there."""
+
+    class Gone:
+        def write_eof(self) -> None:
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    async def run() -> None:
+        link = Link((HOST, 0), (HOST, 1))
+        reader = asyncio.StreamReader()
+        reader.feed_eof()
+        client, broker = Side(link, 1, "client"), Side(link, 1, "broker")
+        await Tap(out, [link])._pass(client, broker, reader, Gone())  # type: ignore[arg-type]
+
+    out = io.StringIO()
+    asyncio.run(run())
+    assert json.loads(out.getvalue())["event"] == "closed"
 
 
 def test_links() -> None:
