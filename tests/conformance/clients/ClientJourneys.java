@@ -73,7 +73,8 @@ public class ClientJourneys {
         p.setNamesrvAddr(names);
         p.setInstanceName(group + "-producer" + ends.size());
         p.setDefaultTopicQueueNums(QUEUES);
-        p.setSendMsgTimeout(10_000);
+        p.setSendMsgTimeout(PATIENCE_MS);
+        p.setMqClientApiTimeout(PATIENCE_MS);
         p.start();
         ends.add(p::shutdown);
         return p;
@@ -86,6 +87,7 @@ public class ClientJourneys {
         c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         c.setSuspendCurrentQueueTimeMillis(500);
         c.setPollNameServerInterval(2000);
+        c.setMqClientApiTimeout(PATIENCE_MS);
         ends.add(c::shutdown);
         return c;
     }
@@ -94,6 +96,7 @@ public class ClientJourneys {
         c.setNamesrvAddr(names);
         c.setInstanceName(group + "-pull" + ends.size());
         c.setBrokerSuspendMaxTimeMillis(SUSPEND_MS);
+        c.setMqClientApiTimeout(PATIENCE_MS);
         c.start();
         ends.add(c::shutdown);
         return c;
@@ -159,7 +162,7 @@ public class ClientJourneys {
             public void onSuccess(SendResult r) { sent("async", r); answered.countDown(); }
             public void onException(Throwable e) { say("failed", "why", "" + e); answered.countDown(); }
         });
-        answered.await(20, TimeUnit.SECONDS);
+        answered.await(PATIENCE_MS, TimeUnit.MILLISECONDS);
         p.sendOneway(message(2), ClientJourneys::queue, 2);
         MessageQueue last = p.fetchPublishMessageQueues(topic).stream().filter(q -> q.getQueueId() == 3).findFirst().get();
         sent("batch", p.send(Arrays.asList(message(3), message(4), message(5)), last));
@@ -326,6 +329,7 @@ public class ClientJourneys {
         DefaultLitePullConsumer c = new DefaultLitePullConsumer(group);
         c.setNamesrvAddr(names);
         c.setInstanceName(group + "-lite");
+        c.setMqClientApiTimeout(PATIENCE_MS);
         c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         ends.add(c::shutdown);
         return c;
@@ -347,7 +351,7 @@ public class ClientJourneys {
                 say("got", "one", m);
                 due.left.countDown();
                 if (m.getProperty("REPLY_TO_CLIENT") != null)
-                    try { sent("reply", answerer.send(MessageUtil.createReplyMessage(m, bytes("answer to " + m.getKeys())), 5000)); } catch (Exception e) { say("failed", "why", "" + e); }
+                    try { sent("reply", answerer.send(MessageUtil.createReplyMessage(m, bytes("answer to " + m.getKeys())), PATIENCE_MS)); } catch (Exception e) { say("failed", "why", "" + e); }
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
@@ -390,9 +394,12 @@ public class ClientJourneys {
         for (int i = 0; i < 2; i++) {
             members[i] = consumer("member" + i);
             members[i].subscribe(topic, "*");
-            members[i].setPersistConsumerOffsetInterval(1000);
             concurrently(members[i], "any", all, m -> { first.left.countDown(); return 0; });
-            if (i == 1) first.await(); // what is not committed when the other comes is delivered again
+            if (i == 1) { // what is not committed when the other comes is delivered again
+                first.await();
+                members[0].getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                Thread.sleep(GRACE_MS);
+            }
             members[i].start();
             settled(i == 0 ? "alone" : "joined", members, i == 0 ? new int[] {4} : new int[] {2, 2});
         }

@@ -106,7 +106,7 @@ func (j *journey) message(number int) *primitive.Message {
 
 func (j *journey) options() []producer.Option {
 	return []producer.Option{producer.WithNameServer(j.names), producer.WithGroupName(j.group + "_p"), producer.WithInstanceName(j.group + "-producer"),
-		producer.WithQueueSelector(byNumber{}), producer.WithRetry(2), producer.WithSendMsgTimeout(10 * time.Second)}
+		producer.WithQueueSelector(byNumber{}), producer.WithRetry(2), producer.WithSendMsgTimeout(patience)}
 }
 
 func (j *journey) producer() rocketmq.Producer {
