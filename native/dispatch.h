@@ -33,6 +33,13 @@ typedef struct {
     uint8_t is_text, is_delayed;
 } Topic;
 
+static void describe_topic(Topic *topic, Text name, size_t number) {
+    topic->name = name, topic->code = (uint32_t)number + 1, topic->hash = 0;
+    topic->is_text = (uint8_t)java_hash(name, &topic->hash);
+    topic->hash = topic->hash * 31 + '#';
+    topic->is_delayed = (uint8_t)IS(name, SCHEDULE_TOPIC);
+}
+
 /* Return the topic of a row, entered where it is new; NULL where there is no room for one more. */
 static Topic *topic_of(Topic *slots, Dispatched *d, Text name, int32_t row) {
     uint32_t slot = mix(name.p, name.length) % TOPIC_SLOTS;
@@ -41,10 +48,7 @@ static Topic *topic_of(Topic *slots, Dispatched *d, Text name, int32_t row) {
     if (topic->code) return topic;
     if (d->topics == d->most_topics || d->topics == TOPIC_SLOTS / 2) return NULL;
     d->topic_rows[d->topics] = row;
-    topic->name = name, topic->code = (uint32_t)++d->topics;
-    topic->is_text = (uint8_t)java_hash(name, &topic->hash);
-    topic->hash = topic->hash * 31 + '#';
-    topic->is_delayed = (uint8_t)IS(name, SCHEDULE_TOPIC);
+    describe_topic(topic, name, d->topics++);
     return topic;
 }
 
@@ -104,6 +108,31 @@ static int add_keys(Dispatched *d, const Topic *topic, const Named *named, int32
     return 1;
 }
 
+/* Dispatch the record at ``p`` as row ``n``; return 0 where there is no room for its keys. */
+static int dispatch_row(Dispatched *d, const Topic *topic, const uint8_t *p, const Parts *r, size_t n) {
+    Text properties = {p + r->properties, r->properties_length};
+    Named named;
+    find_named(properties, &named);
+    /* A unique key, and keys of a byte and a space each. */
+    if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return 0;
+    d->topic_codes[n] = (int32_t)topic->code - 1;
+    int64_t code = 0;
+    int flags = tags_code(d, topic, &named, long_at(p + r->born_growth + FIELD(STORE_TIMESTAMP)), &code) ? 0 : ODD_TAGS;
+    uint8_t *unit = d->units + CONSUME_QUEUE_UNIT_SIZE * n;
+    memcpy(unit + CONSUME_QUEUE_UNIT_AT_PHYSICAL_OFFSET, p + FIELD(PHYSICAL_OFFSET), 8);
+    put32(unit + CONSUME_QUEUE_UNIT_AT_SIZE, r->size);
+    put64(unit + CONSUME_QUEUE_UNIT_AT_TAGS_CODE, (uint64_t)code);
+    uint32_t transaction = r->sys_flag & TRANSACTION_MASK;
+    size_t before = d->keys;
+    d->tag_hashes[n] = -1;
+    if (transaction != TRANSACTION_ROLLBACK && !add_keys(d, topic, &named, (int32_t)n)) flags |= ODD_KEYS, d->keys = before, d->tag_hashes[n] = -1;
+    if (transaction == TRANSACTION_PREPARED || transaction == TRANSACTION_ROLLBACK) flags |= BESIDE_QUEUE;
+    if (named.queues.length) flags |= NAMES_QUEUES;
+    if (!is_utf8(properties)) flags |= NOT_TEXT;
+    d->flags[n] = (uint8_t)flags;
+    return 1;
+}
+
 /* Return how many of the records at ``offsets`` were dispatched: fewer than ``count`` where there is no room for a topic
  * or for keys, or no record. */
 static size_t dispatch_rows(Dispatched *d, const uint8_t *data, int64_t end, const int64_t *offsets, size_t count) {
@@ -113,30 +142,31 @@ static size_t dispatch_rows(Dispatched *d, const uint8_t *data, int64_t end, con
     size_t n;
     for (n = 0; n < count && look_within(data, end, offsets[n], &r); n++) {
         const uint8_t *p = data + offsets[n];
-        Text properties = {p + r.properties, r.properties_length};
-        Topic *topic = topic_of(slots, d, (Text){p + r.topic, r.topic_length}, (int32_t)n);
-        if (!topic) return n;
-        Named named;
-        find_named(properties, &named);
-        /* A unique key, and keys of a byte and a space each. */
-        if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return n;
-        d->topic_codes[n] = (int32_t)topic->code - 1;
-        int64_t code = 0;
-        int flags = tags_code(d, topic, &named, long_at(p + r.born_growth + FIELD(STORE_TIMESTAMP)), &code) ? 0 : ODD_TAGS;
-        uint8_t *unit = d->units + CONSUME_QUEUE_UNIT_SIZE * n;
-        memcpy(unit + CONSUME_QUEUE_UNIT_AT_PHYSICAL_OFFSET, p + FIELD(PHYSICAL_OFFSET), 8);
-        put32(unit + CONSUME_QUEUE_UNIT_AT_SIZE, r.size);
-        put64(unit + CONSUME_QUEUE_UNIT_AT_TAGS_CODE, (uint64_t)code);
-        uint32_t transaction = r.sys_flag & TRANSACTION_MASK;
-        size_t before = d->keys;
-        d->tag_hashes[n] = -1;
-        if (transaction != TRANSACTION_ROLLBACK && !add_keys(d, topic, &named, (int32_t)n)) flags |= ODD_KEYS, d->keys = before, d->tag_hashes[n] = -1;
-        if (transaction == TRANSACTION_PREPARED || transaction == TRANSACTION_ROLLBACK) flags |= BESIDE_QUEUE;
-        if (named.queues.length) flags |= NAMES_QUEUES;
-        if (!is_utf8(properties)) flags |= NOT_TEXT;
-        d->flags[n] = (uint8_t)flags;
+        const Topic *topic = topic_of(slots, d, (Text){p + r.topic, r.topic_length}, (int32_t)n);
+        if (!topic || !dispatch_row(d, topic, p, &r, n)) return n;
     }
     return n;
+}
+
+enum { KEYS_OF_ONE = 256 };
+
+/* One record and what its queue and the index get. */
+typedef struct {
+    Parts parts;
+    int32_t topic_code, topic_row, tag_hash, hashes[KEYS_OF_ONE], rows[KEYS_OF_ONE];
+    uint8_t unit[CONSUME_QUEUE_UNIT_SIZE], flags;
+    size_t keys;
+} Single;
+
+/* Dispatch the record at ``at``; return 0 where none is, or where a part of it is left to the caller. */
+static int dispatch_one(Single *s, const uint8_t *data, int64_t end, int64_t at, const int64_t *delays, size_t levels) {
+    if (!look_within(data, end, at, &s->parts)) return 0;
+    Dispatched d = {&s->topic_code, s->unit, &s->flags, &s->topic_row, s->hashes, s->rows, &s->tag_hash, delays, 1, KEYS_OF_ONE, levels, 0, 0};
+    Topic topic;
+    describe_topic(&topic, (Text){data + at + s->parts.topic, s->parts.topic_length}, 0);
+    int is_done = dispatch_row(&d, &topic, data + at, &s->parts, 0);
+    s->keys = d.keys;
+    return is_done && !(s->flags & ~BESIDE_QUEUE);
 }
 
 /* Sort rows by queue, those of one queue in their order. ``order`` gets the rows, ``ends`` where each queue ends in it,

@@ -97,6 +97,15 @@ static void fuzz_encode(const uint8_t *data, int64_t size, const int64_t *starts
     free(made);
 }
 
+static void fuzz_single(const uint8_t *data, int64_t size, const int64_t *starts, size_t count) {
+    const int64_t delays[] = {1000, 5000};
+    for (size_t i = 0; i < count; i++) {
+        Single *single = room_for(1, sizeof *single);
+        if (dispatch_one(single, data, size, starts[i], delays, 2)) expect(single->keys <= KEYS_OF_ONE);
+        free(single);
+    }
+}
+
 /* The fields of a header, as far as they are some: none leaves the buffer, and each is after the one before. */
 static void fuzz_fields(const uint8_t *data, size_t size) {
     Pair field;
@@ -114,6 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     int64_t *starts, length = (int64_t)size;
     size_t count = fuzz_scan(data, length, &starts);
     fuzz_dispatch(data, length, starts, count);
+    fuzz_single(data, length, starts, count);
     fuzz_lines(data, length, starts, count, 1536 + 12 * size);
     fuzz_lines(data, length, starts, count, 6000); /* the room ends among the lines */
     fuzz_encode(data, length, starts, count);
@@ -121,6 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *given, size_t size) {
     int64_t wrong[] = {-1, length, length + 1, length / 2, INT64_MAX, INT64_MIN, length - LEAST_RECORD};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         fuzz_dispatch(data, length, wrong + i, 1);
+        fuzz_single(data, length, wrong + i, 1);
         fuzz_lines(data, length, wrong + i, 1, 6000);
     }
     fuzz_fields(data, size);

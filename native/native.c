@@ -110,6 +110,28 @@ static PyObject *py_dispatch(PyObject *self, PyObject *const *args, Py_ssize_t c
     return finish(&c, Py_BuildValue("nnn", (Py_ssize_t)done, (Py_ssize_t)d.topics, (Py_ssize_t)d.keys));
 }
 
+static PyObject *py_dispatch_one(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    Call c = begin(args, count, 4, "dispatch_one(data, offset, first_physical_offset, delays)");
+    Array data = take_bytes(&c);
+    int64_t at = take_long(&c), base = take_long(&c);
+    Array delays = take_longs(&c);
+    Single s;
+    if (!is_good(&c)) return finish(&c, NULL);
+    if (!dispatch_one(&s, data.items, (int64_t)data.count, at, delays.items, delays.count)) return finish(&c, Py_NewRef(Py_None));
+    const uint8_t *p = (const uint8_t *)data.items + at;
+    int64_t place = long_at(p + FIELD(PHYSICAL_OFFSET)), time = long_at(p + s.parts.born_growth + FIELD(STORE_TIMESTAMP));
+    if ((uint64_t)place != (uint64_t)base + (uint64_t)at || time <= 0) return finish(&c, Py_NewRef(Py_None));
+    PyObject *hashes = PyTuple_New((Py_ssize_t)s.keys);
+    for (size_t i = 0; hashes && i < s.keys; i++) {
+        PyObject *hash = PyLong_FromLong(s.hashes[i]);
+        if (!hash || PyTuple_SetItem(hashes, (Py_ssize_t)i, hash)) Py_CLEAR(hashes);
+    }
+    if (!hashes) return finish(&c, NULL);
+    return finish(&c, Py_BuildValue("Iy#iLLy#Ni", s.parts.size, p + s.parts.topic, (Py_ssize_t)s.parts.topic_length,
+        int_at(p + FIELD(QUEUE_ID)), (long long)long_at(p + FIELD(QUEUE_OFFSET)), (long long)time,
+        s.unit, (Py_ssize_t)(s.flags & BESIDE_QUEUE ? 0 : sizeof s.unit), hashes, s.tag_hash));
+}
+
 static PyObject *py_group(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     Call c = begin(args, count, 6, "group(topic_codes, queue_ids, order, codes, ends, firsts)");
     Array topics = take_ints(&c), queues = take_ints(&c), order = take_writable_ints(&c), codes = take_writable_ints(&c);
@@ -321,7 +343,7 @@ static PyObject *py_encode_slab(PyObject *self, PyObject *args) {
 
 #define FAST(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
-    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(group), FAST(hang_in),
+    FAST(crc32), FAST(crc32_each), FAST(walk), FAST(scan), FAST(decode), FAST(dispatch), FAST(dispatch_one), FAST(group), FAST(hang_in),
     FAST(json_lines), FAST(encode), FAST(place), FAST(decoder), FAST(text_maker), FAST(header_fields),
     {"encode_slab", py_encode_slab, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

@@ -52,6 +52,15 @@ def dispatch(
 ) -> tuple[int, int, int]:
     """Fill what queues and index get; return the rows done, the topics and the keys."""
 
+def dispatch_one(
+    data: Buffer, offset: int, first_physical_offset: int, delays: Buffer, /
+) -> tuple[int, bytes, int, int, int, bytes, tuple[int, ...], int] | None:
+    """Return what the queue and the index get of one record, or None where ``formats`` has to say it.
+
+    That is its size, topic, queue id, queue offset and store time, the queue entry (empty where it has none), the
+    hashes of its keys, and of its tag (-1 where there is none).
+    """
+
 def group(topic_codes: Buffer, queue_ids: Buffer, order: Buffer, codes: Buffer, ends: Buffer, firsts: Buffer, /) -> int:
     """Sort rows by queue; return how many queues there are, -1 where that is more than ``ends`` holds."""
 

@@ -276,6 +276,15 @@ class ConsumeQueue:
             self.max_physic_offset = end
         return finding
 
+    def put_next(self, queue_offset: int, unit: bytes, end: int) -> bool:
+        """Add the encoded entry of a message that ends at ``end``; return False if it is not the next one."""
+        if queue_offset != self.next_offset or end <= self.max_physic_offset:
+            return False
+        self._pending.append(unit)
+        self.next_offset += 1
+        self.max_physic_offset = end
+        return True
+
     def pass_to(self, queue_offset: int) -> None:
         """Continue an empty queue at an offset; the messages before it no longer exist."""
         per_file = self._files.file_size // UNIT_SIZE

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -39,10 +40,12 @@ from rmqtool.filters.bloom import BITS, make_bit_map
 from rmqtool.filters.sql92 import Dialect, Selector, parse_selector
 from rmqtool.findings import Finding, new_finding
 from rmqtool.findings import Place as FindingPlace
-from rmqtool.formats import paths
+from rmqtool.formats import layouts, paths
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw
+from rmqtool.formats.index import key_hash
+from rmqtool.formats.java import LONG_MAX
 from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.log.walk import Place, SegmentWalk
 from rmqtool.store.config_files import load_config
@@ -186,6 +189,13 @@ _PIECE_BESIDE_PUTS = 1 << 20
 LEAST_FOR_BULK = 16 << 10 if kernel.NATIVE is None else 4 << 10
 LEAST_TO_LOAD_BULK = 2 << 20
 
+# The bytes that are read for the kernel when there are too few records for columns.
+_LEAST_WINDOW = 64 << 10
+# Topics that are known by their bytes. A producer of random topics must not fill the memory.
+_MOST_TOPICS = 4096
+# The result of the kernel's ``dispatch_one``.
+_Plain: TypeAlias = tuple[int, bytes, int, int, int, bytes, tuple[int, ...], int]
+
 # Called with (queue, next offset) for every queue that grew.
 Listener: TypeAlias = Callable[[QueueKey, int], None]
 
@@ -231,6 +241,11 @@ class Dispatcher:
         self._without_puts: AbstractContextManager[object] = nullcontext()
         self._piece = _PIECE
         self._reading: tuple[Segment, ReadableFile] | None = None
+        # The delays for the kernel; None where they are beyond its numbers.
+        levels = options.rules.delays
+        self._delays = array("q", levels) if max(levels, default=0) <= LONG_MAX else None
+        # Topics of messages that only need an entry in a simple queue.
+        self._topics: dict[bytes, str] = {}
         self._dispatched_bytes = 0
 
     @property
@@ -322,17 +337,74 @@ class Dispatcher:
 
     def _dispatch_records(self, segment: Segment, position: int, end: int) -> int:
         store_timestamp = self.dispatched.store_timestamp
-        count = 0
+        count = done = 0
+        while position < end and count < _PASS:
+            done, position, latest = self._dispatch_compiled(segment, position, end)
+            store_timestamp = max(store_timestamp, latest)
+            count += done
+            if not done:
+                break
+        if done:
+            self._finish_pass(Tail(position, store_timestamp))
+            return count
         for message, reached in self._iter_records(segment, position, end):
             position = reached
             if message is not None:
                 self._dispatch_record(message)
                 store_timestamp = max(store_timestamp, message.store_timestamp)
                 count += 1
-                if count == _PASS:
+                if count >= _PASS:
                     break
         self._finish_pass(Tail(position, store_timestamp))
         return count
+
+    def _dispatch_compiled(self, segment: Segment, position: int, end: int) -> tuple[int, int, int]:
+        """Dispatch records with the kernel, up to the first one that it leaves.
+
+        Return how many, where the next one is, and the highest store time. A record is dispatched once a record or the
+        end follows, because its size may be wrong.
+        """
+        native, latest, count = kernel.NATIVE, 0, 0
+        if native is None or self._options.with_ext or self._delays is None:
+            return 0, position, 0
+        file, base = self._opened(segment), segment.base_offset
+        data = file.pread(min(end - position, _LEAST_WINDOW), position - base)
+        at, last = 0, None
+        while (found := native.dispatch_one(data, at, position, self._delays)) is not None:
+            if last is not None:
+                if not self._dispatch_plain(last, position + at):
+                    return count, position + at - last[0], latest
+                count, latest = count + 1, max(latest, last[4])
+            last = found
+            at += found[0]
+        if last is None:
+            return 0, position, 0
+        if position + at == end and self._dispatch_plain(last, end):
+            return count + 1, end, max(latest, last[4])
+        return count, position + at - last[0], latest
+
+    def _dispatch_plain(self, record: _Plain, end: int) -> bool:
+        """Add a record that ends at ``end`` to its queue and the index; return False if it needs the general path."""
+        size, raw_topic, queue_id, queue_offset, store_timestamp, unit, hashes, tag_hash = record
+        topic = self._topics.get(raw_topic)
+        if topic is None:
+            topic = raw_topic.decode()
+            if topic in self._options.batch_topics or not is_directory_name(topic):
+                return False
+            if len(self._topics) == _MOST_TOPICS:
+                self._topics.clear()
+            self._topics[raw_topic] = topic
+        if unit:
+            queue = self.queues.simple_queue((topic, queue_id))
+            if not queue.put_next(queue_offset, unit, end):
+                finding = queue.put(layouts.CONSUME_QUEUE_UNIT.decode(unit), queue_offset)
+                if finding is not None:
+                    self._report(finding)
+        if self._options.with_index:
+            if tag_hash >= 0 and self._options.rules.tag_entries:
+                hashes = (*hashes, tag_hash)
+            self.index.put(hashes, end - size, store_timestamp)
+        return True
 
     def _iter_records(self, segment: Segment, position: int, end: int) -> Iterator[tuple[Message | None, int]]:
         """Yield the records from ``position`` on with their ends; None instead of a record for skipped bytes.
@@ -393,7 +465,8 @@ class Dispatcher:
             else:
                 self._put_units(message)
         if options.with_index:
-            self.index.put(iter_index_texts(message, options.rules), message.physical_offset, message.store_timestamp)
+            hashes = map(key_hash, iter_index_texts(message, options.rules))
+            self.index.put(hashes, message.physical_offset, message.store_timestamp)
 
     def _put_batch_unit(self, message: Message) -> None:
         if self._is_queue_name(message.topic, message.physical_offset):

@@ -201,17 +201,18 @@ class IndexService:
         if current is not None:
             self.indexed_offset = current.header.end_phy_offset if current.next_entry > _FIRST else -1
 
-    def put(self, texts: Iterable[str], physical_offset: int, store_timestamp: int) -> None:
-        """Index a record under ``texts``. Without texts, this still creates a new file if the current one is full.
+    def put(self, hashes: Iterable[int], physical_offset: int, store_timestamp: int) -> None:
+        """Index a record under key hashes. Without any, this still creates a new file if the current one is full.
 
         upstream: the record of the last entry is indexed twice when it is dispatched again.
         """
         with self._lock:
             writer = self._writer()
             if physical_offset > self.indexed_offset:
-                for text in texts:
-                    writer = self._writer()
-                    writer.put(index.key_hash(text), physical_offset, store_timestamp)
+                for key_hash in hashes:
+                    if writer.is_full:
+                        writer = self._writer()
+                    writer.put(key_hash, physical_offset, store_timestamp)
                 self.indexed_offset = physical_offset
 
     def put_keys(self, keys: Keys, physical_offset: int) -> None:

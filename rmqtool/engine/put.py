@@ -397,7 +397,6 @@ class Intake:
             or type(body) is not bytes
             or message.sys_flag
             or message.queue_id < 0
-            or message.property_text is not None
             or message.property_bins is not None
             or len(body) > encoder.max_body
             or encoder.has_property_crc
@@ -407,7 +406,7 @@ class Intake:
         kind = self.kinds.get(names) or self.kind_of(names)
         if not kind.is_plain:
             return None
-        host, born = message.store_host or encoder.store_host, message.born_timestamp
+        host, born, text = message.store_host or encoder.store_host, message.born_timestamp, message.property_text
         try:
             record = compiled(
                 rules.magic,
@@ -421,7 +420,7 @@ class Intake:
                 message.prepared_transaction_offset,
                 body,
                 rules.encoded,
-                kind.text(given),
+                kind.text(given) if text is None else text,
                 False,
             )
         except (OverflowError, ValueError):

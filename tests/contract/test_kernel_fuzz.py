@@ -67,10 +67,11 @@ CANARIES = {
     "sum of the lengths": ("record.h", " && r->properties + r->properties_length == r->size;", ";"),
     "size of the record": ("record.h", " || r->size > left) return 0;", ") return 0;"),
     "offset of a caller": ("record.h", "at >= 0 && at <= end && look_at", "look_at"),
-    "room for keys": ("dispatch.h", "if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return n;", ""),
+    "room for keys": ("dispatch.h", "if (d->keys + 1 + (named.keys.length + 1) / 2 > d->most_keys) return 0;", ""),
     "room for a line": ("json.h", "NAMES + TIMES * (size_t)r.size) break;", "(size_t)r.size) break;"),
     "length of a name": ("fields.h", "if (field->name.length + VALUE_LENGTH_SIZE > left) return 0;", ""),
     "length of a value": ("fields.h", "if (field->value.length > left) return 0;", ""),
+    "offset of one record": ("dispatch.h", "if (!look_within(data, end, at, &s->parts)) return 0;", ""),
     "end of a sequence": ("texts.h", "if (left < 3 || ", "if ("),
 }
 

@@ -22,6 +22,7 @@ from rmqtool.formats.commit_log import Message, check_record
 from rmqtool.formats.commit_log import decode_record_in_python as decode_record
 from rmqtool.formats.dispatch import DispatchRules, has_queue_unit, iter_index_texts, queue_entries, tags_code
 from rmqtool.formats.index import key_hash
+from rmqtool.formats.layouts import ConsumeQueueUnit
 from rmqtool.formats.message_json import encode_line, message_json
 from rmqtool.kernel import Kernel
 from rmqtool.remoting import limits
@@ -53,6 +54,7 @@ class Comparison:
         self._decode_one(data, starts)
         offsets = np.array(list(messages), np.int64)
         self._dispatch(data, offsets, list(messages.values()), DispatchRules())
+        self._dispatch_one(data, messages, DispatchRules())
         self._lines(data, offsets, list(messages.values()))
         self._encode(data, list(messages.items())[:20])
 
@@ -176,6 +178,41 @@ class Comparison:
         assert list(zip(rows[:keys].tolist(), hashes[:keys].tolist(), strict=True)) == expected_keys
         self.seen["keys"] += keys
         self._group(codes, messages, rules)
+
+    def _dispatch_one(self, data: bytes, messages: dict[int, Message], rules: DispatchRules) -> None:
+        delays = np.array(rules.delays, np.int64)
+        for at, message in list(messages.items())[:50]:
+            base = message.physical_offset - at
+            if not -(1 << 63) <= base < 1 << 63:
+                continue
+            assert self.kernel.dispatch_one(data, at, (base + 1 + (1 << 63)) % (1 << 64) - (1 << 63), delays) is None
+            found = self.kernel.dispatch_one(data, at, base, delays)
+            if found is None:
+                properties = message.raw_properties
+                assert (
+                    message.store_timestamp <= 0
+                    or message.properties.get("INNER_MULTI_DISPATCH")
+                    or len(message.properties.get("KEYS", "")) > 500
+                    or not is_text(properties)
+                    or not (message.raw_topic + properties).isascii()
+                ), "a record was declined that is plain"
+                self.seen["declined records"] += 1
+                continue
+            has_unit = has_queue_unit(message.sys_flag)
+            unit = layouts.CONSUME_QUEUE_UNIT.encode(
+                ConsumeQueueUnit(message.physical_offset, message.total_size, tags_code(message, rules.delays))
+            )
+            texts = [*iter_index_texts(message, rules)]
+            tag = [*iter_index_texts(message, DispatchRules(tag_entries=True))][len(texts) :]
+            expected = (
+                *(message.total_size, message.raw_topic, message.queue_id, message.queue_offset),
+                *(message.store_timestamp, unit if has_unit else b"", tuple(map(key_hash, texts))),
+                key_hash(tag[0]) if tag else -1,
+            )
+            assert found == expected
+            self.seen["records dispatched alone"] += 1
+        for wrong in (-1, len(data), len(data) + 1, (1 << 63) - 1, -(1 << 63)):
+            assert self.kernel.dispatch_one(data, wrong, 0, delays) is None
 
     def _group(self, codes: Any, messages: list[Message], rules: DispatchRules) -> None:
         queue_ids = np.array([message.queue_id for message in messages], np.int32)

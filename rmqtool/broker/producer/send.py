@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from random import randrange
 from typing import Any, Protocol
 
@@ -48,17 +49,26 @@ def broker_properties(config: StoreConfig) -> dict[str, str]:
     }
 
 
-def as_received(message: NewMessage, config: StoreConfig, uniq_key: str) -> NewMessage:
-    """Return a client's message as the broker of ``config`` stores it; ``uniq_key`` replaces a missing key."""
-    properties = dict(message.property_map())
+def as_received(
+    message: NewMessage, config: StoreConfig, uniq_key: str, sent: Mapping[str, str] | None = None
+) -> NewMessage:
+    """Return a client's message as the broker of ``config`` stores it; ``uniq_key`` replaces a missing key.
+
+    ``sent`` are the properties that the client sent, if they are not those of the message.
+    """
+    properties = dict(message.property_map() if sent is None else sent)
     if config.version is Version.V4_9:
-        properties |= broker_properties(config)
-        stored = {name: value for name, value in properties.items() if name != WAIT}
-        text = property_text(stored, BUILT_BINS, terminated=False)
-        return message.with_properties(properties, text)
+        properties.update(broker_properties(config))
+        return message.with_properties(properties, _stored_text(tuple(properties))(properties))
     properties.setdefault(UNIQ_KEY, uniq_key)
-    properties |= broker_properties(config)
+    properties.update(broker_properties(config))
     return message.with_properties(properties)
+
+
+@lru_cache(maxsize=4096)
+def _stored_text(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], bytes]:
+    """Return a function that makes the text that 4.9 stores of properties with these names."""
+    return text_template(tuple(name for name in names if name != WAIT), BUILT_BINS, terminated=False)
 
 
 # Queues of a topic that is created by sending. As a client asks for.
@@ -142,7 +152,9 @@ class Producer:
             sent = sent_columns(keys, messages, self._store.put_columns(columns), self._store.store_host)
         else:
             ready = [self._received(message, key) for message, key in zip(messages, keys, strict=True)]
-            sent = sent_tickets(keys, self._store.put_many(ready))
+            store = self._store
+            tickets = [store.put(ready[0])] if len(ready) == 1 else store.put_many(ready)
+            sent = sent_tickets(keys, tickets)
             self._note_later(sent, messages)
         if self._slave_status is not None:
             self._note_slaves(sent, messages, self._slave_status)
@@ -161,8 +173,7 @@ class Producer:
     def _note_later(self, sent: Sent, messages: Sequence[NewMessage]) -> None:
         """Record which messages are delayed, and until when."""
         for number, (message, row) in enumerate(zip(messages, sent.rows, strict=True)):
-            properties = message.property_map()
-            if row[3] != message.topic and is_for_later(properties):
+            if row[3] != message.topic and is_for_later(properties := message.property_map()):
                 due = due_time(properties, self._delays, row[-1])
                 if due is not None:
                     sent.later[number] = Later(message.topic, due)
@@ -301,8 +312,8 @@ class Producer:
         return message
 
     def _received(self, message: NewMessage, key: str) -> NewMessage:
-        properties = {WAIT: "true", **message.property_map(), UNIQ_KEY: key}
-        return as_received(message.with_properties(properties), self._config, key)
+        sent = {WAIT: "true", **message.property_map(), UNIQ_KEY: key}
+        return as_received(message, self._config, key, sent)
 
     def _columns_of(self, messages: Sequence[NewMessage], keys: Sequence[str]) -> MessageColumns | None:
         """Return plain messages as columns, as the broker stores them; None if one is not plain."""
@@ -335,7 +346,7 @@ class Producer:
         """Return a function that makes the text of all stored properties of a message."""
         if self._config.version is not Version.V4_9:
             return self._store.text_maker(whole)
-        return text_template(tuple(name for name in whole if name != WAIT), BUILT_BINS, terminated=False)
+        return _stored_text(whole)
 
     def _find_topic(self, topic: str) -> tuple[int, int]:
         """Return the number of queues of a topic: those to use in turn, and all that are accepted."""

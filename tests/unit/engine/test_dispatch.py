@@ -7,13 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from rmqtool import kernel
 from rmqtool.config import FlushDiskType, Version
+from rmqtool.engine import dispatch
 from rmqtool.engine.consume_queue import ConsumeQueue, ConsumeQueueExt, DerivedFiles, DerivedQueue
 from rmqtool.engine.health import RunningFlag
+from rmqtool.engine.message import NewMessage
 from rmqtool.engine.store import MessageStore
 from rmqtool.errors import NoSpace
 from rmqtool.files.filesystem import ReadableFileSystem
 from rmqtool.formats import index, layouts
+from rmqtool.formats.codes import TransactionType
 from rmqtool.formats.consume_queue import FILLER, ConsumeQueueExtUnit, decode_ext_unit, ext_offset
 from rmqtool.formats.layouts import BatchConsumeQueueUnit, ConsumeQueueUnit, IndexHeader
 from tests.support.engine_stores import (
@@ -565,3 +569,54 @@ def test_a_record_larger_than_what_is_read_at_once(monkeypatch: pytest.MonkeyPat
     remove_below(files, "consumequeue")
     with MessageStore.open(small_setup(files=files)) as store:
         assert store.condition().wrote_offset == last.end_offset
+
+
+def _odd_messages() -> list[NewMessage]:
+    """Messages of all kinds: those that the kernel dispatches, and those that it leaves."""
+    texts = ["", "a b  c", "ключ", "\U0001f600 x", " ".join(f"k{number}" for number in range(300))]
+    kinds = [{"KEYS": text, "UNIQ_KEY": f"U{number}", "TAGS": text[:3]} for number, text in enumerate(texts)]
+    kinds += [
+        {"TAGS": "t", "DELAY": "3"},
+        {"KEYS": "m", "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"},
+        {"PGROUP": "g", "TRAN_MSG": "true", "UNIQ_KEY": "prepared"},
+        {},
+    ]
+    flags = {7: int(TransactionType.PREPARED)}
+    return [
+        NewMessage(
+            f"Topic{number % 3}é", b"x" * number, number % 2, kinds[number % 9], sys_flag=flags.get(number % 9, 0)
+        )
+        for number in range(90)
+    ]
+
+
+@every_version
+@pytest.mark.parametrize("together", [1, 7])
+def test_the_kernel_dispatches_a_few_records_as_formats_does(
+    version: Version, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same files, whether records come one by one or a few together, with the kernel and without."""
+    found = []
+    for native in (kernel.NATIVE, None):
+        monkeypatch.setattr(kernel, "NATIVE", native)
+        setup = small_setup(version, enableMultiDispatch=True, enableLmq=True, mappedFileSizeCommitLog=1 << 20)
+        with MessageStore.create(setup) as store:
+            messages = _odd_messages()
+            for first in range(0, len(messages), together):
+                for message in messages[first : first + together]:
+                    assert store.put(message).is_ok
+                store.tick()
+            assert store.condition().dispatched_offset == store.condition().wrote_offset
+        found.append(tree(setup.files, "consumequeue") | tree(setup.files, "index"))
+    assert found[0] == found[1]
+    assert len(found[0]) > 10
+
+
+def test_the_kernel_is_asked_for_the_first_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    if kernel.NATIVE is None:
+        pytest.skip(f"there is no compiled kernel: {kernel.WHY_NOT}")
+    monkeypatch.setattr(dispatch, "decode_record", None)
+    with small_store() as store:
+        assert store.put(a_message()).is_ok
+        assert store.dispatch_now() == 1
+        assert [queue.max_offset for queue in store.queues()] == [1]
