@@ -125,7 +125,7 @@ def _wish(how: How) -> Wish:
     for name in names:
         if name not in DIMENSIONS or names.count(name) > 1:
             asked = by if isinstance(by, str) else ",".join(names)
-            raise UsageError(f'"{asked}" cannot be counted by', hint=f"any of {', '.join(DIMENSIONS)}, each once")
+            raise UsageError(f'cannot count by "{asked}"', hint=f"any of {', '.join(DIMENSIONS)}, each once")
     return Wish(names, how.get("zone"), top)
 
 
