@@ -290,14 +290,27 @@ def _bug(error: Exception) -> Bug:
 
 
 def _tell(error: RmqtoolError, as_json: bool) -> int:
-    from rmqtool.commands.failure import tell
-
     try:
-        tell(error, as_json=as_json)
+        _write_error(error, as_json=as_json)
     except OSError:
         # stderr cannot be written either; the exit status still reports the error.
         _give_up(sys.stderr)
     return error.exit_status
+
+
+def _write_error(error: RmqtoolError, *, as_json: bool) -> None:
+    """Write the error that stopped the command to stderr: in words, or as one JSON object for programs."""
+    import shutil
+
+    from rmqtool.commands.store_word import typeable
+    from rmqtool.render.failure import failure_json, failure_text
+
+    if error.hint is not None:
+        error.hint = typeable(error.hint)
+    if sys.stderr is not None:
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        sys.stderr.write(failure_json(error) if as_json else failure_text(error, width))
+        sys.stderr.flush()
 
 
 def _give_up(stream: IO[str]) -> None:

@@ -107,7 +107,7 @@ def columns(how: How | None = None) -> list[dict[str, str]]:
 
 def splits(stores: Paths, how: How, **which: Unpack[Where]) -> Splits:
     """Return the splits that an export would read; nothing is written."""
-    from rmqtool.exports.plan import plan_sources
+    from rmqtool.exports.splits import plan_sources
 
     sources = plan_sources(paths_of(stores), _choice(how, which))
     return Splits(list(_split_rows(sources)), sum(source.bytes for source in sources))

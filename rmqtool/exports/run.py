@@ -16,7 +16,7 @@ from rmqtool.errors import NoSpace, Refused, StoreError, UsageError
 from rmqtool.exports.choice import Choice, OnCorrupt
 from rmqtool.exports.manifest import Manifest, Progress
 from rmqtool.exports.parquet import PartFile, PartitionBy, make_durable, open_writer, writing
-from rmqtool.exports.plan import Source, WriteWork, Written, plan_sources
+from rmqtool.exports.splits import Source, WriteWork, Written, plan_sources
 from rmqtool.exports.target import Mode, Target, opened_target
 from rmqtool.log.follow import LastRecord, Mark, is_cut_back
 from rmqtool.log.ranges import Answered, Effort, run_ranges

@@ -144,12 +144,6 @@ def duration(milliseconds: int) -> str:
     return f"{seconds // 86_400} d" + (f" {hours} h" if hours else "")
 
 
-def age(timestamp_ms: int, now_ms: int) -> str:
-    """Return how long ago a moment was, or how far ahead it is."""
-    span = now_ms - timestamp_ms
-    return f"{duration(span)} ago" if span >= 0 else f"in {duration(-span)}"
-
-
 def timestamp(timestamp_ms: int, zone: tzinfo | None = None) -> str:
     """Return a moment for people, with milliseconds and zone; None is the machine's own zone.
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rmqtool.errors import OptionalMissing, RmqtoolError, WriteFailed
-from rmqtool.exports.plan import WriteWork
-from rmqtool.exports.reading import require_same_view
 from rmqtool.exports.run import Answers, Job, Outcome, Request, run_export
+from rmqtool.exports.splits import WriteWork, require_same_view
 from rmqtool.log.ranges import Answered, Effort, iter_answers
 from rmqtool.log.read import Range
 from rmqtool.spark.session import require_pyspark, session

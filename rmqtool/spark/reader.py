@@ -14,8 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import Choice, OnCorrupt
-from rmqtool.exports.plan import Source, plan_sources
-from rmqtool.exports.reading import BatchReader, require_same_view
+from rmqtool.exports.splits import BatchReader, Source, plan_sources, require_same_view
 from rmqtool.log.ranges import Plan, find_gaps, find_missing_end, judge_rest
 from rmqtool.log.read import Damage, Range, is_damage
 from rmqtool.log.sources import read_queue_files

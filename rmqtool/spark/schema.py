@@ -19,7 +19,7 @@ from rmqtool.spark.options import Options
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqtool.exports.reading import Messages
+    from rmqtool.exports.splits import Messages
     from rmqtool.log.read import Damage
 
 # When a user selects only the column of damage, one column must still be read to count rows.

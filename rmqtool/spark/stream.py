@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from rmqtool.errors import StoreError
 from rmqtool.exports.choice import OnCorrupt
-from rmqtool.exports.plan import plan_source
+from rmqtool.exports.splits import plan_source
 from rmqtool.log.files import LogFile, list_logs
 from rmqtool.log.follow import LastRecord, Mark, find_next_record, find_settled, is_cut_back
 from rmqtool.log.ranges import READ_THROUGH, read_plan

@@ -13,7 +13,7 @@ import pytest
 import rmqtool
 from rmqtool.errors import StoreError, UsageError
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
-from rmqtool.exports.plan import WriteWork, plan_sources
+from rmqtool.exports.splits import WriteWork, plan_sources
 from tests.support.builders import queue_unit
 from tests.support.damaged import VERSIONS, Workshop, mutations, sample
 from tests.support.exported import Row, export, read, rows_of

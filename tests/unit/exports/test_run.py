@@ -14,8 +14,8 @@ import pytest
 
 from rmqtool.exports.choice import DEFAULT, OnCorrupt
 from rmqtool.exports.parquet import PartitionBy
-from rmqtool.exports.plan import plan_sources
 from rmqtool.exports.run import local_engine
+from rmqtool.exports.splits import plan_sources
 from rmqtool.log.ranges import Effort
 from tests.support.exported import expected_rows, export, part_files, read, rows_of
 from tests.support.growing_store import GrowingStore

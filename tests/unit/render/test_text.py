@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.render.text import (
-    age,
     count,
     cut,
     display_width,
@@ -131,11 +130,6 @@ def test_counts_are_grouped() -> None:
 )
 def test_durations(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
-
-
-def test_ages_look_both_ways() -> None:
-    assert age(1_000, 61_000) == "1 min ago"
-    assert age(61_000, 1_000) == "in 1 min"
 
 
 @pytest.mark.parametrize(
