@@ -17,14 +17,24 @@ from tests.architecture.rules import PACKAGE, Module, iter_imports
 NOUNS_IN_ING = frozenset({"finding", "string", "ring", "listing", "setting", "settings", "remoting", "testing"})
 
 
-def importers(modules: Iterable[Module]) -> dict[str, set[str]]:
-    """Return for every module the modules that import it, or a name of it."""
+def importers(modules: Iterable[Module], *, through_rooms: bool = False) -> dict[str, set[str]]:
+    """Return for every module the modules that import it, or a name of it.
+
+    ``through_rooms``: what a room's ``__init__`` exports is imported by those that import it from there.
+    """
     listed = list(modules)
     names = {module.name for module in listed}
+    rooms = [module for module in listed if through_rooms and module.path.endswith("__init__.py")]
+    exported = {
+        f"{room.name}.{wanted.target.rpartition('.')[2]}": wanted.target.rpartition(".")[0]
+        for room in rooms
+        for wanted in iter_imports(room)
+    }
     found: dict[str, set[str]] = defaultdict(set)
     for module in listed:
-        for wanted in iter_imports(module):
-            target = wanted.target if wanted.target in names else wanted.target.rpartition(".")[0]
+        for wanted in iter_imports(module) if module not in rooms else ():
+            source = exported.get(wanted.target, wanted.target)
+            target = source if source in names else source.rpartition(".")[0]
             if target in names and target != module.name:
                 found[target].add(module.name)
     return found
@@ -36,13 +46,14 @@ def single_importers(modules: Iterable[Module]) -> list[str]:
     What only a verb of api or a command imports is none: there is one module for each verb, so whatever serves one verb
     has one importer.
     """
-    listed = [module for module in modules if not module.path.endswith("__init__.py")]
+    listed = list(modules)
     rooms = {module.name: module.room for module in listed}
-    found = importers(listed)
+    found = importers(listed, through_rooms=True)
     return sorted(
         module.path
         for module in listed
         if module.room not in house.ENTRY_ROOMS
+        and not module.path.endswith("__init__.py")
         and len(found[module.name]) == 1
         and rooms[next(iter(found[module.name]))] not in house.ENTRY_ROOMS
     )
@@ -51,7 +62,7 @@ def single_importers(modules: Iterable[Module]) -> list[str]:
 def small_modules(modules: Iterable[Module]) -> list[str]:
     """Return the modules that are short and have one importer at most."""
     listed = list(modules)
-    found = importers(listed)
+    found = importers(listed, through_rooms=True)
     return sorted(
         module.path
         for module in listed

@@ -56,6 +56,18 @@ def test_what_serves_one_verb_is_no_sliver(tmp_path: Path) -> None:
     assert measures.single_importers(found) == []
 
 
+def test_what_a_room_exports_has_the_importers_of_the_room(tmp_path: Path) -> None:
+    files = {
+        "config/__init__.py": "from rmqtool.config.settings import Version\n",
+        "config/settings.py": "class Version: ...\n",
+        "config/text.py": "from rmqtool.config.settings import Version\n",
+    }
+    alone = measures.single_importers(made(tmp_path / "alone", files))
+    used = {"log/a.py": "from rmqtool.config import Version\n"}
+    assert alone == ["config/settings.py"]
+    assert measures.single_importers(made(tmp_path / "used", files | used)) == []
+
+
 def test_small_modules_have_two_importers_or_a_reason(modules: list[Module]) -> None:
     found = measures.small_modules(modules)
     assert len(found) <= house.SMALL_MODULES, "\n".join(found)
