@@ -36,11 +36,11 @@ from rmqtool.engine.message import QueueKey
 from rmqtool.errors import ReadFailed, RmqtoolError
 from rmqtool.files.filesystem import ReadableFile, ReadableFileSystem
 from rmqtool.files.salvaged import is_of_the_disk
-from rmqtool.filters.bloom import BITS, make_bit_map
 from rmqtool.filters.sql92 import Dialect, Selector, parse_selector
 from rmqtool.findings import Finding, new_finding
 from rmqtool.findings import Place as FindingPlace
 from rmqtool.formats import layouts, paths
+from rmqtool.formats.bloom import BITS, make_bit_map
 from rmqtool.formats.commit_log import Message, decode_record
 from rmqtool.formats.dispatch import DispatchRules, batch_unit, has_queue_unit, iter_index_texts, queue_entries
 from rmqtool.formats.flaws import Flaw

@@ -93,7 +93,7 @@ def ext_offset(tags_code: int) -> int:
 
 
 class ConsumeQueueExtUnit(NamedTuple):
-    """An entry of the extension, for values that do not fit into 20 bytes. ``filters.bloom`` explains the bit map."""
+    """An entry of the extension, for values that do not fit into 20 bytes. ``bloom`` explains the bit map."""
 
     size: int
     tags_code: int

@@ -17,7 +17,7 @@ from typing import Any
 
 from rmqtool.errors import ReadFailed, Refused, UsageError
 from rmqtool.files.filesystem import Kind, path_parts
-from rmqtool.files.journal_log import LOG, OLD_BYTES, Journal, read_journal
+from rmqtool.files.journal import LOG, OLD_BYTES, Journal, read_journal
 from rmqtool.files.posix import PosixReadableFileSystem
 
 SUFFIX = "-rmqtool-undo"

@@ -17,8 +17,7 @@ from shlex import quote
 from rmqtool.errors import Refused, RmqtoolError, StoreError, WriteFailed
 from rmqtool.files.failures import require_room
 from rmqtool.files.filesystem import Attributes, Status, WritableFileSystem, join
-from rmqtool.files.journal import JournalledFileSystem
-from rmqtool.files.journal_log import Undone, require_undoable, undo
+from rmqtool.files.journal import JournalledFileSystem, Undone, require_undoable, undo
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from rmqtool.files.publish import require_outside, sync
 from rmqtool.log.ranges import Effort

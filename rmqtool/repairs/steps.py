@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqtool.files.filesystem import Extent, WritableFileSystem, make_directories, split
-from rmqtool.files.journal_log import BLOCK
+from rmqtool.files.journal import BLOCK
 from rmqtool.files.overlay import Action, OverlayFileSystem
 from rmqtool.formats import paths
 from rmqtool.formats.paths import FileKind

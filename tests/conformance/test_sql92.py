@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
-from rmqtool.filters.bloom import bit_positions
 from rmqtool.filters.expressions import truth_of
 from rmqtool.filters.sql92 import SEARCHES, Dialect, FilterSyntaxError, Selector, parse_selector
 from rmqtool.filters.tags import parse_tags
+from rmqtool.formats.bloom import bit_positions
 from rmqtool.formats.java import parse_double, parse_int, parse_long
 from tests.support import selectors
 from tests.unit.filters import test_sql92

@@ -38,8 +38,7 @@ from rmqtool.files.filesystem import (
     iter_tree,
     split,
 )
-from rmqtool.files.journal import JournalledFileSystem
-from rmqtool.files.journal_log import undo
+from rmqtool.files.journal import JournalledFileSystem, undo
 from rmqtool.files.overlay import Action, OverlayFileSystem
 from rmqtool.files.posix import PosixReadableFileSystem
 from rmqtool.files.posix_write import PosixWritableFileSystem

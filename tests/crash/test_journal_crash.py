@@ -9,8 +9,7 @@ import pytest
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.files.filesystem import Attributes, Kind, iter_tree
-from rmqtool.files.journal import JournalledFileSystem
-from rmqtool.files.journal_log import BLOCK, Undone, undo
+from rmqtool.files.journal import BLOCK, JournalledFileSystem, Undone, undo
 from tests.support.faulty import FaultyFileSystem, FaultyWritableFile
 from tests.support.faulty_disk import Crash, FaultyDisk
 

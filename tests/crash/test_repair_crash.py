@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.errors import RmqtoolError, WriteFailed
 from rmqtool.files.filesystem import Kind, iter_tree
-from rmqtool.files.journal_log import read_journal
+from rmqtool.files.journal import read_journal
 from rmqtool.repairs.areas import Areas
 from rmqtool.repairs.journals import PastRepair
 from rmqtool.repairs.plan import Plan, Request, plan_repair

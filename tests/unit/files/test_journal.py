@@ -11,8 +11,7 @@ import pytest
 
 from rmqtool.errors import ReadFailed, Refused, WriteFailed
 from rmqtool.files.filesystem import Attributes, Kind, iter_tree
-from rmqtool.files.journal import JournalledFileSystem
-from rmqtool.files.journal_log import BLOCK, LOG, OLD_BYTES, Undone, read_journal, undo
+from rmqtool.files.journal import BLOCK, LOG, OLD_BYTES, JournalledFileSystem, Undone, read_journal, undo
 from rmqtool.files.posix_write import PosixWritableFileSystem
 from tests.support.faulty import FaultyFileSystem
 from tests.support.faulty_disk import Call, FaultyDisk
@@ -283,7 +282,7 @@ def test_damaged_old_bytes_stop_everything() -> None:
 def test_a_journal_of_another_version_is_not_understood() -> None:
     disk = FaultyDisk()
     files, beside, _ = begin(disk)
-    from rmqtool.files.journal_log import append_line
+    from rmqtool.files.journal import append_line
 
     with beside.open_write(LOG) as log:
         log.truncate(0)

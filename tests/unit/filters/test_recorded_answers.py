@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rmqtool.filters.bloom import bit_positions, make_bit_map, may_match
 from rmqtool.filters.columns import match_columns
 from rmqtool.filters.sql92 import parse_selector
+from rmqtool.formats.bloom import bit_positions, make_bit_map, may_match
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "49-ext.sql.json").read_text(encoding="utf-8"))
 MESSAGES: list[dict[str, Any]] = RECORDED["messages"]

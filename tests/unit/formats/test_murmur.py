@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.formats.murmur import murmur_low64
+from rmqtool.formats.bloom import murmur_low64
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.filters.bloom import bit_positions, make_bit_map, may_match
+from rmqtool.formats.bloom import bit_positions, make_bit_map, may_match
 
 
 @pytest.mark.parametrize(
