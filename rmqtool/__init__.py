@@ -1,4 +1,4 @@
-"""Open, judge, repair and write Apache RocketMQ stores without a broker.
+"""Open, judge, repair and write Apache RocketMQ stores without a broker, and speak to live clusters.
 
 The verbs of the commands for programs; ``docs/library.md`` shows each of them. Nothing is loaded before it is used.
 """
@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # what `from rmqtool import X` means to a type checker
     from rmqtool.api.cat import batches as batches
     from rmqtool.api.cat import scan as scan
     from rmqtool.api.check import check as check
+    from rmqtool.api.cluster import Cluster as Cluster
+    from rmqtool.api.cluster import connect as connect
     from rmqtool.api.consume import consume as consume
     from rmqtool.api.copy import copy as copy
     from rmqtool.api.diff import diff as diff
@@ -39,11 +41,13 @@ __version__ = "0.1.0"
 __date__ = "2026-11-18"
 
 _PLACES = {
+    "Cluster": "rmqtool.api.cluster",
     "Finding": "rmqtool.findings",
     "RmqtoolError": "rmqtool.errors",
     "Store": "rmqtool.api.store",
     "batches": "rmqtool.api.cat",
     "check": "rmqtool.api.check",
+    "connect": "rmqtool.api.cluster",
     "consume": "rmqtool.api.consume",
     "copy": "rmqtool.api.copy",
     "diff": "rmqtool.api.diff",

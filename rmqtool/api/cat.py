@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, source_at, store_of
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.store import Place, is_remote, source_at, store_of
 from rmqtool.api.wanted import (
     Json,
     Said,
@@ -140,6 +141,10 @@ def scan(
 
 
 def _iter_objects(store: Place, how: How, request: Request, effort: Effort) -> Iterator[Json]:
+    if is_remote(store):
+        with _remote_reading(store, how, request) as found:
+            yield from (one for one in found if isinstance(one, dict))
+        return
     with source_at(store) as source:
         yield from (one for one in _reading(source, how, request, effort) if isinstance(one, dict))
 
@@ -167,12 +172,26 @@ def _iter_batches(
 ) -> Iterator[pyarrow.RecordBatch]:
     from rmqtool.columns.batches import iter_batches
     from rmqtool.log.read import Part
+
+    with _parts_at(store, request, effort) as found:
+        for part in found:
+            if isinstance(part, Part):
+                yield from (batch.batch for batch in iter_batches(part.records, projection))
+
+
+@contextmanager
+def _parts_at(store: Place, request: Request, effort: Effort) -> Iterator[Iterator[Part | Damage | Note]]:
+    """Give the messages of a store, or of a live cluster."""
+    from rmqtool.api.remote import parts_of, plan_of
     from rmqtool.log.stream import iter_messages
 
-    with source_at(store) as source:
-        for found in iter_messages(source, request, effort):
-            if isinstance(found, Part):
-                yield from (batch.batch for batch in iter_batches(found.records, projection))
+    if not is_remote(store):
+        with source_at(store) as source:
+            yield iter_messages(source, request, effort)
+        return
+    with opened_cluster(store) as cluster:
+        plan, request, _ = cluster.run(plan_of(cluster.connections, request, None, follows=False))
+        yield cluster.face.iterate(parts_of(cluster.connections, plan, request, follows=False))
 
 
 @contextmanager
@@ -184,6 +203,10 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
     if how.get("carve"):
         yield _carving(store_of(store).path, how, request)
         return
+    if is_remote(store):
+        with _remote_reading(store, how, request) as remote:
+            yield remote
+        return
     with source_at(store) as source:
         group = how.get("unread_by")
         if group is not None:
@@ -193,6 +216,64 @@ def reading(store: Place, how: How, work: Working | None = None, **which: Unpack
         found.unknown = unknown
         found.events = _to_the_end(found, found.events, source, request)
         yield found
+
+
+@contextmanager
+def _remote_reading(place: Place, how: How, request: Request) -> Iterator[Reading]:
+    """Open a live cluster, and read the messages that are there now, or as they come."""
+    from rmqtool.api.remote import parts_of, plan_of
+    from rmqtool.log.order import Order
+    from rmqtool.log.stream import iter_limited
+
+    if request.sample is not None:
+        raise UsageError("--sample needs the files of a store", hint="give the storePathRootDir of a broker")
+    follows = bool(how.get("follow"))
+    with opened_cluster(place) as cluster:
+        plan, request, unknown = cluster.run(
+            plan_of(cluster.connections, request, how.get("unread_by"), follows=follows)
+        )
+        parts: Iterator[Part | Damage | Note] = cluster.face.iterate(
+            parts_of(cluster.connections, plan, request, follows=follows)
+        )
+        if request.last is not None and request.order is not Order.QUEUE:
+            parts = _last_of(parts, request.last)
+        if request.limit is not None:
+            parts = iter_limited(parts, request.limit)
+        found = Reading(iter(()), unknown)
+        found.events = _counted(found, parts) if how.get("form") is Form.COUNT else _iter_parts(found, parts, how)
+        found.events = _unmatched(found, found.events, request)
+        yield found
+
+
+def _last_of(parts: Iterator[Part | Damage | Note], count: int) -> Iterator[Part | Damage | Note]:
+    """Yield the last messages of a stream; each queue gave its own last ones."""
+    from collections import deque
+
+    from rmqtool.log.read import Part
+
+    kept: deque[Part] = deque()
+    size = 0
+    for part in parts:
+        if not isinstance(part, Part):
+            yield part
+            continue
+        kept.append(part)
+        size += len(part.records)
+        while size - len(kept[0].records) >= count:
+            size -= len(kept.popleft().records)
+    for part in kept:
+        first = max(size - count, 0)
+        size -= len(part.records)
+        yield part._replace(records=part.records.select(slice(first, None)))
+        count -= len(part.records) - first
+
+
+def _unmatched(
+    found: Reading, events: Iterator[Lines | Json | str | None], request: Request
+) -> Iterator[Lines | Json | str | None]:
+    """Yield what comes; at the end say whether no message matched."""
+    yield from events
+    found.is_unmatched = not found.messages and found.unknown is None and request.limit != 0
 
 
 def _to_the_end(

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Unpack, cast
 
-from rmqtool.api.store import Place, opened
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.store import Place, is_remote, opened
 from rmqtool.api.wanted import WHERE, Json, Said, Where, require_known, unknown_places, wanted_of
-from rmqtool.errors import Exit, worst
+from rmqtool.errors import Exit, UsageError, worst
 from rmqtool.findings.finding import UNREAD
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
     from rmqtool.look.overview import read_overview
 
     require_known("glance", which, WHERE)
+    if is_remote(store):
+        return _remote_glance(store, view, group, which)
     with opened(store) as found:
         overview = read_overview(found)
         quick.judge(found, overview)
@@ -73,6 +76,31 @@ def glance(store: Place, view: str | None = None, *, group: str | None = None, *
             said = list(_said(found, overview, group, which))
         own = frozenset(filter(is_own_group, overview.groups))
         return Glance(found.root, overview.as_json(), overview.findings, rows, own, said, overview.missing)
+
+
+def _remote_glance(place: Place, view: str | None, group: str | None, which: Where) -> Glance:
+    """Look at a live cluster."""
+    from rmqtool.api.remote import overview_json, overview_rows
+    from rmqtool.client.admin import read_overview
+    from rmqtool.formats.config_shapes import is_own_group
+
+    if view in (View.FILES, View.CONFIG):
+        hint = "info STORE topics, queues or groups; for files give the storePathRootDir of a broker"
+        raise UsageError(f"info {view} needs the files of a store", hint=hint)
+    with opened_cluster(place) as cluster:
+        overview = cluster.run(read_overview(cluster.connections))
+        address = str(cluster.address)
+    rows = [] if view is None else list(_kept(overview_rows(overview, view), group, which))
+    said = [] if view is None else list(_unmatched(rows, group, which))
+    own = frozenset(filter(is_own_group, overview.groups))
+    return Glance(address, overview_json(address, overview), [], rows, own, said, None)
+
+
+def _unmatched(rows: list[Json], group: str | None, which: Where) -> Iterator[Said]:
+    """Yield a note where a topic, queue or group was asked for and no row is left."""
+    asked = [*([f"topic {which['topics']}"] if which.get("topics") else []), *([f"group {group}"] if group else [])]
+    if not rows and asked:
+        yield Said(f"nothing matches {' and '.join(asked)}", Exit.NO)
 
 
 def _rows(view: View, store: Store, overview: Overview) -> Iterator[Json]:

@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, Store, store_of
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.store import Place, Store, is_remote, store_of
 from rmqtool.api.wanted import meant, require_known
 from rmqtool.errors import Exit, Interrupted, ReadFailed, StoreError, UsageError
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from rmqtool.broker.producer.lines import Bad, Lines
     from rmqtool.broker.producer.lines import Wanted as Members
     from rmqtool.broker.producer.result import Sent
-    from rmqtool.broker.producer.run import Run
-    from rmqtool.broker.producer.send import ColumnWork, Producer
+    from rmqtool.broker.producer.run import Run, Sender
+    from rmqtool.broker.producer.send import ColumnWork
     from rmqtool.engine.interrupts import Stop
     from rmqtool.engine.message import NewMessage
     from rmqtool.progress import Progress
@@ -40,7 +41,8 @@ class How(TypedDict, total=False):
     message.
 
     Delivery: ``delay`` is a level or a span ("90s"), ``at`` a time. ``tx`` sends each message as a transaction of the
-    producer ``group``: commit, rollback or pending.
+    producer ``group``: commit, rollback or pending. With ``retry_unknown`` a message is sent again whose answer from a
+    live cluster was lost; it may then be stored twice.
 
     With ``obeys`` Ctrl-C ends the run at the next point where nothing is half done.
     """
@@ -61,6 +63,7 @@ class How(TypedDict, total=False):
     at: str | None
     tx: str | None
     group: str | None
+    retry_unknown: bool
     zone: str
     obeys: bool
 
@@ -168,11 +171,13 @@ def producing(store: Place, given: Given, progress: Progress | None = None, **ho
     notes: list[str] = []
     with (
         stopping() if how.get("obeys") else nullcontext(Stop()) as stop,
-        _producer(store_of(store), how, when, notes) as producer,
+        _remote_producer(store, how, when)
+        if is_remote(store)
+        else _producer(store_of(store), how, when, notes) as sender,
     ):
         stop.writes = True
         run = Run(
-            producer,
+            sender,
             SystemClock(),
             stop,
             time.sleep,
@@ -343,9 +348,27 @@ def _column_work(messages: Iterable[NewMessage | Bad]) -> Callable[[], ColumnWor
 
 
 @contextmanager
-def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator[Producer]:
+def _remote_producer(place: Place, how: How, when: _When) -> Iterator[Sender]:
+    """Open a live cluster for a producer."""
+    from rmqtool.client.sink import ClusterSink
+
+    if how.get("flush"):
+        raise UsageError("--flush is decided by the brokers of a live cluster", hint="leave it out")
+    settings = {"group": when["group"], "retry_unknown": how.get("retry_unknown", False)}
+    with opened_cluster(place) as cluster:
+        producer = cluster.producer(**settings)
+        sink = ClusterSink(cluster.face, cluster.connections, producer.sends, creates=how.get("create", False))
+        sink.deliver(when["wish"], when["outcome"])
+        yield sink
+
+
+@contextmanager
+def _producer(store: Store, how: How, when: _When, notes: list[str]) -> Iterator[Sender]:
     """Open the store for a producer."""
     from rmqtool.broker.producer.later import open_later_producer
+
+    if how.get("retry_unknown"):
+        raise UsageError("--retry-unknown is for a live cluster: a store always answers", hint="leave it out")
 
     if not os.path.lexists(store.path):
         raise StoreError(f"{store.path} does not exist", file=store.path, hint="rmqtool init STORE creates a new store")

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, store_of
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.store import Place, is_remote, store_of
 from rmqtool.api.wanted import WHERE, Json, Where, Working, effort_of, require_known, wanted_of
 from rmqtool.errors import Exit, UsageError, worst
 
@@ -91,6 +92,9 @@ def find(
     if store is None:
         yield _decoded(question)
         return
+    if is_remote(store):
+        yield _asked(store, question, how, narrowed)
+        return
     named = store_of(store)
     with named.use() as opened:
         notes: list[str] = []
@@ -101,6 +105,20 @@ def find(
         head = answer_head(opened, answer, now, history=how.get("history", False), group=how.get("group"))
         messages = (message_json(message).fields for message in answer.iter_messages(opened))
         yield Found(head, len(answer.places), messages, answer.findings, notes, is_found=answer.is_found)
+
+
+def _asked(place: Place, question: Question, how: How, narrowed: Wanted) -> Found:
+    """Return the answer of a live cluster."""
+    from rmqtool.api.remote import answer_json
+
+    for option in ("history", "boundary"):
+        if how.get(option):
+            raise UsageError(f"--{option} needs the files of a store", hint="give the storePathRootDir of a broker")
+    with opened_cluster(place) as cluster:
+        head: Json = dict(cluster.run(answer_json(cluster.connections, question, narrowed)))
+    messages = head.pop("messages")
+    is_found = bool(messages) or "queueOffsets" in head
+    return Found({**head, "messages": []}, len(messages), messages, is_found=is_found)
 
 
 def _question(what: str, how: How, narrowed: Wanted) -> Question:

@@ -145,6 +145,33 @@ class Info(TypedDict):
     disk: NotRequired[InfoDisk]
 
 
+class ClusterInfoBroker(TypedDict):
+    """A broker of a live cluster."""
+
+    cluster: str | None
+    addresses: dict[str, str]
+    version: str | None
+    putTps: float | None
+    getTps: float | None
+
+
+class UnreadPlace(TypedDict):
+    """The committed offset of a group in a queue, and since when there are unread messages."""
+
+    committed: int
+    lag: int | None
+    oldestUnreadTimestamp: NotRequired[int]
+
+
+class ClusterInfo(TypedDict):
+    """The one object of `info --json` of a live cluster."""
+
+    cluster: str
+    brokers: dict[str, ClusterInfoBroker]
+    topics: dict[str, TopicQueues]
+    groups: dict[str, dict[str, dict[str, UnreadPlace]]]
+
+
 class AnswerHistory(TypedDict):
     """An event in the history of a message."""
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from rmqtool.api.cluster import Cluster
 from rmqtool.config import StoreConfig, Version
 from rmqtool.errors import UsageError
 
@@ -62,6 +63,8 @@ class Store:
         self, path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None
     ) -> None:
         self.path = os.fspath(path)
+        if is_remote(self.path):
+            raise _needs_files(self.path)
         self.as_version = parse_version(version)
         self.assignments = assignments_of(conf)
         self._opened: OpenStore | None = None
@@ -267,7 +270,7 @@ class Store:
         return export(self.path, to, since_last=since_last, jobs=jobs, **which)
 
 
-Place = str | os.PathLike[str] | Store
+Place = str | os.PathLike[str] | Store | Cluster
 
 
 def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Settings | None = None) -> Store:  # noqa: A001
@@ -279,9 +282,23 @@ def open(path: str | os.PathLike[str], *, version: str | None = None, conf: Sett
     return Store(path, version=version, conf=conf).open()
 
 
+def is_remote(place: object) -> bool:
+    """Whether a place is a live cluster."""
+    return isinstance(place, Cluster) or (isinstance(place, str) and place.startswith("rocketmq://"))
+
+
 def store_of(place: Place) -> Store:
     """Return a place as a ``Store``."""
+    if isinstance(place, Cluster):
+        raise _needs_files(str(place.address))
     return place if isinstance(place, Store) else Store(place)
+
+
+def _needs_files(address: str) -> UsageError:
+    return UsageError(
+        f"{address} is a live cluster, and this needs the files of a store",
+        hint="give the storePathRootDir of a broker",
+    )
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from rmqtool.api.store import Place, opened
+from rmqtool.api.cluster import opened_cluster
+from rmqtool.api.store import Place, is_remote, opened
 from rmqtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def topic(store: Place, action: str, name: str = "", **settings: Unpack[Settings
     from rmqtool.store.config_files import config_text
     from rmqtool.store.listing import lock_store
 
-    wanted, found = _action(action), _settings(settings)
+    wanted, found = parse_action(action), parse_settings(settings)
+    if is_remote(store):
+        with opened_cluster(store) as cluster:
+            return cluster.topic(wanted, name, **settings)
     with opened(store) as listed:
         if wanted is Action.LIST:
             return [_row(one, config) for one, config in sorted(_known(listed).items())]
@@ -80,13 +84,15 @@ def _known(store: Store) -> dict[str, dict[str, Any]]:
         return TopicConfigs(config_text(files, TOPICS), store.version, SystemClock()).table
 
 
-def _action(text: str) -> Action:
+def parse_action(text: str) -> Action:
+    """Return the action that a word names."""
     if text not in list(Action):
         raise UsageError(f"unknown action {text!r}", hint="list, create, alter or delete")
     return Action(text)
 
 
-def _settings(settings: Settings) -> dict[str, Any]:
+def parse_settings(settings: Settings) -> dict[str, Any]:
+    """Return settings by upstream's names."""
     from rmqtool.broker.topics import parse_perm
 
     found: dict[str, Any] = {}

@@ -9,7 +9,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from rmqtool.client.address import ClusterAddress
@@ -129,12 +129,17 @@ class Cluster:
         code: int | None = None,
         accept: Collection[int] = _SUCCESS,
         timeout: float | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> RemotingCommand:
-        """Send a request to an address. Raises NotSent, AnswerLost, and RequestRefused for a code not in ``accept``."""
+        """Send a request to an address. Raises NotSent, AnswerLost, and RequestRefused for a code not in ``accept``.
+
+        ``more`` are fields that any request may carry.
+        """
         row = request.codes[0] if code is None else next(one for one in request.codes if one.code == code)
         data = body if isinstance(body, bytes) else body.encode()
         connection = await self.connection(address)
-        got = await connection.call(row.code, request.encode(short=row.short), data, timeout=timeout)
+        fields = {**request.encode(short=row.short), **(more or {})}
+        got = await connection.call(row.code, fields, data, timeout=timeout)
         if got.code not in accept:
             raise RequestRefused(row.code, got, address)
         return got

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -48,9 +48,16 @@ class Face:
             raise UsageError("this client is called from its own thread", hint="use rmqtool.connect_async and await")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def call_soon(self, work: Callable[[], object]) -> None:
-        """Have the loop call a function."""
-        self._loop.call_soon_threadsafe(work)
+    def iterate(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
+        """Yield what an asynchronous generator yields, and close it at the end."""
+        try:
+            while True:
+                try:
+                    yield self.run(_next(source))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.run(_close(source))
 
     def close(self) -> None:
         """End the loop and its thread."""
@@ -58,3 +65,11 @@ class Face:
             self._loop.call_soon_threadsafe(self._loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
+
+
+async def _next(source: AsyncGenerator[Result, None]) -> Result:
+    return await source.__anext__()
+
+
+async def _close(source: AsyncGenerator[Any, None]) -> None:
+    await source.aclose()

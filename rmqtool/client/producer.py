@@ -20,6 +20,7 @@ from rmqtool.broker.producer.client import (
     MAX_MESSAGE_SIZE,
     LeastLatency,
     Outgoing,
+    QueueSelector,
     RoundRobin,
     UniqKeys,
     check_batch,
@@ -69,6 +70,10 @@ class SendUnknown(AnswerLost):
     """The message was sent and no answer came: it is stored once, or not at all."""
 
     code = "send-unknown"
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message, hint=f"rmqtool query STORE {key}")
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +163,9 @@ class Producer:
         start = randrange(INT_MAX)  # noqa: S311  (nothing secret)
         # Keys of several producers of one process must differ too.
         self._keys = UniqKeys(b"\x7f\0\0\x01", os.getpid(), randrange(INT_MAX), self._clock)  # noqa: S311
-        self._choice = LeastLatency(start, _RULES, self._clock) if self.settings.latency_aware else RoundRobin(start)
+        self._choice: QueueSelector = (
+            LeastLatency(start, _RULES, self._clock) if self.settings.latency_aware else RoundRobin(start)
+        )
         self._headers: dict[tuple[MessageQueue, int], dict[str, str]] = {}
         self._under_way: set[_Send] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -370,8 +377,7 @@ class Producer:
                 again = self.settings.retry_unknown and send.left > 0
                 send.left -= 1
                 outcome = SendUnknown(
-                    f"{outcome.message}; the message {send.keys[0]} is stored once, or not at all",
-                    hint=f"rmqtool query STORE {send.keys[0]}",
+                    f"{outcome.message}; the message {send.keys[0]} is stored once, or not at all", send.keys[0]
                 )
         send.last_broker = queue.broker_name
         left = send.deadline - self._loop.time()

@@ -8,7 +8,7 @@ Upstream: ``PullAPIWrapper``, ``MQClientAPIImpl.processPullResponse``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqtool.client.cluster import Cluster
@@ -32,6 +32,7 @@ from rmqtool.remoting.requests.offsets import (
 
 if TYPE_CHECKING:
     from rmqtool.columns.records import Records
+    from rmqtool.formats.commit_log import Message
 
 # The group that mqadmin reads with; every broker has it.
 GROUP: Final = "TOOLS_CONSUMER"
@@ -325,13 +326,15 @@ async def _offset(cluster: Cluster, queue: MessageQueue, request: Request) -> in
     return int(offset)
 
 
-async def ask_queue(cluster: Cluster, queue: MessageQueue, request: Request) -> RemotingCommand:
+async def ask_queue(
+    cluster: Cluster, queue: MessageQueue, request: Request, *, accept: Collection[int] = (FOUND,)
+) -> RemotingCommand:
     """Ask the broker of a queue about it."""
     route = await cluster.routes.find(queue.topic)
     address = route.read_address(queue.broker_name)
     if address is None:
         raise no_such_queue(queue)
-    return await cluster.ask(address, request)
+    return await cluster.ask(address, request, accept=accept)
 
 
 def records_of(chunks: Sequence[Chunk]) -> Records:
@@ -346,3 +349,19 @@ def records_of(chunks: Sequence[Chunk]) -> Records:
         brokers = ", ".join(sorted({chunk.queue.broker_name for chunk in chunks}))
         raise WrongAnswer(f"a broker ({brokers}) answered a pull with bytes that are not records")
     return records
+
+
+async def pull_one(cluster: Cluster, queue: MessageQueue, offset: int) -> Message | None:
+    """Return the message at an offset of a queue, else the first after it; None where there is no such message."""
+    from rmqtool.formats.commit_log import Message, decode_record
+
+    fetch = Fetch(cluster, [Span(queue, offset, offset + 1)])
+    try:
+        while chunks := await fetch.take():
+            for chunk in chunks:
+                if chunk.body:
+                    record = decode_record(chunk.body, 0)
+                    return record if isinstance(record, Message) else None
+    finally:
+        fetch.close()
+    return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.api.cat import BodyStyle, OrderBy
-from rmqtool.commands.options import AsBroker, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
+from rmqtool.commands.options import BrokerOrCluster, Filters, Group, Limit, Offset, Period, Scope, Show, Store, Work
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, UsageError
 
@@ -51,7 +51,7 @@ def cat(
     filters: Filters,
     which: Which,
     work: Work,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     show: Show,
 ) -> Exit:
     """Print messages in the order of the log. Damage is shown among them, and changes the exit status to 6.
@@ -67,7 +67,7 @@ def cat(
     path = choose_store([store] if store is not None else []).store
     with show.output() as output:
         _shape(how, output, which)
-        with reading(broker.store(path), how, work.asked(output), **asked) as found:
+        with reading(broker.place(path), how, work.asked(output), **asked) as found:
             _show(output, found, which)
     return found.status
 

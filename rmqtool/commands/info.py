@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 from rmqtool.api.info import View
-from rmqtool.commands.options import AsBroker, Group, Scope, Show, refuse_idle, store_and
+from rmqtool.commands.options import BrokerOrCluster, Group, Scope, Show, refuse_idle, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, UsageError
 
@@ -23,7 +23,7 @@ def info(
     *,
     scope: Scope,
     group: Group = None,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     show: Show,
 ) -> Exit:
     """Show what a store contains and its health: files, topics, queues, groups, lag, and problems at first sight.
@@ -39,7 +39,7 @@ def info(
     with show.output() as output:
         if show.verbose:
             output.detail(kernel_tier())
-        found = glance(broker.store(choice.store), view, group=group, **scope.asked())
+        found = glance(broker.place(choice.store), view, group=group, **scope.asked())
         output.store = choice.store if os.path.isdir(choice.store) else found.root
         if view is None:
             _show_all(output, found, choice.store)
@@ -85,8 +85,11 @@ def _refuse_idle(view: View | None, scope: Scope, group: str | None) -> None:
 
 
 def _show_all(output: Output, found: Glance, store: str) -> None:
-    from rmqtool.render.overview import overview_lines
+    from rmqtool.render.overview import cluster_lines, overview_lines
 
+    if "cluster" in found.shown:
+        output.single(found.shown, cluster_lines(output, found.shown, set(found.own_groups), quote(store)))
+        return
     lines = overview_lines(output, found.shown, found.findings, set(found.own_groups), f"rmqtool check {quote(store)}")
     output.single(found.shown, lines)
 
@@ -97,7 +100,8 @@ def _show_rows(output: Output, found: Glance, view: View, store: str) -> None:
 
     for said in found.said:
         output.note(neutral(said.text))
-    output.table(found.rows, getattr(screens, view.name), empty="nothing to list")
+    columns = f"CLUSTER_{view.name}" if "cluster" in found.shown else view.name
+    output.table(found.rows, getattr(screens, columns), empty="nothing to list")
     if view is View.GROUPS and output.is_human:
         command = f"rmqtool cat {quote(store)} -g {{}} --unread"
         for line in screens.behind_lines(output, found.rows, set(found.own_groups), command):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -22,6 +22,7 @@ from rmqtool.errors import UsageError
 from rmqtool.times import now_ms, parse_period, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.api.store import Place
     from rmqtool.api.store import Store as ApiStore
     from rmqtool.api.wanted import Working
     from rmqtool.progress import Progress
@@ -174,6 +175,23 @@ Conf = Annotated[
     list[str] | None,
     _option("--conf", metavar="KEY=VALUE", panel=_BROKER, help="Set a setting of broker.conf; repeatable."),
 ]
+OnError = Annotated[
+    Literal["skip", "stop"] | None,
+    typer.Option("--on-error", metavar="skip|stop", help="What to do if input is not a message."),
+]
+Delay = Annotated[
+    str | None,
+    typer.Option("--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: a level, or a time such as 90s, 2h."),
+]
+CredentialsFile = Annotated[
+    str | None,
+    _option("--credentials", metavar="FILE", panel=_BROKER, help="Keys for a live cluster: accessKey=, secretKey=."),
+]
+RetryUnknown = Annotated[
+    bool,
+    _option("--retry-unknown", panel=_BROKER, help="Send again if the answer of a cluster is lost; may store twice."),
+]
+Tls = Annotated[bool, _option("--tls", panel=_BROKER, help="Speak TLS with a live cluster.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +251,35 @@ class AsBroker:
         from rmqtool.api.store import Store
 
         return Store(path, version=self.as_version, conf=self.conf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOrCluster(AsBroker):
+    """The broker whose behaviour is used, or how a live cluster is reached."""
+
+    credentials: CredentialsFile = None
+    tls: Tls = False
+
+    def place(self, path: str) -> Place:
+        """Return the store at ``path``, or the live cluster."""
+        from rmqtool.api.cluster import Cluster
+        from rmqtool.api.store import is_remote
+
+        if not is_remote(path):
+            given = {"--credentials": self.credentials, "--tls": self.tls or None}
+            refuse_idle("a store in files", given, "they are for a live cluster, rocketmq://HOST:9876")
+            return self.store(path)
+        refuse_idle(
+            "a live cluster", {"--as": self.as_version, "--conf": self.conf or None}, "its brokers have their own"
+        )
+        return Cluster(path, credentials=self.credentials, tls=self.tls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToCluster(BrokerOrCluster):
+    """The same for a producer."""
+
+    retry_unknown: RetryUnknown = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

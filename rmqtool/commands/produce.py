@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rmqtool.commands.options import AsBroker, Group, ProgressWhen, ShowAndRead, Topic, ToQueue, When, Work, store_and
+from rmqtool.commands.options import (
+    Delay,
+    Group,
+    OnError,
+    ProgressWhen,
+    ShowAndRead,
+    ToCluster,
+    Topic,
+    ToQueue,
+    When,
+    Work,
+    store_and,
+)
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit
 
@@ -37,10 +49,7 @@ class Sending:
     keep_ids: Annotated[bool, typer.Option("--keep-ids", help="Keep the unique keys that messages already have.")] = (
         False
     )
-    on_error: Annotated[
-        Literal["skip", "stop"] | None,
-        typer.Option("--on-error", metavar="skip|stop", help="What to do if input is not a message."),
-    ] = None
+    on_error: OnError = None
     create: Annotated[bool, typer.Option("--create", help="Create a missing topic, as brokers do.")] = False
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Send messages in client batches of N.")] = 1
     rate: Annotated[
@@ -51,12 +60,7 @@ class Sending:
         Literal["sync", "async"] | None,
         typer.Option("--flush", metavar="sync|async", help="Flush to disk after each message, or at the end."),
     ] = None
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            "--delay", metavar="LEVEL|SPAN", help="Deliver after a delay: a level, or a time such as 90s, 2h."
-        ),
-    ] = None
+    delay: Delay = None
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Deliver at this time.")] = None
     tx: Annotated[
         str | None,
@@ -79,7 +83,7 @@ def produce(
     sending: Sending,
     group: Group = None,
     progress: ProgressWhen = When.AUTO,
-    broker: AsBroker,
+    broker: ToCluster,
     show: ShowAndRead,
 ) -> Exit:
     """Store messages as a broker would, with ids, queue entries and index; a broker can take over at any time.
@@ -93,11 +97,12 @@ def produce(
 
     choice = choose_store(words or [], takes_words=True)
     how = {**asdict(sending), "topic": topic, "queue": queue, "group": group, "zone": show.tz, "obeys": True}
+    how["retry_unknown"] = broker.retry_unknown
     how["keys"], how["properties"], files = how.pop("key"), how.pop("prop"), how.pop("file")
     given = Given(choice.words, files or (), "jsonl" if show.jsonl else "csv" if show.csv else "bodies")
     with show.output() as output:
         bar = Work(progress=progress).bar(output)
-        with producing(broker.store(choice.store), given, bar, **how) as run:
+        with producing(broker.place(choice.store), given, bar, **how) as run:
             _show(output, run)
     return run.end()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.api.query import KINDS, SHAPES, WHAT
-from rmqtool.commands.options import AsBroker, Group, Limit, Period, Scope, Show, Work, store_and
+from rmqtool.commands.options import BrokerOrCluster, Group, Limit, Period, Scope, Show, Work, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, UsageError
 
@@ -34,7 +34,7 @@ def query(
     period: Period,
     limit: Limit = None,
     work: Work,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     show: Show,
 ) -> Exit:
     """Find a message by an id, a key, an offset or a time, and show how it was found.
@@ -50,7 +50,7 @@ def query(
     which = {**scope.asked(), **period.asked(show.tz, may_be_empty=True)}
     how: How = {"kind": kind, "boundary": boundary, "history": history, "group": group, "limit": limit, "zone": show.tz}
     with show.output() as output:
-        store = None if path is None else broker.store(path)
+        store = None if path is None else broker.place(path)
         with find(store, what, how, work.asked(output), **which) as found:
             _show(output, found)
     return found.status

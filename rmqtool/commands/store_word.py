@@ -101,4 +101,4 @@ def _choose(
 
 
 def _is_path(word: str, exists: Callable[[str], bool]) -> bool:
-    return word.startswith(_FORCED) or word in (".", "..") or exists(word)
+    return word.startswith(_FORCED) or word in (".", "..") or "://" in word or exists(word)

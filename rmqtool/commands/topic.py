@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.api.topic import Action
-from rmqtool.commands.options import AsBroker, Show, store_and
+from rmqtool.commands.options import BrokerOrCluster, Show, store_and
 from rmqtool.commands.store_word import choose_store
 from rmqtool.errors import Exit, Refused, UsageError
 
@@ -23,7 +23,7 @@ def topic(
         list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="Set an attribute of 5.x; repeatable.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the deletion.")] = False,
-    broker: AsBroker,
+    broker: BrokerOrCluster,
     show: Show,
 ) -> Exit:
     """List the topics of a store, create one, change its queues, permission or attributes, or delete it.
@@ -39,7 +39,7 @@ def topic(
     if action is Action.DELETE and not yes:
         raise Refused(f"this would delete {name} and its queues", hint="run it again with --yes")
     with show.output() as output:
-        rows = act(broker.store(choice.store), action, name, queues=queues, perm=perm, attributes=attribute)
+        rows = act(broker.place(choice.store), action, name, queues=queues, perm=perm, attributes=attribute)
         screen = topic_screen(rows)
         for row in rows:
             output.rows([row], tuple(row), screen)

@@ -52,6 +52,12 @@ CONFIG = (
     Column("about", "effect", cut=Cut.END, spare=True),
 )
 
+# Of a live cluster: a queue is one of a broker.
+_BROKER = Column("broker", "broker", cut=Cut.MIDDLE)
+CLUSTER_TOPICS = TOPICS
+CLUSTER_QUEUES = (QUEUES[0], _BROKER, *QUEUES[1:5], Column("lastUpdateTimestamp", "last stored", Kind.TIME))
+CLUSTER_GROUPS = (*GROUPS[:2], _BROKER, *GROUPS[2:], Column("oldestUnreadTimestamp", "unread since", Kind.TIME))
+
 _LABEL = 12
 _NAMED = 6
 
@@ -71,6 +77,30 @@ def overview_lines(
     for finding in findings:
         yield from finding_lines(finding, output)
     yield from _verdict(output, findings, next_command)
+
+
+def cluster_lines(output: Output, shown: Mapping[str, Any], own: Collection[str], store: str) -> Iterator[str]:
+    """Yield the screen of a live cluster at a glance; ``store`` is how it is typed."""
+    yield from _lines(output, "cluster", text.neutral(shown["cluster"]))
+    for name, broker in shown["brokers"].items():
+        addresses = ", ".join(f"{one} (id {number})" for number, one in broker["addresses"].items())
+        rates = f"{broker['putTps']} messages/s in, {broker['getTps']} out"
+        version = broker["version"] or "version not known"
+        yield from _lines(output, "broker", text.neutral(f"{name}   {version}   {addresses}   {rates}"))
+    yield from _lines(output, "queues", _queue_words(shown["topics"]))
+    yield from _lines(output, "groups", _group_words(_known_lags(shown["groups"]), own))
+    yield from verdict_lines(output, "the brokers answer", None, [f"rmqtool info {store} groups"])
+
+
+def _known_lags(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the groups without queues that no longer exist: those have no lag."""
+    return {
+        group: {
+            topic: {queue: place for queue, place in places.items() if place["lag"] is not None}
+            for topic, places in topics.items()
+        }
+        for group, topics in groups.items()
+    }
 
 
 def _lines(output: Output, label: str, words: str) -> Iterator[str]:
@@ -175,8 +205,8 @@ def behind_lines(output: Output, rows: Iterable[Mapping[str, Any]], own: Collect
     for row in rows:
         if row["group"] in own:
             continue
-        lags[row["group"]] = lags.get(row["group"], 0) + max(row["lag"], 0)
-        if row["lag"] < 0:
+        lags[row["group"]] = lags.get(row["group"], 0) + max(row["lag"] or 0, 0)
+        if (row["lag"] or 0) < 0:
             ahead[row["group"]] = ahead.get(row["group"], 0) - row["lag"]
     behind = {group: lag for group, lag in lags.items() if lag}
     if ahead:

@@ -70,7 +70,7 @@ ARROWS = _arrows()
 
 # Rooms that load numpy or pyarrow: the engine, the broker and whatever starts fast import them inside a function body.
 HEAVY_ROOMS = frozenset({"columns", "exports", "spark"})
-LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "client", "api"), HEAVY_ROOMS)
+LAZY_IN: dict[str, frozenset[str]] = dict.fromkeys(("engine", "broker", "api"), HEAVY_ROOMS)
 
 # The compiled kernel: who wants it asks the module of this name for it.
 EXTENSION, EXTENSION_ROOM = "rmqtool._native", "kernel"
@@ -86,7 +86,7 @@ THIRD_PARTIES: dict[str, frozenset[str]] = {
 }
 # Anybody may import these inside a function body; at the head of a module only these rooms.
 SLOW_THIRD_PARTIES = frozenset({"numpy", "pyarrow"})
-SLOW_ROOMS = frozenset({"columns", "log", "audit", "look", "exports"})
+SLOW_ROOMS = frozenset({"columns", "log", "audit", "look", "client", "exports"})
 
 WITHOUT_FILES = frozenset({"formats", "columns", "remoting"})
 # What is stored is laid out in formats, what travels between clients and brokers in remoting.
@@ -151,16 +151,14 @@ JOURNEYS: dict[str, int] = {"produce": 66, "put": 34, "cat": 52, "repair": 100, 
 # What nobody calls yet, by the module's name or its beginning, and who will.
 CALLED_LATER: dict[str, str] = {
     "remoting.": "the wire protocol: server and client will speak it",
-    "kernel:Kernel.header_fields": "the wire protocol: it reads the fields of a ROCKETMQ header",
-    "errors:RemoteError": "the other side of a connection, which the library and the commands will have",
-    "client.": "the client of a live cluster: the library and the commands will speak through it",
+    "client.": "members of groups and checks of transactions, which the library will call",
+    "api.cluster:Producer.": "what programs call of a producer beside send",
     "broker.consumer.consume_message:is_lock_held": "lock renewal of a client's ordered consumer",
     "broker.consumer.process_queue:": "flow control and expiry of messages that a client pulled",
     "broker.consumer.progress:ClientOffsets.update_and_freeze": "a reset of offsets that a broker tells its clients",
     "broker.consumer.rebalance:": "allocation strategies that a client with other members chooses from",
     "broker.consumer.subscription:": "consumeTimestamp, where a client's new group starts",
     "broker.offsets:": "requests of clients and mqadmin about offsets, which serve answers",
-    "broker.producer.client:": "what a client checks before it sends, and after which answers it tries again",
     "broker.services.pop:Pops.change_invisible": "CHANGE_MESSAGE_INVISIBLETIME, which serve answers",
     "engine.flush:GroupCommit": "the wait of many producers for one flush, which serve's connections share",
     "engine.reader:StoreView": "a store that serve --read-only answers from",
@@ -168,7 +166,6 @@ CALLED_LATER: dict[str, str] = {
     "engine.store:MessageStore.add_listener": "serve's parked pulls wait for new messages",
     "engine.store:MessageStore.clean_at_any_hour": "deleteExpiredCommitLog of mqadmin, which serve answers",
     "formats.layouts:Tiered": "the layouts of tiered storage, which dump will read",
-    "formats.response_codes:": "the wire protocol: a server answers with them, a client names them",
     "formats.topics:original_topic": "a server answers a POP with retried messages under their own topic",
     "formats.topics:split_namespace": "a server of clients with a namespace tells it from the name",
     "formats.rocksdb_rows:decode_config_json": "a server over a store with configuration in RocksDB reads its rows",

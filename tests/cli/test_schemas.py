@@ -19,6 +19,7 @@ PROMISED = {
     " properties body bodyEncoding bodyCodec bodyLength storedBodyLength",
     "damage": "damage",
     "info": "store layout broker lock abort commitLog topics index checkpoint groups findings",
+    "cluster-info": "cluster brokers topics groups",
     "dump": "file size kind regions",
     "region": "offset length kind label",
     "dump-declared": "file size kind layouts",

@@ -173,6 +173,7 @@ _ELSEWHERE = "storePathCommitLog={p}/elsewhere"
 _MIDDLE = "2026-11-18T12:19:25.600Z"
 # Values by option, and by command and option where a command means something else. Several are tried.
 VALUES: Mapping[str, Sequence[str]] = {
+    "credentials": ["keys"],
     "topic": ["T_normal", "T_retry", "T_popfifo"],
     "queue": ["1", "0"],
     "group": ["G_popfifo", "G_ok"],

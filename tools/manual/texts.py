@@ -26,6 +26,14 @@ ALWAYS = (Exit.DONE, Exit.USAGE, Exit.WRITE_FAILED, Exit.BUG, Exit.INTERRUPTED, 
 WITH_STORE = (Exit.NOT_A_STORE, Exit.OPTIONAL_MISSING)
 
 STATUS_NOTES: dict[tuple[str, Exit], str] = {
+    ("info", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
+    ("cat", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
+    ("query", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
+    ("topic", Exit.REMOTE): "No name server or broker answers, or one refuses; its reason is shown.",
+    (
+        "produce",
+        Exit.REMOTE,
+    ): "A name server or broker is away or refuses. `--jsonl` tells each message's status; UNKNOWN may be stored.",
     ("info", Exit.DONE): "Shown, also if the store has problems.",
     ("info", Exit.NO): "No topic, queue or group matches.",
     ("cat", Exit.NO): "No topic, queue or group matches.",
@@ -251,8 +259,9 @@ SAFETY = (
 
 STORE_WORDS = (
     "STORE is the root directory of a store (storePathRootDir), a broker.conf that names one, a commit log or queue "
-    "directory, or one file. Without it `RMQTOOL_STORE` is used, then ~/store. A single word is STORE if it exists as "
-    "a path; otherwise it is the command's own argument. `./x` forces a path.",
+    "directory, or one file. rocketmq://HOST:PORT[,HOST:PORT...][/BROKER] is a live cluster: its name servers, and one "
+    "broker if the others are left out. Without STORE `RMQTOOL_STORE` is used, then ~/store. A single word is STORE "
+    "if it exists as a path or has a scheme; otherwise it is the command's own argument. `./x` forces a path.",
     "If there is a broker.conf in the root of the store, its settings are used; `--conf` overrides them. `--as` "
     "selects a broker version; without it the version is guessed from the files, and shown.",
 )

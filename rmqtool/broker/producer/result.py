@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rmqtool.engine.message import Host, NewMessage, PutStatus
 from rmqtool.engine.put import PutTicket
 from rmqtool.engine.put_columns import PutColumns
+from rmqtool.errors import RmqtoolError
 from rmqtool.formats.ids import encode_offset_msg_id
 
 FIELDS = (
@@ -26,12 +27,16 @@ FIELDS = (
 )
 _LINE = (
     '{"status": "%s", "msgId": %s, "offsetMsgId": "%s", "topic": %s, "queueId": %d, "queueOffset": %d, '
-    '"commitLogOffset": %d, "storeTimestamp": %d}\n'
+    '"commitLogOffset": %d, "storeTimestamp": %s}\n'
 )
 
 _LATER = ', "realTopic": %s, "deliverTimestamp": %d}\n'
 
-Row = tuple[str, str, str, str, int, int, int, int]
+# A broker that is reached over the network does not tell when it stored a message.
+Row = tuple[str, str, str, str, int, int, int, int | None]
+
+
+_STATUSES = frozenset(PutStatus)
 
 
 class Later(NamedTuple):
@@ -55,6 +60,8 @@ class Sent:
     lines: tuple[int, bytes] | None = None
     # Delayed messages by row.
     later: dict[int, Later] = field(default_factory=dict)
+    # Why some of them failed, where their statuses do not say it.
+    error: RmqtoolError | None = None
 
     def __len__(self) -> int:
         return len(self.rows) if self.lines is None else self.lines[0]
@@ -74,7 +81,7 @@ class Sent:
 
     def slave_reasons(self) -> set[tuple[str, str]]:
         """Return the statuses about slaves, and what they mean."""
-        found = {PutStatus(row[0]) for row in self.rows}
+        found = {PutStatus(row[0]) for row in self.rows if row[0] in _STATUSES}
         return {(one.value, one.reason) for one in found if one.is_about_slave}
 
     def objects(self) -> Iterator[dict[str, Any]]:
@@ -90,7 +97,10 @@ class Sent:
             return self.lines[1]
         topics = {topic: encode_basestring(topic) for topic in {row[3] for row in self.rows}}
         spell = encode_basestring
-        lines = [_LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:]) for row in self.rows]
+        lines = [
+            _LINE % (row[0], spell(row[1]), row[2], topics[row[3]], *row[4:7], "null" if row[7] is None else row[7])
+            for row in self.rows
+        ]
         for number, waiting in self.later.items():
             lines[number] = lines[number][: -len("}\n")] + _LATER % (spell(waiting.topic), waiting.due)
         return "".join(lines).encode()
@@ -105,6 +115,7 @@ def join_sent(parts: Iterable[Sent]) -> Sent:
         rows += part.rows
         whole.refused += part.refused
         whole.failed += part.failed
+        whole.error = whole.error or part.error
     whole.rows = rows
     return whole
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from rmqtool.broker.producer.lines import Bad, Lines, Objects
 from rmqtool.broker.producer.result import Sent, join_sent
-from rmqtool.broker.producer.send import LEAST_FOR_COLUMNS, ColumnWork, Producer
+from rmqtool.broker.producer.send import LEAST_FOR_COLUMNS, ColumnWork
 from rmqtool.engine.clock import Clock
 from rmqtool.engine.message import NewMessage
 from rmqtool.errors import NotFound, Refused, RmqtoolError, UsageError, WriteFailed
@@ -37,6 +37,29 @@ class Stopper(Protocol):
 
     def __call__(self) -> bool:
         """Return whether to stop."""
+
+
+class Sender(Protocol):
+    """The place that a run sends messages to: a store that is open, or a live cluster."""
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether messages may come by columns."""
+
+    def check(self, message: NewMessage) -> None:
+        """Raise UsageError, NotFound or Refused for a message that is not taken."""
+
+    def send(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages that were checked, and say what became of each."""
+
+    def send_batch(self, messages: Sequence[NewMessage]) -> Sent:
+        """Store messages as one batch of a client."""
+
+    def send_incoming(self, incoming: Any, work: ColumnWork) -> Sent | None:
+        """Store messages that ``work`` has read; None: they must be sent one by one."""
+
+    def full_disk(self) -> str | None:
+        """Say that the disk is too full for messages, None when it is not."""
 
 
 class _Pieces:
@@ -83,7 +106,7 @@ class Run:
     bad messages are left out; with ``refusals_stop`` the run ends at a refused message.
     """
 
-    producer: Producer
+    producer: Sender
     clock: Clock
     stopped: Stopper
     wait: Callable[[float], None]
@@ -205,7 +228,9 @@ class Run:
         self.stored += sent.stored
         self.refused += sent.refused
         self.failed += sent.failed
-        if sent.failed:
+        if sent.error is not None:
+            self.error = sent.error
+        elif sent.failed:
             reasons, hint = sent.reasons(about_message=False), "check the store: rmqtool check STORE"
             if (full := self.producer.full_disk()) is not None:
                 reasons, hint = (

@@ -174,7 +174,7 @@ class Producer:
         """Record which messages are delayed, and until when."""
         for number, (message, row) in enumerate(zip(messages, sent.rows, strict=True)):
             if row[3] != message.topic and is_for_later(properties := message.property_map()):
-                due = due_time(properties, self._delays, row[-1])
+                due = due_time(properties, self._delays, row[-1] or 0)
                 if due is not None:
                     sent.later[number] = Later(message.topic, due)
 

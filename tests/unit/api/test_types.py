@@ -104,6 +104,7 @@ def test_the_package_says_that_it_is_typed() -> None:
 
 
 SHAPES: dict[str, Any] = {
+    "cluster-info": shapes.ClusterInfo,
     "copied": shapes.Copied,
     "damage": shapes.Damage,
     "diff": shapes.Differences,

@@ -1,0 +1,283 @@
+"""A live cluster, for programs: ``connect`` gives a client with the verbs of a store, and a producer.
+
+The client works on an asyncio loop in a thread of its own, so it can be used from anywhere. ``async with connect(...)``
+gives the same client for code that runs on a loop: its methods are awaited there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+
+from rmqtool.api.wanted import Time, Where, Which, milliseconds, require_known
+from rmqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
+
+    import pyarrow
+
+    from rmqtool.api.shapes import Answer, ClusterInfo, Message, Topic
+    from rmqtool.api.topic import Settings as TopicSettings
+    from rmqtool.client.address import Credentials
+    from rmqtool.client.cluster import Cluster as Connections
+    from rmqtool.client.face import Face
+    from rmqtool.client.producer import Producer as AsyncProducer
+    from rmqtool.client.producer import SendResult
+    from rmqtool.engine.message import NewMessage
+
+Result = TypeVar("Result")
+# An access key and a secret key, or a file that has them.
+Keys = tuple[str, str] | str | os.PathLike[str]
+
+
+class Cluster:
+    """A live cluster. ``connect`` makes it, a context manager closes it."""
+
+    def __init__(
+        self, address: str, *, credentials: Keys | None = None, tls: bool = False, timeout: float = 3.0
+    ) -> None:
+        from rmqtool.client.address import parse_cluster
+
+        self.address = parse_cluster(address)
+        self._keys = _credentials(credentials)
+        self._tls, self._timeout = tls, timeout
+        self._face: Face | None = None
+        self._connections: Connections | None = None
+        # Whether it is open until ``close``, and whether that was.
+        self.is_kept = self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.address}>"
+
+    def __enter__(self) -> Self:
+        self.is_kept = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Its client.
+
+    @property
+    def face(self) -> Face:
+        """The loop that the client works on."""
+        if self._is_closed:
+            raise UsageError("this client is closed", hint="open another one: rmqtool.connect(...)")
+        if self._face is None:
+            from rmqtool.client.face import Face
+
+            self._face = Face()
+        return self._face
+
+    @property
+    def connections(self) -> Connections:
+        """The connections of this client."""
+        if self._connections is None:
+            self._connections = self.face.run(self._open())
+        return self._connections
+
+    async def _open(self) -> Connections:
+        from rmqtool.client.cluster import Cluster as Connections
+        from rmqtool.client.connection import Manners
+
+        context = None
+        if self._tls:
+            import ssl
+
+            context = ssl.create_default_context()
+        return Connections(self.address, Manners(credentials=self._keys, tls=context, timeout=self._timeout))
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine of the client and return what it gives."""
+        return self.face.run(work)
+
+    def close(self) -> None:
+        """Close every connection."""
+        if self._face is not None:
+            if self._connections is not None:
+                self._face.run(self._connections.close())
+            self._face.close()
+        self._face = self._connections = None
+        self._is_closed = self.is_kept
+
+    # Questions.
+
+    def info(self) -> ClusterInfo:
+        """Return the cluster at a glance: brokers, topics, groups with their lag."""
+        from rmqtool.api.remote import info_json
+
+        return cast("ClusterInfo", self.run(info_json(self.connections)))
+
+    def topics(self) -> list[Topic]:
+        """Return the topics with their settings."""
+        from rmqtool.api.remote import topics_json
+
+        return self.run(topics_json(self.connections))
+
+    def topic(self, action: str, name: str = "", **settings: Unpack[TopicSettings]) -> list[Topic]:
+        """List, create, alter or delete topics, as ``rmqtool.topic`` does in a store."""
+        from rmqtool.api.remote import change_topic, topics_json
+        from rmqtool.api.topic import parse_action, parse_settings
+
+        wanted, found = parse_action(action), parse_settings(settings)
+        if wanted == "list":
+            return self.run(topics_json(self.connections))
+        return self.run(change_topic(self.connections, wanted, name, found))
+
+    def groups(self) -> dict[str, Any]:
+        """Return the consumer groups: their settings, and the committed offset and lag of each queue."""
+        from rmqtool.api.remote import groups_json
+
+        return cast("dict[str, Any]", self.run(groups_json(self.connections))["groups"])
+
+    def query(self, what: str, *, kind: str | None = None, limit: int | None = None, **which: Unpack[Where]) -> Answer:
+        """Find a message by an id, a key or an offset, as ``rmqtool.query`` does in a store."""
+        from rmqtool.api.query import query
+
+        return query(self, what, kind=kind, limit=limit, **which)
+
+    def scan(self, *, order: str = "log", limit: int | None = None, **which: Unpack[Which]) -> Iterator[Message]:
+        """Yield messages as ``cat --jsonl`` prints them: all that are there now."""
+        from rmqtool.api.cat import scan
+
+        return cast("Iterator[Message]", scan(self, order=order, limit=limit, **which))
+
+    def batches(self, *, columns: Sequence[str] | None = None, **which: Unpack[Which]) -> pyarrow.RecordBatchReader:
+        """Return messages as a stream of Arrow batches, with the columns of ``export``."""
+        from rmqtool.api.cat import batches
+
+        return batches(self, columns=columns, **which)
+
+    # Messages.
+
+    def producer(self, **settings: Any) -> Producer:
+        """Return a producer. Settings: group, timeout, retries, retry_unknown, latency_aware, compress_over."""
+        return Producer(self, **settings)
+
+    def produce(self, topic: str, body: bytes | str, **message: Any) -> SendResult:
+        """Send one message and return where it is stored; see ``Producer.send``."""
+        with self.producer() as producer:
+            return producer.send(topic, body, **message)
+
+
+class Producer:
+    """Sends messages to a cluster. A context manager waits for those that are under way."""
+
+    def __init__(self, cluster: Cluster, **settings: Any) -> None:
+        from rmqtool.client.producer import ProducerSettings
+
+        require_known("producer", settings, tuple(ProducerSettings.__dataclass_fields__))
+        self._cluster = cluster
+        connections = cluster.connections
+
+        async def make() -> AsyncProducer:
+            from rmqtool.client.producer import Producer as AsyncProducer
+
+            return AsyncProducer(connections, ProducerSettings(**settings))
+
+        self.sends = cluster.run(make())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def send(self, topic: str, body: bytes | str, **message: Any) -> SendResult:
+        """Send a message and return where it is stored.
+
+        Further parts of a message: ``tags``, ``keys`` (one, or several), ``properties``, ``queue``, ``sharding_key``
+        (equal ones go to one queue), ``delay_level``, ``delay`` (seconds), ``deliver_at`` (a time), ``flag``.
+        """
+        return self._cluster.run(self.sends.send(message_of(topic, body, **message)))
+
+    def send_async(self, topic: str, body: bytes | str, **message: Any) -> Future[SendResult]:
+        """Send a message; the future has where it is stored."""
+        return self._cluster.face.begin(self.sends.send(message_of(topic, body, **message)))
+
+    def send_oneway(self, topic: str, body: bytes | str, **message: Any) -> None:
+        """Send a message and wait for nothing: whether it is stored remains unknown."""
+        self._cluster.run(self.sends.send_oneway(message_of(topic, body, **message)))
+
+    def send_batch(self, topic: str, bodies: Iterable[bytes | str], **message: Any) -> list[SendResult]:
+        """Send messages to one queue, all of them or none, and return where each is stored."""
+        messages = [message_of(topic, body, **message) for body in bodies]
+        return self._cluster.run(self.sends.send_batch(messages))
+
+    def flush(self) -> None:
+        """Wait until every send that was begun has ended."""
+        self._cluster.run(self.sends.flush())
+
+
+def connect(address: str, *, credentials: Keys | None = None, tls: bool = False, timeout: float = 3.0) -> Cluster:
+    """Connect to a live cluster, ``rocketmq://HOST:PORT[,HOST:PORT...][/BROKER]``.
+
+    ``credentials`` are an access key and a secret key, or a file that has them. ``timeout`` is that of a request in
+    seconds. Raises RemoteError where no name server answers.
+    """
+    cluster = Cluster(address, credentials=credentials, tls=tls, timeout=timeout)
+    cluster.is_kept = True
+    try:
+        cluster.run(cluster.connections.brokers())
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _credentials(given: Keys | None) -> Credentials | None:
+    from rmqtool.client.address import Credentials, find_credentials
+
+    if isinstance(given, tuple):
+        return Credentials(*given)
+    return find_credentials(given)
+
+
+def message_of(
+    topic: str,
+    body: bytes | str,
+    *,
+    tags: str | None = None,
+    keys: str | Iterable[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    **rest: Any,
+) -> NewMessage:
+    """Return a message of its parts; see ``Producer.send``. Raises TypeError for a part that does not exist."""
+    from rmqtool.broker.producer.lines import message_of as message_from
+    from rmqtool.formats.property_names import TIMER_DELAY_MS
+
+    require_known("send", rest, ("queue", "sharding_key", "delay_level", "delay", "deliver_at", "flag"))
+    delay = rest.get("delay")
+    more = {} if delay is None else {TIMER_DELAY_MS: str(round(float(delay) * 1000))}
+    data = body.encode() if isinstance(body, str) else body
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageError(f"a body is bytes or a text, not {type(body).__name__}", hint="json.dumps(value), or bytes")
+    return message_from(
+        {
+            "topic": topic,
+            "body": bytes(data),
+            "tags": tags,
+            "keys": keys if keys is None or isinstance(keys, str) else " ".join(keys),
+            "properties": {**(properties or {}), **more},
+            "queueId": rest.get("queue"),
+            "shardingKey": rest.get("sharding_key"),
+            "delayLevel": rest.get("delay_level"),
+            "deliverAt": milliseconds(cast("Time | None", rest.get("deliver_at"))),
+            "flag": rest.get("flag"),
+        }
+    )
+
+
+@contextmanager
+def opened_cluster(place: object) -> Iterator[Cluster]:
+    """Give a cluster that is open already, or one that is opened for now."""
+    cluster = place if isinstance(place, Cluster) else Cluster(str(place))
+    try:
+        yield cluster
+    finally:
+        if not cluster.is_kept:
+            cluster.close()
