@@ -1,5 +1,4 @@
-"""The journal: the state of a store's files before each change, written beside the store, so that changes can be
-undone.
+"""The journal: the old state of a store's files, written before each change, so that changes can be undone.
 
 ``JournalledFileSystem`` writes old bytes, names and attributes to a journal and syncs them before it makes a change;
 ``undo`` restores them. A journal is a directory of two files. ``old-bytes`` holds old bytes, one piece after the other.

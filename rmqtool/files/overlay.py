@@ -1,5 +1,4 @@
-"""Overlays: a store that can be changed without being touched; changes are kept in memory over files that are only
-read.
+"""Overlays: changes to a store that are kept in memory, over files that are only read.
 
 Models of a broker's start-up and plans of repairs run on an overlay: they delete, cut and write, and the difference to
 the store below is the result. The store must not change meanwhile: if a file is removed or cut there, using its bytes
@@ -189,6 +188,7 @@ class Content:
         return merged(heapq.merge(visible, changed, key=lambda extent: extent.file_offset))
 
     def _iter_bytes(self, position: int, end: int, below: Below) -> Iterator[bytes]:
+        """Yield the bytes of a span: changed pages, then the file below, then zeros."""
         numbers = self._numbers
         while position < end:
             index, start = divmod(position, PAGE)

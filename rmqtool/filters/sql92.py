@@ -288,6 +288,7 @@ class _Parser:
         return tuple(operands)
 
     def _infix(self, token: Token, left: Expression, start: int) -> Expression:
+        """Parse an operator and its right side; ``left`` was parsed before."""
         match token.kind:
             case "=":
                 return self._equal(left, start)
@@ -355,6 +356,7 @@ class _Parser:
         return self._unary(), start
 
     def _unary(self) -> Expression:
+        """Parse an operand: a literal, a property, one with a sign or NOT, or an expression in parentheses."""
         token = self.lexer.take()
         match token.kind:
             case "+":

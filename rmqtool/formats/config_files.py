@@ -160,6 +160,7 @@ def _conform(value: Any, shape: Shape, path: str) -> Any:
 
 
 def _field(value: Any, name: str, shape: Shape, path: str) -> Any:
+    """Return a field with its declared type; an ignored field is taken as it is."""
     declared = shape.fields.get(name) if isinstance(shape, Bean) else None
     if value is None or declared is None:
         return value
@@ -186,6 +187,7 @@ def _key(key: int | str, shape: Table, path: str) -> int | str:
 
 
 def _to_number(java: JavaType) -> Callable[[Any, str], int]:
+    """Return the conversion to a number type. A text of digits is a number too, as for fastjson."""
     least, greatest = _RANGES[java]
 
     def convert(value: Any, path: str) -> int:

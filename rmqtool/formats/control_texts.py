@@ -1,10 +1,9 @@
-"""Small text files that are not JSON.
+"""Small text files that are not JSON: abort, lock, epochs, the broker's identity, DLedger's state.
 
 ``abort`` is empty (4.x) or holds the process id; ``lock`` holds the word lock; ``epochFileCheckpoint`` has the number
 of entries, a checksum and a line ``epoch-startOffset`` for each; ``brokerIdentity`` is ``cluster#broker#id``; DLedger's
-``checkpoint`` and ``currterm`` are lines ``name=value``.
-
-Decoders return a ``Flaw`` for bytes that upstream would not accept.
+``checkpoint`` and ``currterm`` are lines ``name=value``. Decoders return a ``Flaw`` for bytes that upstream would not
+accept.
 
 Upstream: ``DefaultMessageStore`` (abort, lock), ``CheckpointFile`` and ``EpochFileCache``, ``BrokerMetadata`` and
 ``TempBrokerMetadata``, ``DLedgerStore`` and ``MemberState``.

@@ -297,6 +297,7 @@ class _Parser:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
     def _object(self) -> dict[int | str, Any] | Reference:
+        """Read an object. Missing or superfluous commas become oddities."""
         found: dict[int | str, Any] = {}
         before = "{"
         self._skip(before)
@@ -359,6 +360,7 @@ class _Parser:
         return word[0]
 
     def _list(self) -> list[Any]:
+        """Read a list. Missing or superfluous commas become oddities."""
         found: list[Any] = []
         before = "["
         self._skip(before)
@@ -564,6 +566,7 @@ class _Writer:
         return f'"{name}"' if self._browser else str(name)
 
     def _sequence(self, value: list[Any] | tuple[Any, ...], shape: Sequence, line: str) -> str:
+        """Return a list, a set or an array; the library decides which of them are on one line."""
         inline = not self._pretty or shape.kind is Kind.ARRAY
         if self._first:
             inline = inline or shape.kind is Kind.SET or not value

@@ -142,6 +142,7 @@ def parse_long(text: str) -> int | None:
 
 
 def _parse_integer(text: str, least: int, greatest: int) -> int | None:
+    """Return an integer as Java's parse methods do: a sign, digits of any script, no blanks, within the range."""
     negative = text.startswith("-")
     digits = text[1:] if text.startswith(("-", "+")) else text
     if not digits:

@@ -1,5 +1,4 @@
-"""Message queues: one queue of a topic on one broker, as clients name it; and the offsets file of a broadcasting
-consumer.
+"""Message queues: one queue of a topic on one broker; and the offsets file of a broadcasting consumer.
 
 A broadcasting consumer keeps its offsets on its own machine, in a file ``offsets.json`` whose keys are objects::
 
@@ -61,6 +60,7 @@ def decode_local_offsets(data: bytes) -> dict[MessageQueue, int] | Flaw:
 
 
 def _decode_key(text: str) -> MessageQueue | None:
+    """Return the queue that a key names, or None. Without a queueId it is 0, the default in Java."""
     try:
         found = parse(text).value
     except FastjsonError:

@@ -223,6 +223,7 @@ def classify(path: str, commit_log_directories: Iterable[str] = (COMMIT_LOG,)) -
 
 
 def _classify_fixed(path: str) -> StorePath | None:
+    """Classify files with one place and one name, and snapshots of the timer wheel."""
     bare, copy = split_copy(path)
     kind, copies = _FIXED.get(bare, (None, ()))
     if kind is not None and (copy is Copy.MAIN or copy in copies):

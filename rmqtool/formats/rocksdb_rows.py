@@ -148,6 +148,7 @@ def encode_config_key(key: ConfigRowKey) -> bytes:
 
 
 def decode_config_key(key: bytes) -> ConfigRowKey | Flaw:
+    """Return the parts of a key of version 2 of the configuration, in which names come after their lengths."""
     at = len(_TABLE_PREFIX) + _SHORT.size
     if len(key) <= at:
         return _flaw("configuration key", key)

@@ -260,6 +260,7 @@ def _place_of(files: Sequence[LogFile], queue: QueueFiles | None, queue_offset: 
 
 
 def _is_confirmed(files: Sequence[LogFile], queue: QueueFiles, named: Named) -> bool:
+    """Return whether the record that an entry points to names the same queue and queue offset."""
     for file in files:
         if file.base_offset <= named.place < file.end_offset and file.kind is LogKind.COMMIT_LOG:
             places = Places(np.array([named.place - file.base_offset]), np.array([named.size]))

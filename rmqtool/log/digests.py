@@ -107,6 +107,10 @@ class DigestWork:
 
 
 def digest_records(records: Records, sense: Sense) -> Digests:
+    """Return the digests of some records.
+
+    Messages are identified by physical offset; as SENT by topic and unique key, which are the same in every store.
+    """
     topics = records.topics
     digests = list(_of_bytes(records) if sense is Sense.BYTES else _of_content(records, sense))
     words = np.frombuffer(b"".join(digests), np.uint64).reshape(len(records), 2)

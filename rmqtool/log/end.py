@@ -290,6 +290,7 @@ def _walk_dledger(log: SegmentQueue) -> LogEnd:
 
 
 def first_record(log: SegmentQueue, *, dledger: bool = False) -> Message | None:
+    """Return the first valid record of the log, or None; damage before it is skipped."""
     for segment in log:
         file = log.open(segment)
         records = (

@@ -485,6 +485,7 @@ def _offset(time: int, zone: tzinfo | None) -> int:
 
 
 def _values_of(name: str, message: Message, grouping: Grouping) -> list[Any]:
+    """Return the values of one dimension for a message; it can have several keys."""
     quarter = message.store_timestamp // _QUARTER * _QUARTER
     make: dict[str, Callable[[], Any]] = {
         "topic": lambda: message.topic,

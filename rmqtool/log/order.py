@@ -257,6 +257,7 @@ class KeyWork:
         return Answered(reader.began, reader.reached, reader.left_over, Keyed(list(topics), damages))
 
     def _keys(self, part: Part, topics: dict[str, int]) -> Keys:
+        """Return a key for each message; its rank is the queue offset or the store time, depending on the order."""
         records = part.records
         keys = np.zeros((len(records), COLUMNS), np.int64)
         if self.order is Order.QUEUE:

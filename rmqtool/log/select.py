@@ -95,6 +95,7 @@ class Selection(Wanted):
 
     @cached_property
     def _questions(self) -> list[Callable[[Records], Mask]]:
+        """The questions to ask, the cheapest first."""
         asked: list[tuple[bool, Callable[[Records], Mask]]] = [
             (self.physical_from > 0 or self.begin is not None or self.end is not None, self._in_bounds),
             (self.queue_id is not None or self.least_offset is not None or self.names_queues, self._in_queues),

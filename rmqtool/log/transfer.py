@@ -128,6 +128,7 @@ class Numbering:
         return offsets
 
     def _kept(self, queue: Queue, claims: Ints, places: Ints, of_source: SourceQueues) -> tuple[Ints, Mask]:
+        """Return the claimed offsets if they can be trusted as they are, else a numbering around the trusted ones."""
         due = self.next.get(queue)
         is_row = bool((np.diff(claims) == 1).all()) and claims[0] >= 0
         if is_row and due is not None and claims[0] == due:
@@ -294,6 +295,7 @@ class Redaction:
             yield encode_message(self._changed(message, is_own=is_own))
 
     def _changed(self, message: Message, *, is_own: bool) -> MessageRecord:
+        """Return a redacted message, with the lengths, flags and checksum that it has then."""
         flags, body, crc, text = message.sys_flag, message.raw_body, message.body_crc, message.raw_properties
         if self.body and not is_own:
             body, crc, flags = b"", 0, flags & ~(COMPRESSION_MASK | int(SysFlag.COMPRESSED))

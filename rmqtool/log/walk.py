@@ -147,6 +147,11 @@ class SegmentWalk:
         return place if unread is None else self._unread(place, unread)
 
     def _place_at(self, file_offset: int) -> Place:
+        """Return the place at an offset, before unreadable bytes are considered.
+
+        A blank counts only if it reaches the end of the segment and no newer record is inside. If no structure is
+        sound, all bytes up to the next self-consistent record are one flaw.
+        """
         found = self._decode(file_offset)
         if isinstance(found, Message):
             flaw = next(self._check(found, file_offset), None)
@@ -242,6 +247,7 @@ class SegmentWalk:
         return next(self._check(found, file_offset), None) is None
 
     def _decode(self, file_offset: int) -> Message | Blank | Nothing | Flaw:
+        """Decode the record at an offset. A large size is trusted only after its lengths were added up."""
         data, at = self.window.view(file_offset, _START_SIZE)
         if len(data) - at >= _START_SIZE:
             total_size, magic = layouts.RECORD_START.unpack_from(data, at)

@@ -210,6 +210,11 @@ def _add_offsets(configs: Configs, key: str, queues: dict[Any, Any]) -> None:
 
 
 def _add_row(configs: Configs, database: str, family: str, key: bytes, value: bytes) -> None:
+    """Take a row of a configuration database.
+
+    Version 1 has a database for each table, 5.4 has a column family for each, version 2 has one database with a table
+    number in each key.
+    """
     if database == "rdb":
         _add_v2_row(configs, key, value)
         return
@@ -293,6 +298,7 @@ class ConfigText:
         self._replace(self._path, data)
 
     def _replace(self, target: str, data: bytes) -> None:
+        """Replace a file as a whole: write the new one beside it, sync, rename."""
         aside = self._path + Copy.TMP
         self._remove(aside)
         old = self._files.find_stat(target)

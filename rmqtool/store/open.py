@@ -199,6 +199,7 @@ def require_path(path: str) -> None:
 
 
 def _root_and_conf(path: str, conf: str | None) -> tuple[str, str | None]:
+    """Return the root of the store that a path means, and the path of its broker.conf, if any."""
     if os.path.isfile(path) and path.endswith(CONF_ENDINGS):
         own_root = StoreConfig.default().with_broker_conf(_read_conf(path) or b"", path)
         root = own_root.root_dir if "storePathRootDir" in own_root.origins else os.path.dirname(path) or "."

@@ -132,6 +132,7 @@ class ConsumeQueueFiles:
         return 0 if found is None else found
 
     def _min_5(self, log_min: int) -> int:
+        """Search the first file as 5.x does: by halves for an exact hit, then among the last entries."""
         first = self.segments.segments[0]
         if self.end <= 0:
             return 0
