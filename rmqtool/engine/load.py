@@ -283,7 +283,6 @@ def refuse_unsupported(listing: StoreListing, config: StoreConfig) -> None:
     """Refuse a store that the engine cannot write."""
     if (unsupported := find_unsupported(listing, config)) is not None:
         raise unsupported
-    refuse_databases(listing)
 
 
 def refuse_databases(listing: StoreListing) -> None:

@@ -24,6 +24,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -164,11 +165,16 @@ def digest(data: bytes) -> str:
 
 
 def append_line(log: WritableFile, end: int, entries: list[JournalEntry]) -> int:
-    """Write a line at ``end`` and sync it; return the offset after it."""
+    """Write a line at ``end`` and sync it; return the offset after it. On an error the journal is as before."""
     text = json.dumps(entries, separators=(",", ":")).encode()
     line = digest(text).encode() + b" " + text + b"\n"
-    log.pwrite(line, end)
-    log.fdatasync()
+    try:
+        log.pwrite(line, end)
+        log.fdatasync()
+    except BaseException:
+        with suppress(WriteFailed):  # a torn line at the end is never read
+            log.truncate(end)
+        raise
     return end + len(line)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from rmqtool.formats.dispatch import DispatchRules
 from rmqtool.formats.layouts import IndexHeader
 from tests.bench.test_bulk import outgoing
 
-NATIVE, WHY_NOT = kernel.load(True, kernel.Path(kernel.__file__).parents[1] / "native")
+NATIVE, WHY_NOT = kernel.load(True, Path(kernel.__file__).parents[1] / "native")
 pytestmark = [pytest.mark.bench, pytest.mark.skipif(NATIVE is None, reason=f"there is no compiled kernel: {WHY_NOT}")]
 
 CHUNK, ROUNDS = 8192, 5

@@ -32,8 +32,8 @@ class Writer(NamedTuple):
     """A command that writes into a store, or beside it, and what each surrounding makes of it.
 
     ``words`` gives the command line for a store's root. ``refused`` are lines that it must refuse, with their status.
-    ``locked`` is DONE for what only reads the store that is held. ``makes_room``: on a disk that is really full it is
-    done all the same, because it deletes more than it makes.
+    ``locked`` is DONE for what only reads the store that is held. ``makes_room``: on a disk that is really full it may
+    be done all the same, because it deletes more than it makes, and the journal's last block may have space left.
     """
 
     words: Callable[[Path], Sequence[object]]
@@ -304,8 +304,7 @@ def test_a_disk_that_takes_nothing_is_left_as_it_is(
         with at(tmp_path):
             typed = type_words(_words(writer, root), writer.given)
         after = digest(root.parent)
-    if real and kind == "full" and writer.makes_room:
-        assert typed.status == Exit.DONE, typed.said
+    if real and kind == "full" and writer.makes_room and typed.status == Exit.DONE:
         return
     expected = writer.full if kind == "full" else writer.read_only
     assert (typed.status, changes(before, after)) == (expected, []), typed.said
