@@ -73,7 +73,7 @@ class Plan:
             return None
         try:
             return find_extent(self.witnesses, begin, end)
-        except ReadFailed:  # the queues are a help, no more
+        except ReadFailed:  # the queues are only a help
             return None
 
 
@@ -113,7 +113,7 @@ def _covered_range(queues: Sequence[QueueFiles], selection: Selection, wanted: S
         return 0
     try:
         units, of_wanted = count_units(queues, selection)
-    except ReadFailed:  # the queues are a help, no more
+    except ReadFailed:  # the queues are only a help
         return 0
     by_units = written * _MOST_UNITS // max(units, 1)
     by_wanted = RANGE * max(units // max(of_wanted, 1) - 1, 1)

@@ -316,7 +316,7 @@ class Redaction:
         )
 
 
-# Topics with records that others refer to by physical offset: commits and the timer log.
+# Commits name half messages, and the timer log names timer messages, by their physical offsets.
 _NAMED_BY_PLACE = frozenset({HALF_TOPIC, TIMER_TOPIC})
 # The physical offset of a half message that was left out: before the first byte of any log.
 _GONE = 0
